@@ -1,4 +1,4 @@
-"""`fedldp advise`: what is refused, the rule, the page, and a whole run on a small table."""
+"""`fedldp advise`: refusals, the rule, the page, and a whole run on a small table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMED = {"client": "site", "person": "person", "label": "ill"}
 
 
 def visits(persons: int = 60, sites: int = 3) -> list[dict[str, Any]]:
-    """Return rows of persons, of whom every third has two visits."""
+    """Return rows of persons, every third of whom has two visits."""
     draw = np.random.default_rng(0)
     rows = []
     for person in range(persons):
@@ -75,7 +75,7 @@ def asked(path: Path, **named: Any) -> tuple[AdviceRequest, Any]:
     return found, data
 
 
-# What is refused
+# Refusals
 
 
 def at_each(column: str, value: Any, every: int = 7) -> Change:
@@ -123,7 +123,7 @@ def drop_all_but(count: int) -> Change:
         (at_each("site", "s9", 70), {}, "a site in column 'site' has . persons to train on"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_line(
+def test_bad_tables_and_options_are_refused_in_one_clear_line(
     tmp_path: Path, change: Change | None, named: dict[str, Any], line: str
 ) -> None:
     rows = visits(300)
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_one_clear_line(
     assert "\n" not in str(refused.value)
 
 
-def test_on_the_command_line(fedldp_command: Any, tmp_path: Path) -> None:
+def test_refusals_on_the_command_line(fedldp_command: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", visits())
     out = tmp_path / "out"
     line = fedldp_command("advise", path, "--client", "site", "--out", out).assert_refused()
@@ -163,7 +163,7 @@ def test_a_file_may_declare_the_columns(tmp_path: Path, monkeypatch: pytest.Monk
     assert other.settings["centre_columns"]["age"] == 60
 
 
-def test_what_is_missing_may_be_filled(tmp_path: Path) -> None:
+def test_missing_values_may_be_filled(tmp_path: Path) -> None:
     rows = visits(300)
     at_each("age", "")(rows)
     found, data = asked(write(tmp_path / "t.csv", rows), settings={"fill_columns.age": 50})
@@ -187,10 +187,10 @@ def test_the_remedy_for_missing_texts_works(tmp_path: Path) -> None:
     assert {"sex=unknown", "flag"} <= set(data.features)
 
 
-# What is run
+# Which runs there are
 
 
-def test_who_is_protected_follows_from_the_columns(tmp_path: Path) -> None:
+def test_the_protected_unit_follows_from_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", visits(300))
     assert unit_of(asked(path)[1]) == "person"
     assert unit_of(asked(path, person=None, settings={"ignore_columns": ["person"]})[1]) == "record"
@@ -202,7 +202,7 @@ def test_who_is_protected_follows_from_the_columns(tmp_path: Path) -> None:
     assert comparison.contestants[SUM].guarantee.unit == "client-run"
 
 
-def test_all_have_as_many_tries_and_the_trusts_their_adversaries(tmp_path: Path) -> None:
+def test_all_contestants_have_equal_tries_and_each_trust_its_adversary(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(300)))
     comparison = found.comparison(data)
     assert {len(each.tries) for each in comparison.contestants.values()} == {6}
@@ -227,7 +227,7 @@ def test_without_a_clip_nothing_is_clipped() -> None:
 
 
 def advice(tmp_path: Path, aucs: dict[Any, float], alone: float = 0.6) -> Advice:
-    """Return advice on figures that are made up: by contestant, or contestant and epsilon."""
+    """Return advice on invented figures, given by contestant, or by contestant and epsilon."""
     found, data = asked(write(tmp_path / "t.csv", visits(600)))
     comparison = found.comparison(data)
     figures = {}
@@ -259,7 +259,7 @@ def test_the_rule(tmp_path: Path, auc: float, alone: float, state: str) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0.01, 0.2])
-def test_what_chance_may_show_is_said_in_the_verdict(tmp_path: Path, ahead: float) -> None:
+def test_a_verdict_mentions_what_chance_may_explain(tmp_path: Path, ahead: float) -> None:
     found = advice(tmp_path, {FREE: 0.9, ANY: 0.88}, 0.88 - ahead)
     assert 0.01 < found.chance < 0.2
     word, text = found.verdict("none")
@@ -267,7 +267,7 @@ def test_what_chance_may_show_is_said_in_the_verdict(tmp_path: Path, ahead: floa
     assert ("may be chance" in text) == (ahead < found.chance)
 
 
-def test_where_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
+def test_if_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.51, ANY: 0.9, SUM: 0.51})
     assert {found.state(trust, 8.0) for trust in ("none", "sum", "central")} == {"nothing learned"}
     assert "no better than guessing" in found.verdict("none")[1]
@@ -275,14 +275,14 @@ def test_where_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
     assert found.next_run() is None
 
 
-def test_the_least_trust_comes_first_and_the_least_epsilon(tmp_path: Path) -> None:
+def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> None:
     weak = {(ANY, epsilon): 0.55 for epsilon in EPSILONS}
     found = advice(tmp_path, {FREE: 0.9, **weak, SUM: 0.55, (SUM, 4.0): 0.88, (SUM, 8.0): 0.89})
     assert found.best == ("sum", 4.0)
     config = found.next_run()
     assert config is not None
     assert 'channel = "sum"' in config
-    target = tomllib.loads(config)["target"]  # its page and its card begin with it
+    target = tomllib.loads(config)["target"]  # pages and cards of such a run begin with its target
     assert (target["unit"], target["adversary"]) == ("person", "summing-server")
     assert target["epsilon"] == 4
     assert "that choice is a release" in config
@@ -293,7 +293,7 @@ def test_the_least_trust_comes_first_and_the_least_epsilon(tmp_path: Path) -> No
     assert 3.9 < line["epsilon"] <= 4
 
 
-def test_the_advised_run_is_read_from_anywhere(
+def test_the_advised_run_can_be_read_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,17 +306,19 @@ def test_the_advised_run_is_read_from_anywhere(
     assert resolve("runs/advice/next.toml").dataset == "t.csv"
     monkeypatch.chdir(out)
     assert Path(resolve("next.toml").dataset).resolve() == tmp_path / "t.csv"
-    # What a file means does not depend on who has a table of that name in the current folder.
+    # The meaning of a file does not depend on a table of that name in the current folder.
     write(Path("t.csv"), visits(40))
     monkeypatch.chdir(tmp_path / "runs")
     write(Path("t.csv"), visits(40))
     assert Path(resolve("advice/next.toml").dataset).resolve() == tmp_path / "t.csv"
     advice(tmp_path, {FREE: 0.9, ANY: 0.55, SUM: 0.55, CENTRAL: 0.55}).write(out)
-    assert not (out / "next.toml").exists()  # that of earlier advice is not this one's
+    assert not (out / "next.toml").exists()  # the file of earlier advice was removed
 
 
-def test_what_a_link_leads_to_stays_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration goes to all parties, and the name of a table may tell what is in it."""
+def test_the_target_of_a_link_is_not_revealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration goes to all parties, and the name of a table may reveal what is in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hospital").mkdir()
     (tmp_path / "study").mkdir()
@@ -343,7 +345,7 @@ def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     figures = {**other.figures, (CENTRAL, EPSILONS[-1]): refused}
     less = Advice(other.request, other.data, other.comparison, figures, None, 1.0)
     assert said not in less.verdict("sum")[1] + less.verdict("central")[1]
-    for epsilon in EPSILONS:  # what the sentence rests on
+    for epsilon in EPSILONS:  # the basis of the sentence
         noise = []
         for trust, shares in (("sum", 3), ("central", 1)):
             config = found._config(trust, epsilon)
@@ -366,7 +368,7 @@ def test_the_document_is_the_contract(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_the_page_says_what_is_private_and_not_covered(tmp_path: Path) -> None:
+def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, ANY: 0.6, SUM: 0.89})
     page = page_of(found)
     assert page.lstrip().startswith("<!doctype html>")
@@ -380,7 +382,7 @@ def test_the_page_says_what_is_private_and_not_covered(tmp_path: Path) -> None:
     assert "<script" not in page
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_results_are_reported(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9})
     figures = dict(found.figures)
     figures[ANY, 2.0] = Figure(ANY, 2.0, [], None, 3)

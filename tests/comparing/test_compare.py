@@ -1,4 +1,4 @@
-"""`fedldp compare`: equal guarantees, equal effort, resumed, refused."""
+"""`fedldp compare`: equal guarantees, equal effort, resumed comparisons, and refusals."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
     assert len(found.train) + len(found.test) == 600
 
 
-def test_rows_are_held_out_of_one_site_by_itself_where_a_row_is_the_unit() -> None:
+def test_if_a_row_is_the_unit_rows_of_each_site_are_held_out() -> None:
     alone = design_of(["person-dp-sgd-digits"], {"num_clients": 1, "num_examples": 300},
                       guarantee="record:server", epsilon=4, delta=None, metric=None, tries=2,
                       seeds=None)  # fmt: skip
@@ -132,7 +132,7 @@ def test_default_tries_begin_with_the_recipe_and_can_grow() -> None:
     assert all(len({each[name] for each in eight}) == 2 for name in whole[0])
 
 
-def test_a_setting_that_changes_nothing_is_not_tried() -> None:
+def test_an_unused_setting_is_not_tried() -> None:
     for recipe, mechanism, names in (
         ("quickstart", "two_point", {"learning_rate", "range_radius", "rounds"}),
         ("quickstart", "two_point_l1", {"learning_rate", "range_radius", "rounds", "clip"}),
@@ -174,7 +174,7 @@ reference = true
 """
 
 
-def test_without_a_guarantee_it_is_that_of_the_targets() -> None:
+def test_without_a_guarantee_option_that_of_the_targets_is_used() -> None:
     asked = {"unit": "client-run", "adversary": "server", "epsilon": 4.0, "delta": 1e-6}
     both = {
         name: fedldp.recipe("quickstart", mechanism=mechanism, target=asked)
@@ -190,7 +190,7 @@ def test_without_a_guarantee_it_is_that_of_the_targets() -> None:
 
 
 @pytest.mark.slow
-def test_who_had_fewer_tries_is_marked_everywhere(
+def test_contestants_with_fewer_tries_are_marked_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -225,7 +225,7 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
     assert design.tries == 8
 
 
-def test_a_file_may_leave_out_its_budget_and_what_all_share(
+def test_a_file_may_omit_its_budget_and_the_common_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -234,7 +234,7 @@ def test_a_file_may_leave_out_its_budget_and_what_all_share(
     assert found.rows[0]["proven"] <= 16
 
 
-# The label
+# The epsilon of a row
 
 
 def test_a_contestant_that_proves_more_is_an_error(
@@ -264,7 +264,7 @@ def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_own_code_is_never_said_to_be_proven_and_is_run_again_when_edited(
+def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -290,11 +290,11 @@ def test_own_code_is_never_said_to_be_proven_and_is_run_again_when_edited(
     assert len(again) == 3
 
 
-# Resumed
+# Resumed comparisons
 
 
 @pytest.mark.slow
-def test_resumed_it_is_the_same_table_and_nothing_is_run_twice(
+def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
     tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -332,12 +332,12 @@ def test_resumed_it_is_the_same_table_and_nothing_is_run_twice(
         ({"contestants": BOTH[:1]}, "also has nbafl-digits"),
     ],
 )
-def test_a_folder_of_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
+def test_a_folder_with_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
     with pytest.raises(fedldp.FedldpError, match=line):
         compared(made.out, **change)
 
 
-def test_a_contestant_that_fails_is_a_row_that_says_so(
+def test_a_contestant_that_fails_has_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Comparison.made
@@ -355,11 +355,11 @@ def test_a_contestant_that_fails_is_a_row_that_says_so(
     assert compared(tmp_path / "out", epsilon=16, seeds=[0]).rows[0]["refused"] is None
 
 
-# What is shown
+# Charts and warnings
 
 
 @pytest.mark.slow
-def test_ticks_stand_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path: Path) -> None:
+def test_ticks_are_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path: Path) -> None:
     figure = made.plot(tmp_path / "chart.svg")
     (axes,) = figure.axes
     assert axes.get_xticks().tolist() == [4.0, 16.0]
@@ -372,7 +372,7 @@ def test_ticks_stand_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path
     assert (tmp_path / "chart.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_choosing_by_private_scores_is_named(made: Any, tmp_path: Path) -> None:
+def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(120, 4)).astype(np.float32)
     own = (features, (features[:, 0] > 0).astype(np.int64))
@@ -392,8 +392,8 @@ def test_choosing_by_private_scores_is_named(made: Any, tmp_path: Path) -> None:
     assert found.rows[1]["refused"] is not None  # it has no guarantee
 
 
-def test_scores_through_encoders_of_the_clients_own_are_named(made: Any) -> None:
-    """They are a release on any test set: of a contestant with a guarantee, and of a reference."""
+def test_scores_through_clients_own_encoders_are_reported(made: Any) -> None:
+    """They are a release on any test set, for a contestant with a guarantee and for a reference."""
     from fedldp.comparing.compared import compared as table
     from fedldp.comparing.running import design_of
 
@@ -453,7 +453,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("no-such-recipe",), "no-such-recipe"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_one_line(
+def test_every_refusal_is_one_line(
     words: tuple[Any, ...], line: str, fedldp_command: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -488,7 +488,7 @@ def test_a_refusal_is_one_line(
         ),
     ],
 )
-def test_a_compare_file_is_refused_in_one_line(
+def test_a_bad_compare_file_is_refused_in_one_line(
     change: tuple[str, str], line: str, fedldp_command: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -505,7 +505,7 @@ def test_the_command_prints_a_table_and_leaves_files(
     monkeypatch.chdir(tmp_path)
     more = ("--set", "num_clients=12", *LESS, "--workers", "1", "--out", "out")
     outcome = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more)
-    assert outcome.status == 2  # for fedavg has nothing to calibrate
+    assert outcome.status == 2  # fedavg has nothing to calibrate
     assert "refused" in outcome.out
     assert "fedavg has no guarantee, and no epsilon to solve for" in outcome.out
     names = {path.name for path in Path("out").iterdir()}

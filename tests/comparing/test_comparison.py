@@ -1,4 +1,4 @@
-"""The rule of equal effort: what is chosen, what is not run twice, what may not stand."""
+"""The rule of equal effort: the choice of tries, no run twice, and no figure above its label."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
     assert keys(other.test) != keys(tried.test)
 
 
-def test_whole_clients_are_held_out_where_the_data_say_whose_they_are() -> None:
+def test_whole_clients_are_held_out_if_the_data_name_persons() -> None:
     rows = [[3, 5], [0], [1, 6, 7], [2], [8], [4], [9], [10, 11, 12], [13], [14], [15], [16]]
     numbers = np.arange(17, dtype=np.float32)[:, None]
     examples = Examples(numbers, np.zeros(17, np.int64))
@@ -114,7 +114,7 @@ def test_whole_clients_are_held_out_where_the_data_say_whose_they_are() -> None:
     assert tried.held_out
 
 
-def test_nothing_can_be_held_out_of_one_example_or_client() -> None:
+def test_a_single_example_or_client_cannot_be_held_out() -> None:
     one = Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64))
     with pytest.raises(ConfigError, match=r"training examples is held out .* there are only 1"):
         held_out(Dataset("own", one, one, 2), 0)
@@ -122,7 +122,7 @@ def test_nothing_can_be_held_out_of_one_example_or_client() -> None:
         held_out(Dataset("own", one, one, 2, clients=Shares.of([np.arange(1)])), 0)
 
 
-def test_no_seed_is_both_chosen_on_and_measured() -> None:
+def test_no_seed_is_used_both_to_choose_and_to_measure() -> None:
     found = compared()
     assert found.chosen_on not in found.seeds
     assert len(found.seeds) >= 3
@@ -131,7 +131,7 @@ def test_no_seed_is_both_chosen_on_and_measured() -> None:
             Comparison([contestant()], [DIGITS], seeds=seeds)
 
 
-def test_all_contestants_have_as_many_tries_and_a_name_of_their_own() -> None:
+def test_all_contestants_have_equal_tries_and_their_own_name() -> None:
     with pytest.raises(ConfigError, match="the same number; they have: privunit 2, other 1"):
         Comparison([contestant(), contestant("other", TRIES[:1])], [DIGITS])
     with pytest.raises(ConfigError, match="contestant privunit: two have the same name"):
@@ -192,12 +192,12 @@ def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
         statement(1.0, adversary="downlink"),
     ],
 )
-def test_nothing_else_counts_as_the_figure(privacy: dict[str, Any]) -> None:
+def test_no_other_line_counts_as_the_figure(privacy: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="no guarantee for a client's run"):
         proven(privacy, KIND)
 
 
-def test_a_figure_says_whose_word_it_is() -> None:
+def test_a_figure_says_on_whose_word_it_relies() -> None:
     assert proven(statement(1.0), KIND).stated_by == "fedldp"
     assert proven(statement(1.0, stated_by="own:Noise"), KIND).stated_by == "own:Noise"
 
@@ -227,7 +227,7 @@ def test_a_contestant_without_a_guarantee_says_why(tmp_path: Path) -> None:
     assert compared().is_current(found)
 
 
-def test_a_contestant_that_has_one_is_not_said_to_lack_it(tmp_path: Path) -> None:
+def test_a_contestant_with_a_guarantee_is_not_said_to_lack_one(tmp_path: Path) -> None:
     stated = Contestant.of("privunit", resolve("privunit-fl-digits"), TRIES, KIND, "stated")
     results = Results(tmp_path / "results.jsonl")
     with pytest.raises(ConfigError, match="give it the role calibrated"):
@@ -237,7 +237,7 @@ def test_a_contestant_that_has_one_is_not_said_to_lack_it(tmp_path: Path) -> Non
 # The file
 
 
-def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.jsonl"
     made = compared().run_one(Results(path), PRIVUNIT, FIRST, "measured", 0)
     assert made["accuracy"] > 0.1
@@ -249,7 +249,7 @@ def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(again.rows) == 1
 
 
-def test_another_seed_try_purpose_or_cell_is_another_run(tmp_path: Path) -> None:
+def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
     keys = {
         compared().digest(cell, attempt, seed, data)
         for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
@@ -260,7 +260,7 @@ def test_another_seed_try_purpose_or_cell_is_another_run(tmp_path: Path) -> None
     assert len(keys) == 16
 
 
-def test_a_line_that_was_cut_short_is_dropped(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"digest": "a"}\n{"digest": "b", "accu')
     results = Results(path)
@@ -269,7 +269,7 @@ def test_a_line_that_was_cut_short_is_dropped(tmp_path: Path) -> None:
     assert Results(path).rows == [{"digest": "a"}, {"digest": "c"}]
 
 
-def test_a_refusal_is_a_line_too(tmp_path: Path) -> None:
+def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     short = Cell("digits", 20, "signs", 4.0)
     refused = compared().run_one(results, short, {"rounds": 1000}, "tried", 100)
@@ -278,7 +278,7 @@ def test_a_refusal_is_a_line_too(tmp_path: Path) -> None:
     assert Results(results.path).rows == [refused]
 
 
-def test_a_try_that_diverges_is_refused_and_the_comparison_goes_on(tmp_path: Path) -> None:
+def test_a_try_that_diverges_is_refused_and_the_comparison_continues(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     plain = Cell("digits", 20, "no noise", 0.0)
     refused = compared().run_one(results, plain, PLAIN[1], "tried", 100)
@@ -286,7 +286,7 @@ def test_a_try_that_diverges_is_refused_and_the_comparison_goes_on(tmp_path: Pat
     assert "lower learning_rate" in refused["refused"]
 
 
-def test_a_try_whose_update_is_not_finite_is_refused_and_the_comparison_goes_on(
+def test_a_try_whose_update_is_not_finite_is_refused_and_the_comparison_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*_: Any, **__: Any) -> None:
@@ -308,7 +308,7 @@ def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     assert [found["purpose"] for found in results.rows] == ["tried"]
 
 
-def test_a_file_that_is_none_of_ours_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     for text in ("a page\nof text", "[1]\n"):
         path.write_text(text)
@@ -325,8 +325,9 @@ def test_cells_keep_their_order_and_a_reference_has_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Its first run is kept; in the end every try and seed is there once, in the rule's order."""
+def test_a_stopped_comparison_continues_where_it_was(tmp_path: Path) -> None:
+    """The first run is kept; in the end, every try and seed is present once, in the rule's
+    order."""
     path = tmp_path / "results.jsonl"
     left = iter([True, True, False])
     compared().measure(Results(path), [PRIVUNIT], lambda: next(left))
@@ -343,7 +344,7 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_rooms_example_is_what_it_gives() -> None:
+def test_the_rooms_example_gives_what_it_shows() -> None:
     assert doctest.testmod(comparing) == (0, 12)
 
 

@@ -1,4 +1,4 @@
-"""What is stated of a budget holds over many rounds, restarts, losses, and requests at once."""
+"""Budgets hold over many rounds, restarts, losses, and simultaneous requests."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from fedldp.training import randomised_sgd
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)
-"""For whatever has a price in it."""
+"""The kind of budget for everything that has a finite zCDP."""
 
 EPSILON = 1.0
-"""Of one example's randomised gradient."""
+"""The epsilon of one example's randomised gradient."""
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def start(
     client: int = 0,
     step: Any = None,
 ) -> ClientRuntime:
-    """Return a real client's runtime over a folder, as it is after a restart."""
+    """Return a real client's runtime over a folder, as after a restart."""
     return case.start(
         client,
         secret_keys(client) if keys is None else keys,
@@ -95,10 +95,10 @@ def start(
     )
 
 
-# Requests at once, and what was lost
+# Simultaneous requests, and lost draws
 
 
-def test_requests_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_path: Path) -> None:
+def test_simultaneous_requests_do_not_exceed_a_clients_rounds(tmp_path: Path) -> None:
     base = configs()["personalized-sound-digits"]
     half = base.num_clients // 2
     config = base.changed(
@@ -117,7 +117,7 @@ def test_requests_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pat
     told, role, answers = first_broadcast(case), case.role(client), list[bytes]()
 
     def ask(round: int) -> None:
-        """Ask a client that is asked for the rounds before while it trains for this one."""
+        """Ask a client that gets the requests of earlier rounds while it trains for this one."""
 
         def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:
             if round > 1:
@@ -135,8 +135,8 @@ def test_requests_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pat
     assert 0 < released.total() <= case.config.composition.participation.max_rounds(client)
 
 
-def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: Path) -> None:
-    """Its first draw was paid for all rounds: a second one would be free."""
+def test_a_lost_draw_is_not_repeated_for_free(tmp_path: Path) -> None:
+    """The first draw paid for all rounds, so a second one would be free."""
     case = Case.of(configs()["ldpfl-digits-public"])
     told = first_broadcast(case)
     public = {n: -each if each.dtype == np.float32 else each for n, each in told.public.items()}
@@ -147,8 +147,8 @@ def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: P
     assert len(SqliteLedger(tmp_path / "ledger").releases()) == 1
 
 
-def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
-    """Whether it fails can depend on one example, and no answer would tell that it did."""
+def test_a_real_client_answers_even_if_its_training_fails(tmp_path: Path) -> None:
+    """Whether training fails can depend on one example, and no answer would reveal that."""
 
     def fail(broadcast: Broadcast, client: Client) -> None:
         if client.examples.features[0, 0] > 0.5:
@@ -180,7 +180,7 @@ def examples_like_digits(count: int) -> Examples:
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """Return how often each example was randomised so far."""
+    """Return how often each example has been randomised."""
     found: Counter[int] = Counter()
     original = randomised_sgd.indices_of_round
 
@@ -193,9 +193,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return found
 
 
-def test_no_more_examples_are_randomised_than_are_charged(
-    tmp_path: Path, used: Counter[int]
-) -> None:
+def test_no_more_examples_are_randomised_than_charged(tmp_path: Path, used: Counter[int]) -> None:
     case = sound()
     most = case.config.algorithm(case.problem).most_examples()
     for round in range(1, case.config.rounds + 1):
@@ -204,9 +202,7 @@ def test_no_more_examples_are_randomised_than_are_charged(
     assert 0 < len(used) <= SqliteLedger(tmp_path / "ledger").spent() / EPSILON
 
 
-def test_an_example_is_used_once_in_a_run_whatever_number_of_rounds_it_has(
-    tmp_path: Path, used: Counter[int]
-) -> None:
+def test_an_example_is_used_once_in_a_run_of_any_length(tmp_path: Path, used: Counter[int]) -> None:
     own, case = examples_like_digits(12), sound()
     start(case, tmp_path, examples=own).answer(asking(first_broadcast(case), 1))
     case = sound(rounds=12)
@@ -229,7 +225,7 @@ def refused_at_the_start(case: Case, folder: Path, line: str, **given: Any) -> N
 def test_a_client_with_a_label_outside_the_classes_is_refused_at_the_start(
     name: str, label: int, tmp_path: Path
 ) -> None:
-    """Its training would fail for that example alone, and an answer without training show it."""
+    """Training would fail because of that example, and an answer without training would show it."""
     case = Case.of(configs()[name]) if name == "ldpfl-digits-public" else sound()
     own = case.own(0)
     labels = own.labels.copy()
@@ -249,7 +245,7 @@ def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
 
 
 def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
-    """What a client draws once for a run would be what it drew for the other one."""
+    """What the client draws once for a run would be what it drew for the other run."""
     keys = replace(secret_keys(0), run="another")
     refused_at_the_start(
         sound(),
@@ -262,7 +258,7 @@ def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
 # Statements of servers and simulations
 
 
-def test_the_scale_of_central_noise_does_not_tell_how_many_answered() -> None:
+def test_the_scale_of_central_noise_does_not_reveal_the_number_of_answers() -> None:
     config = central_dp(
         dataset="digits",
         num_clients=100,
@@ -305,7 +301,7 @@ def refusing(rounds: int) -> RunConfig:
 
 
 def shuffled_epsilon(statement: dict[str, Any]) -> float:
-    """Return what a statement says of one client's round against a server behind a shuffler."""
+    """Return a statement's line for a client's round against a server behind a shuffler."""
     return next(
         line["epsilon"]
         for line in statement["guarantees"]
@@ -314,7 +310,7 @@ def shuffled_epsilon(statement: dict[str, Any]) -> float:
 
 
 def test_the_statement_in_a_folder_holds_for_the_rounds_that_took_place(tmp_path: Path) -> None:
-    """Where clients refuse, a shuffler hides each report among fewer others."""
+    """If clients refuse, a shuffler hides each report among fewer others."""
     config, out = refusing(rounds=12), tmp_path / "run"
     with pytest.raises(FedldpError, match="over-budget"):
         simulate(config, out=out)
@@ -333,7 +329,7 @@ class Stopped(Exception):
 
 
 def test_a_checkpoint_whose_ledger_was_emptied_is_not_resumed(tmp_path: Path) -> None:
-    """Else its clients would have their whole budgets again."""
+    """Otherwise its clients would have their whole budgets again."""
     config, out = refusing(rounds=6), tmp_path / "run"
 
     def stop(record: Round) -> None:

@@ -1,6 +1,6 @@
-"""What leaves a client depends on its examples by what a mechanism randomises, and no other way.
+"""What leaves a client depends on its examples only through what a mechanism randomises.
 
-So it is for every system that has a recipe on digits, but for what its event says is in clear.
+This holds for every system that has a recipe on digits, except for what its event says is in clear.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def answers_of(messages: list[bytes]) -> list[Report | Refusal]:
 
 
 class Held:
-    """Every mechanism randomises zeros, once the real one has taken what it was given.
+    """Makes every mechanism randomise zeros after it has read its real input.
 
-    Whether that refuses, and how long its report is, still depends on what it is given.
+    Whether the mechanism refuses, and the length of its report, still depend on the real input.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ class Held:
 
     def _holding(self, original: Any) -> Any:
         def held(mechanism: Any, values: Any, stream: Any) -> Any:
-            if self._inside:  # what a mechanism uses of itself
+            if self._inside:  # a mechanism calls its own methods
                 return original(mechanism, values, stream)
             self._inside = True
             try:
@@ -85,7 +85,7 @@ class Held:
                 aside: Any
                 if isinstance(stream, Stream):
                     aside = Stream(bytes(32), simulated=stream.simulated)
-                else:  # of several clients, a stream of each
+                else:  # one stream for each of several clients
                     aside = [Stream(bytes(32), simulated=one.simulated) for one in stream]
                 real = original(mechanism, values, aside)
                 zeros = original(mechanism, np.zeros_like(values), stream)
@@ -120,7 +120,7 @@ HUGE = np.float32(3e38)
 
 
 def at_the_limits(broadcast: Broadcast) -> Broadcast:
-    """Return the worst that a policy lets pass: training on it overflows."""
+    """Return the worst broadcast that a policy allows: training on it overflows."""
 
     def worst(values: Any) -> Any:
         if not np.issubdtype(values.dtype, np.floating):
@@ -154,12 +154,12 @@ def failing(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Upd
 
 @dataclass
 class Watch:
-    """Answers of one client to the same requests, whatever its examples are.
+    """The answers of one client to the same requests, with any examples.
 
     Attributes:
         case: the configuration.
         talk: gives the requests.
-        folder: for stores, a new one for every data set.
+        folder: holds the stores, in a new folder for every data set.
     """
 
     case: Case
@@ -172,7 +172,7 @@ class Watch:
         self.keys = FixedKeys(self.talk.index, not deploys(self.case.config))
 
     def answers(self, examples: Examples, step: Any = None) -> tuple[list[bytes], Held, int]:
-        """Return answers, what was randomised, and how often a step did that by itself."""
+        """Return the answers, the randomised values, and how often the local update randomised."""
         in_step = 0
 
         def watched(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
@@ -185,7 +185,7 @@ class Watch:
         self.folder = self.folder / "next"
         with pytest.MonkeyPatch.context() as patch:
             held = Held(patch)
-            # Of other examples what is drawn once is drawn anew: here it is to be the same.
+            # What is drawn once is drawn anew for other examples; here it must be the same.
             patch.setattr(Stream, "bound_to", lambda stream, digest: stream)
             runtime = self.case.start(
                 self.talk.index,
@@ -202,7 +202,7 @@ class Watch:
 @pytest.mark.sampled(17)
 @every_config
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomise(
+def test_what_leaves_depends_on_examples_only_through_mechanisms(
     config: RunConfig, change: Callable[[Broadcast], Broadcast], tmp_path: Path
 ) -> None:
     case, events = Case.of(config), events_of(config)
@@ -215,7 +215,7 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
         examples = make(watch.own)
         another_number = len(examples) != len(watch.own)
         if another_number and watch.role.most_examples is not None:
-            # What it sends is charged for a number of examples: a real client has that number.
+            # What it sends is charged for a number of examples, so a real client has that number.
             if not keys.simulated:
                 with pytest.raises(PrivacyError, match="charged for"):
                     watch.answers(examples)
@@ -223,11 +223,11 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
         found, other, _ = watch.answers(examples)
         more = None
         if another_number and held.calls != other.calls:
-            assert any(cleared)  # each example is randomised by itself, and labels are in clear
+            assert any(cleared)  # each example is randomised separately, and labels are in clear
             more = "payload"
         for clear, one, two in zip(cleared, base, found, strict=True):
             assert_alike(one, two, clear, watch.own, examples, more)
-    if in_step:  # a step that randomises must not fail, and none of the above does
+    if in_step:  # a local update that randomises must not fail, and none of the above does
         return
     for step in (
         failing,
@@ -253,7 +253,7 @@ def spoiling(step: LocalUpdate, value: float) -> Any:
 def assert_alike(
     one: bytes, two: bytes, clear: str, own: Examples, other: Examples, *more: str | None
 ) -> None:
-    """Check that two answers differ in nothing but what their event says is in clear."""
+    """Check that two answers differ only in what their event says is in clear."""
     if one == two:
         return
     named = set(more)

@@ -1,6 +1,6 @@
-"""A client that is killed at any stage and asked again lets one string of bytes out, and pays it.
+"""A client that is killed at any stage and asked again sends one string of bytes, and pays for it.
 
-So it is for every system that has a recipe on digits, and can be deployed.
+This holds for every system that has a recipe on digits and can be deployed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DEPLOYED = {
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that it would have done after this is done."""
+    """Stands for the death of the process: nothing that follows is done."""
 
 
 def kill(*_: Any, **__: Any) -> Any:
@@ -82,7 +82,7 @@ def then_kill(original: Any) -> Any:
 
 
 def at_commit(patch: pytest.MonkeyPatch, execute: Callable[[Any], Any]) -> None:
-    """Let every ledger's COMMIT be what ``execute`` makes of it."""
+    """Replace every ledger's COMMIT by ``execute``."""
 
     class Connection(sqlite3.Connection):
         def execute(self, sql: str, *given: Any) -> Any:
@@ -113,13 +113,13 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", first_of_each(DEPLOYED, lambda config: config.system))
-def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
+def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
     config: RunConfig, tmp_path: Path
 ) -> None:
     case = Case.of(config)
     talk = case.talk(secret_keys, tmp_path / "talk")
     role = case.role(talk.index)
-    # Fresh bytes are new at every start, so that whatever is randomised again is other bytes.
+    # Fresh bytes are new at every start, so whatever is randomised again gives other bytes.
     keys = replace(secret_keys(talk.index), entropy=os.urandom)
 
     def start(folder: Path) -> ClientRuntime:
@@ -163,10 +163,10 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
 
 @pytest.mark.sampled(6)
 @every_config
-def test_what_a_client_keeps_for_its_round_outlives_requests_that_it_refuses(
+def test_refused_requests_do_not_delete_what_a_client_keeps_for_its_round(
     config: RunConfig, tmp_path: Path
 ) -> None:
-    """Else a server could make it forget what it was asked, and ask otherwise."""
+    """Otherwise a server could make it forget its request, and send a different one."""
     case = Case.of(config)
     talk = case.talk(simulation_keys, tmp_path / "talk")
     runtime = case.start(
@@ -190,5 +190,5 @@ def test_what_a_client_keeps_for_its_round_outlives_requests_that_it_refuses(
         for public in ({}, {name: np.zeros(0, values.dtype) for name, values in told.items()}):
             bad = replace(asked, broadcast=replace(asked.broadcast, public=public))
             if isinstance(read_reply(runtime.answer(pack_request(bad)))[2], Report):
-                return  # it went on to the next round
+                return  # it has continued with the next round
             assert before.items() <= kept().items()

@@ -1,6 +1,6 @@
-"""The client half of every system answers the same wherever it runs, and is told no more than that.
+"""Every system's client role answers the same wherever it runs, and is told no more than it needs.
 
-A system joins by its recipes on digits, and is known here by nothing but its interface.
+Systems are tested with their recipes on digits, and only through their interface.
 """
 
 from __future__ import annotations
@@ -70,16 +70,17 @@ def as_in_a_run() -> Iterator[None]:
         yield
 
 
-def test_every_system_is_here() -> None:
+def test_every_system_is_tested() -> None:
     assert {config.system for config in CONFIGS.values()} == set(systems())
 
 
-# The same half in a process of its own
+# The same role in another process
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[ProcessPoolExecutor]:
-    """A process that has nothing but what it is sent: one for all sites, which start slowly."""
+    """A process that knows only what it is sent: one for all sites, because processes start
+    slowly."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         yield executor
@@ -87,7 +88,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
 
 @pytest.mark.sampled(3)
 @every_config
-def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
+def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledger(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     case, events = Case.of(config), events_of(config)
@@ -111,7 +112,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     role, paid = case.role(talk.index), list[bytes]()
     rounds, phases = role.max_participations, config.composition.channel.phases
     for at, (pays, answer, free) in enumerate(zip(payable, answers, talk.answers, strict=True)):
-        if not all(payable[at - at % phases : at]):  # it is out of this round's sum
+        if not all(payable[at - at % phases : at]):  # the client is out of this round's sum
             refusal = read_reply(answer)[2]
             assert isinstance(refusal, Refusal)
             assert refusal.reason is Reason.POLICY
@@ -134,7 +135,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
 
 @pytest.mark.sampled(8)
 @every_config
-def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
+def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     case = Case.of(config)
@@ -161,11 +162,12 @@ MARKS = {
 
 
 OF_TABLES = ("client_column", "test_file")
-"""They are of a table of the user's own, which these systems' digits are not."""
+"""They describe a user's own table, and these systems use digits."""
 
 
 def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """Return a configuration whose settings for a simulation alone can be told again in a text."""
+    """Return a configuration whose settings for simulations have values that a text search can
+    find."""
     texts = []
     for place, name in enumerate(sorted(config.simulation_only.difference(OF_TABLES)), 1):
         value = getattr(config, name)
@@ -179,7 +181,8 @@ def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
 
 
 def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]]]:
-    """Return a configuration in which every client has its own value of each setting it may."""
+    """Return a configuration in which each client has its own value of every setting that allows
+    one."""
     found: dict[str, list[float]] = {}
     for name in config.per_client:
         value = getattr(config, name)
@@ -189,14 +192,14 @@ def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]
         own = [first * (1 + (client + 1) / 65537) for client in range(config.num_clients)]
         try:
             config = config.changed(**{name: own})
-        except ConfigError:  # this mechanism takes one for all
+        except ConfigError:  # this mechanism takes one value for all
             continue
         found[name] = own
     return config, found
 
 
 @every_config
-def test_a_client_is_told_nothing_that_is_not_for_it(config: RunConfig) -> None:
+def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     config, marks = marked(config)
     config, values = with_own_values(config)
     case = Case.of(config)
@@ -213,7 +216,7 @@ def test_a_client_is_told_nothing_that_is_not_for_it(config: RunConfig) -> None:
     assert pickle.dumps(told) == pickle.dumps(same), "all that its process gets, byte for byte"
 
 
-def test_a_client_is_not_told_whose_the_rows_of_a_table_are() -> None:
+def test_a_client_is_not_told_the_persons_of_a_table() -> None:
     table = {"dataset": "own.csv", "client_column": "hospital", "test_file": "kept.csv"}
     config = fedldp.recipe("ldp-fl-digits", standardise=False, **table)
     told = config.for_client(0)
@@ -226,7 +229,7 @@ def test_a_client_is_not_told_whose_the_rows_of_a_table_are() -> None:
 
 @dataclass
 class Recording:
-    """A ledger that notes what is charged, with the bytes that leave for it."""
+    """A ledger that records what is charged, and the bytes that leave."""
 
     ledger: Ledgers
     charged: list[tuple[Event, bytes]]
@@ -243,7 +246,7 @@ class Recording:
 
 
 class Spied:
-    """Notes every encoder that is called, and the bytes of its report."""
+    """Records every encoder that is called, and the bytes of its report."""
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: type) -> None:
         self.made: list[tuple[Encoder, int, bytes]] = []
@@ -260,7 +263,7 @@ class Spied:
 
 @pytest.mark.sampled(3)
 @every_config
-def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
+def test_the_event_of_the_encoder_that_made_the_bytes_is_charged(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     case = Case.of(config)
@@ -271,13 +274,15 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     runtime = replace(population.runtime(memory), ledgers=recording)
     for message in talk.requests:
         list(runtime.answers(message, [talk.index]))
-    most = case.role(talk.index).max_participations  # this client's, of the two rounds
+    most = case.role(
+        talk.index
+    ).max_participations  # how many of the two rounds this client takes part in
     rounds = (1, 2) if most is None else range(1, min(2, most) + 1)
     assert len(spied.made) * 2 == len(talk.requests) * len(rounds)
     for (encoder, phase, made), (event, left) in zip(spied.made, recording.charged, strict=True):
         assert event == encoder.event(phase)
         assert left == made
-    # And the statement is made from the same, before the run and after it.
+    # The statement is made from the same events, before the run and after it.
     planned = table_of(plan(config, case.problem).releases)
     counted = table_of(memory.releases(RUN))
     charged = [event for event, _ in recording.charged if not isinstance(event, NoRelease)]

@@ -1,4 +1,4 @@
-"""Every mechanism that the package holds keeps the contract of ``Mechanism``."""
+"""Every mechanism of the package keeps the contract of ``Mechanism``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ every_mechanism = pytest.mark.parametrize("mechanism", INSTANCES, ids=repr)
 of_every_mechanism_one = pytest.mark.parametrize(
     "mechanism", first_of_each({repr(m): m for m in INSTANCES}, type)
 )
-"""All; but those that are not the first example of their class are slow."""
+"""All examples; only the first one of each class is not slow."""
 
-# Blocks of the encoders end at powers of two.
+# The encoders' blocks end at powers of two.
 SIZES = [1, 7, 8, 9, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 100_000]
 FALSE_ALARM = 1e-9
 DTYPES = [np.float32, np.float64]
@@ -52,16 +52,16 @@ class Unread:
         raise AssertionError(f"the stream's {name} was used")
 
 
-# The object itself
+# The object
 
 
-def test_there_are_mechanisms_and_names_are_their_own() -> None:
+def test_there_are_mechanisms_with_unique_names() -> None:
     assert {m.name for m in INSTANCES} == set(mechanisms())
     assert "two_point" in mechanisms()
 
 
 @every_mechanism
-def test_it_is_frozen(mechanism: Mechanism) -> None:
+def test_a_mechanism_is_frozen(mechanism: Mechanism) -> None:
     fields = dataclasses.fields(mechanism)  # type: ignore[arg-type]
     for field in fields:
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -79,18 +79,18 @@ def test_equal_parameters_make_equal_mechanisms(mechanism: Mechanism) -> None:
         assert repr(twin) == repr(mechanism)
 
 
-def test_other_parameters_make_other_mechanisms() -> None:
+def test_different_parameters_make_different_mechanisms() -> None:
     assert len(set(INSTANCES)) == len(INSTANCES)
     assert len({repr(m) for m in INSTANCES}) == len(INSTANCES)
 
 
 @pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
-def test_it_says_what_it_is(cls: type[Mechanism]) -> None:
+def test_the_representation_shows_name_and_parameters(cls: type[Mechanism]) -> None:
     assert inspect.getdoc(cls)
     assert len(cls.examples()) >= 2
 
 
-# What is refused
+# Refusals
 
 NAN, INF = np.nan, np.inf
 REFUSED: dict[str, Any] = {
@@ -123,7 +123,7 @@ REFUSED: dict[str, Any] = {
 
 
 @every_mechanism
-def test_what_cannot_be_protected_is_refused_before_the_stream_is_read(
+def test_values_that_cannot_be_protected_are_refused_before_the_stream_is_read(
     mechanism: Mechanism,
 ) -> None:
     for name, values in REFUSED.items():
@@ -140,7 +140,7 @@ def test_what_cannot_be_protected_is_refused_before_the_stream_is_read(
 
 @of_every_mechanism_one
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_payload_has_the_length_that_it_promises(
+def test_the_payload_has_the_promised_length(
     mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
     for size in SIZES:
@@ -157,7 +157,7 @@ def test_the_payload_has_the_length_that_it_promises(
 
 @of_every_mechanism_one
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_many_reports_are_those_of_one_by_one(
+def test_many_reports_equal_those_encoded_one_by_one(
     mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
     for rows, size in [(1, 1), (5, 9), (3, 650), (20, 4000), (2, 65_537)]:
@@ -170,7 +170,7 @@ def test_many_reports_are_those_of_one_by_one(
 
 
 @every_mechanism
-def test_of_many_reports_none_is_drawn_where_one_is_refused(mechanism: Mechanism) -> None:
+def test_if_one_of_many_reports_is_refused_none_is_drawn(mechanism: Mechanism) -> None:
     for value in (NAN, INF, -INF):
         values = np.zeros((3, 8))
         values[2, 7] = value
@@ -179,25 +179,25 @@ def test_of_many_reports_none_is_drawn_where_one_is_refused(mechanism: Mechanism
 
 
 @every_mechanism
-def test_rows_without_a_stream_each_are_refused(mechanism: Mechanism) -> None:
+def test_each_row_needs_a_stream(mechanism: Mechanism) -> None:
     for shape in [(3,), (2, 8), (4, 8), (3, 2, 4), (0, 8), (3, 0)]:
         with pytest.raises(PrivacyError):
             mechanism.encode_many(np.zeros(shape), [Unread()] * 3)  # type: ignore[list-item]
 
 
 @every_mechanism
-def test_the_stream_decides(mechanism: Mechanism) -> None:
+def test_the_stream_determines_the_report(mechanism: Mechanism) -> None:
     for dtype in DTYPES:
         values = some_values(2000).astype(dtype)
         assert mechanism.payload_bits(2000) >= 32
         first = mechanism.encode(values, stream(0))
         assert mechanism.encode(values, stream(0)) == first
-        if mechanism.variance(values).sum() > 20:  # else hardly any coordinate is changed
+        if mechanism.variance(values).sum() > 20:  # otherwise hardly any coordinate is changed
             assert mechanism.encode(values, stream(1)) != first
 
 
 @every_mechanism
-def test_the_input_stays_as_it_is(mechanism: Mechanism) -> None:
+def test_the_input_is_not_changed(mechanism: Mechanism) -> None:
     for dtype in DTYPES:
         values = some_values(500).astype(dtype)
         values.flags.writeable = False
@@ -209,7 +209,7 @@ def test_the_input_stays_as_it_is(mechanism: Mechanism) -> None:
 
 
 @every_mechanism
-def test_how_the_input_lies_in_memory_does_not_matter(mechanism: Mechanism) -> None:
+def test_the_memory_layout_of_the_input_does_not_matter(mechanism: Mechanism) -> None:
     wide = some_values(600)
     apart = wide[::2]
     expected = mechanism.encode(np.ascontiguousarray(apart), stream())
@@ -285,7 +285,7 @@ def test_the_mean_may_be_read_on_the_way(mechanism: Mechanism) -> None:
 
 
 def scores(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, tuple[float, float]]:
-    """Measure how far one report's estimates are from what the mechanism claims.
+    """Measure how far the estimates from single reports are from the mechanism's claims.
 
     Each score is the mean over reports, with its standard error, of a weighted sum over the
     coordinates of (estimate - claimed mean), or of (squared deviation - claimed variance). Reports
@@ -311,8 +311,8 @@ def scores(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, tuple[
     found = {f"mean, {name}": deviations @ weight for name, weight in weights.items()}
     excess = deviations**2 - variance
     found |= {"variance, all": excess.sum(1), "variance, ends": excess @ np.abs(bounded)}
-    # A mechanism that samples coordinates may send none of the few in a weight: so the error is at
-    # least that of the claimed variance.
+    # A mechanism that samples coordinates may send none of the few in a weighted sum, so the error
+    # is at least that of the claimed variance.
     claimed = {f"mean, {name}": variance @ weight**2 for name, weight in weights.items()}
     return {
         name: (
@@ -324,11 +324,12 @@ def scores(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, tuple[
 
 
 def misfits(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, float]:
-    """Return the scores that no honest mechanism reaches, but with probability FALSE_ALARM each."""
+    """Return the scores that an honest mechanism reaches with probability FALSE_ALARM each."""
     limit = stats.t.isf(FALSE_ALARM / 2, reports - 1)
-    # Where all reports agree to rounding, so must the claim.
+    # If all reports agree up to rounding, the claim must agree with them.
     smallest = 1e-9 * math.sqrt(values.size)
-    # A variance below 1e-3 comes from events too rare to be seen: it may look smaller than it is.
+    # A variance below 1e-3 comes from events too rare to be seen, so it may look smaller than it
+    # is.
     unseen = mechanism.variance(values).mean() < 1e-3
     return {
         name: mean / max(error, 1e-300)
@@ -340,7 +341,7 @@ def misfits(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, float
 
 @dataclass(frozen=True)
 class Tampered:
-    """A mechanism that is not what it claims."""
+    """A mechanism with a false claim."""
 
     honest: Mechanism
     scale: float = 1.0
@@ -386,7 +387,7 @@ def test_the_mean_is_unbiased_across_blocks(mechanism: Mechanism, size: int) -> 
 
 
 @of_every_mechanism_one
-def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
+def test_the_check_rejects_claims_that_are_off_by_a_few_standard_errors(
     mechanism: Mechanism,
 ) -> None:
     values = some_values(1500)
@@ -401,7 +402,8 @@ def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
         Tampered(mechanism, scale=1 - moved),
         Tampered(mechanism, shift=slip * honest["mean, all"][1] / values.size),
     ]
-    # It claims less than it has: the direction that is visible for rare events too, if any occur.
+    # The claim is too small: a mistake in this direction is visible even for rare events, if any
+    # occur.
     if honest["variance, all"][0] > -total / 2:
         claimed = max(0.0, 1 - slip * honest["variance, all"][1] / total)
         wrong.append(Tampered(mechanism, claimed_variance=claimed))
@@ -411,9 +413,9 @@ def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
 
 @of_every_mechanism_one
 def test_the_check_rejects_wrong_probabilities(mechanism: Mechanism) -> None:
-    # Those of 0.9 x where x was given: the mistake of a wrong constant in p(x). And those of the
-    # coordinate before: a wrong index. Of a mechanism too noisy for that, the check above has
-    # shown that larger mistakes are found; one that sees signs alone has no such constant.
+    # Encoding 0.9 x instead of x is the mistake of a wrong constant in p(x); encoding the previous
+    # coordinate is that of a wrong index. For a mechanism too noisy to show this, the check above
+    # finds larger mistakes; a mechanism of signs alone has no such constant.
     values = some_values(1500)
     error = scores(mechanism, values, 150)["mean, signed"][1]
     for sees in (lambda x: 0.9 * mechanism.bound(x), lambda x: np.roll(mechanism.bound(x), 1)):
@@ -425,8 +427,11 @@ def test_the_check_rejects_wrong_probabilities(mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
-def test_many_reports_are_encoded_by_the_class_that_encodes_one(cls: type[Mechanism]) -> None:
-    """Else what a subclass does in ``encode`` would be left out for many, and still be claimed."""
+def test_many_reports_are_encoded_by_the_class_that_encodes_single_ones(
+    cls: type[Mechanism],
+) -> None:
+    """Otherwise what a subclass adds in ``encode`` would be skipped for many reports, and still be
+    claimed."""
     one, many = (
         next(owner for owner in cls.__mro__ if name in vars(owner))
         for name in ("encode", "encode_many")

@@ -1,8 +1,8 @@
-"""Contracts over the product of parts, not over presets alone.
+"""Contracts over combinations of parts, not only over presets.
 
-Of ``composed``, of its local updates in closed form, and of channel and participation of every
-preset: every allowed pair of values is in a run at least once, and every refused one in a line that
-names both and a remedy that helps.
+This covers ``composed``, its local updates in closed form, and channel and participation of every
+preset. Every allowed pair of values is in at least one run, and every refused pair has a line that
+names both values and a remedy that works.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def made(choice: Choice) -> RunConfig:
 
 
 def refusal(choice: Choice, *, thoroughly: bool = True) -> str:
-    """Return the line that refuses a choice, or its plan; nothing where it is allowed."""
+    """Return the line with which a choice or its plan is refused; empty if it is allowed."""
     try:
         config = made(choice)
         if thoroughly:
@@ -128,7 +128,7 @@ def pairs_of(choice: Choice) -> set[Pair]:
 
 @cache
 def product(axes: str) -> tuple[list[Choice], int]:
-    """Return the allowed choices of some axes, and how many there are of all kinds."""
+    """Return the allowed choices along some axes, and the number of all choices."""
     found = TABLES[axes]
     every = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
     return [choice for choice in every if not refusal(choice, thoroughly=axes == "presets")], len(
@@ -138,7 +138,8 @@ def product(axes: str) -> tuple[list[Choice], int]:
 
 @cache
 def covering(axes: str) -> list[Choice]:
-    """Return choices that have every allowed pair, always the same: the best of fifty, greedily."""
+    """Return choices that cover every allowed pair, greedily the best of fifty; always the same
+    choices."""
     allowed, _ = product(axes)
     open_pairs = set().union(*map(pairs_of, allowed))
     draw = np.random.default_rng(7)
@@ -156,14 +157,14 @@ AXES = pytest.mark.parametrize("axes", [*TABLES])
 
 
 @AXES
-def test_what_is_charged_is_the_event_of_the_encoder_that_ran(axes: str) -> None:
+def test_the_event_of_the_encoder_that_ran_is_charged(axes: str) -> None:
     chosen, (allowed, every) = part_of(covering(axes)), product(axes)
     for choice in chosen:
         config = made(choice)
         result = simulate(config)
         planned = plan(config, problem_of(config, None))
         (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
-        if not getattr(config, "dropout", 0):  # who leaves in the middle has not paid for all
+        if not getattr(config, "dropout", 0):  # a client that drops out has not paid for all
             assert result.ledger.releases(run) == planned.releases, choice
         for by_client in table_of(planned.releases).values():
             for client, event in by_client.items():
@@ -181,7 +182,7 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_ran(axes: str) -> None
 
 
 @AXES
-def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
+def test_reports_are_equal_one_by_one_and_in_groups(axes: str) -> None:
     for choice in part_of(covering(axes)):
         config = made(choice)
         if config.composition.channel.phases > 1:
@@ -208,7 +209,7 @@ def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
 
 
 def statistics_of(config: RunConfig) -> int:
-    """Return how many numbers the statistics for a linear model of the digits are."""
+    """Return how many numbers the statistics for a linear model of the digits have."""
     layout = config.layout(problem_of(config, None))
     return Statistics(LinearModel.of(layout)).size
 
@@ -216,7 +217,9 @@ def statistics_of(config: RunConfig) -> int:
 @pytest.mark.parametrize(
     "axes", ["composed", "closed", pytest.param("presets", marks=pytest.mark.slow)]
 )
-def test_nothing_else_that_leaves_depends_on_examples(axes: str, tmp_path: Path) -> None:
+def test_what_leaves_depends_on_examples_only_through_a_mechanism(
+    axes: str, tmp_path: Path
+) -> None:
     seen = set()
     for at, choice in enumerate(part_of(covering(axes))):
         names = ("system", "local_update", "mechanism", "bound", "send", "channel")
@@ -229,7 +232,7 @@ def test_nothing_else_that_leaves_depends_on_examples(axes: str, tmp_path: Path)
 
 
 def check_boundary(config: RunConfig, folder: Path) -> None:
-    """Check that with the mechanism's output held fixed nothing depends on other examples."""
+    """Check that, with the mechanism's output held fixed, nothing depends on the examples."""
     case, events = Case.of(config), events_of(config)
     keys = FixedKeys(0, not deploys(config))
     talk = case.talk(lambda client: FixedKeys(client, keys.simulated), folder / "talk")
@@ -238,7 +241,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
     for name in ("other features", "other labels", "one example"):
         examples = OTHERS[name](watch.own)
         if len(examples) != len(watch.own) and watch.role.most_examples is not None:
-            continue  # its price counts examples: a client has as many as it says
+            continue  # its price counts examples, so a client has that number
         found, _, _ = watch.answers(examples)
         for request, one, two in zip(talk.requests, base, found, strict=True):
             clear = in_clear(events[read_request(request).phase])
@@ -246,11 +249,12 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
             assert_alike(one, two, clear, watch.own, examples, more)
 
 
-# What is refused
+# Refusals
 
 
 def refused_choices(axes: str) -> list[dict[str, Any]]:
-    """Return values, and pairs of others, that no allowed choice has; all else is as by default."""
+    """Return values, and pairs of other values, that no allowed choice has; the rest is at its
+    defaults."""
     allowed, _ = product(axes)
     table = TABLES[axes]
     values = {item for choice in allowed for item in choice.items()}
@@ -264,7 +268,7 @@ def refused_choices(axes: str) -> list[dict[str, Any]]:
             for a, b in itertools.product(ones, others)
             if {(one, a), (other, b)} <= values and frozenset({(one, a), (other, b)}) not in pairs
         ]
-    if axes == "presets":  # a pair of others belongs to a system that has the first of them
+    if axes == "presets":  # a pair belongs to a system that has its first value
         for choice in found:
             if "system" not in choice:
                 first = set(list(choice.items())[:1])
@@ -274,7 +278,7 @@ def refused_choices(axes: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("axes", ["composed", "presets"])
-def test_a_refused_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
+def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
     assert refused_choices(axes)
     for choice in refused_choices(axes):
         line = refusal(choice)
@@ -290,7 +294,7 @@ def test_a_refused_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> N
 
 
 def alternatives(remedies: str) -> list[dict[str, Any]]:
-    """Return what a line says to do, each as changed settings."""
+    """Return each remedy that a line gives, as changed settings."""
     found = []
     for remedy in re.split(r",? or ", remedies):
         left_out = re.fullmatch(r"leave (\w+) out", remedy)
@@ -306,7 +310,8 @@ def alternatives(remedies: str) -> list[dict[str, Any]]:
 
 
 def refusal_of(choice: Choice) -> str:
-    """Return the line that refuses a choice; a remedy's other system has its own settings."""
+    """Return the line that refuses a choice; if a remedy sets another system, that has its own
+    settings."""
     if choice.get("system") in (None, "composed"):
         return refusal(choice)
     if "mechanism" in choice:

@@ -1,6 +1,6 @@
-"""Every system that the package holds keeps the contract of ``RunConfig`` and its two halves.
+"""Every system of the package keeps the contracts of ``RunConfig`` and of its two roles.
 
-A system is tried with its recipes on digits, which need no data folder.
+Systems are tested with their recipes on digits, which need no data folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from fedldp.training.person_gradients import NORM, SUMS
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 KINDS = one_of_a_kind(CONFIGS)
-"""Of all recipes ``tests/gate`` records what they are, what a client is told, and the statement."""
+"""For all recipes, ``tests/gate`` records the configuration, what a client is told, and the
+statement."""
 ON_DIGITS = one_of_a_kind(
     {n: config for n, config in CONFIGS.items() if config.dataset == "digits"}
 )
@@ -72,7 +73,9 @@ def test_every_system_has_a_recipe_on_digits() -> None:
 
 @pytest.mark.sampled(30)
 @every_kind
-def test_it_is_frozen_and_comes_back_from_toml_and_json(config: RunConfig, tmp_path: Path) -> None:
+def test_a_configuration_is_frozen_and_is_read_back_from_toml_and_json(
+    config: RunConfig, tmp_path: Path
+) -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config.rounds = 3  # type: ignore[misc]
     path = tmp_path / "recipe.toml"
@@ -89,14 +92,14 @@ def test_every_setting_is_described(cls: type[RunConfig]) -> None:
 
 @every_system
 def test_no_limit_of_a_setting_is_given_twice(cls: type[RunConfig]) -> None:
-    """Of two limits of one kind the type's would win, unseen, over the field's own."""
+    """Of two limits of the same kind, the type's would silently win over the field's own."""
     for name, field in cls.model_fields.items():
         kinds = [type(limit) for limit in field.metadata]
         assert len(set(kinds)) == len(kinds), name
 
 
 @every_digits_recipe
-def test_more_clients_in_a_round_than_there_are_is_refused(config: RunConfig) -> None:
+def test_more_clients_in_a_round_than_in_the_run_are_refused(config: RunConfig) -> None:
     problem = problem_of(config, None)
     with pytest.raises(ConfigError, match="clients_per_round = "):
         plan(config.changed(clients_per_round=config.num_clients + 1), problem)
@@ -126,7 +129,7 @@ def check_statement(privacy: dict[str, Any]) -> None:
 
 
 def test_every_statement_names_its_lines() -> None:
-    """Those that are recorded: ``tests/gate`` makes each anew, without any data."""
+    """Reads the recorded statements; ``tests/gate`` makes each again, without any data."""
     for system, names in statements.by_system().items():
         documents = golden.read(statements.path_of(system))["recipes"]
         assert set(documents) == set(names)
@@ -135,7 +138,7 @@ def test_every_statement_names_its_lines() -> None:
 
 
 @every_digits_recipe
-def test_later_rounds_never_make_what_was_released_cost_less(config: RunConfig) -> None:
+def test_later_rounds_never_make_earlier_releases_cost_less(config: RunConfig) -> None:
     longer = config.changed(rounds=5)
     problem = problem_of(longer, None)
     releases = plan(longer, problem).releases
@@ -162,7 +165,7 @@ def results() -> dict[str, Any]:
 
 
 def result_of(config: RunConfig, results: dict[str, Any], folder: Path) -> Any:
-    """Return the short run of a configuration, which the tests here share."""
+    """Return the short run of a configuration, shared by the tests of this file."""
     key = to_toml(config)
     if key not in results:
         results[key] = simulate(shortened(config), out=folder / "run")
@@ -171,7 +174,7 @@ def result_of(config: RunConfig, results: dict[str, Any], folder: Path) -> Any:
 
 @pytest.mark.sampled(5)
 @every_digits_recipe
-def test_it_runs_and_its_ledgers_agree_with_its_statement(
+def test_a_system_runs_and_its_ledgers_agree_with_its_statement(
     config: RunConfig, results: dict[str, Any], tmp_path: Path
 ) -> None:
     result = result_of(config, results, tmp_path)
@@ -184,13 +187,15 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
     by_round, by_plan = table_of(released), table_of(planned.releases)
     for round, found in by_round.items():
         assert found.items() <= by_plan[round].items()
-    if not getattr(config, "dropout", 0):  # who leaves before it releases anything pays nothing
+    if not getattr(
+        config, "dropout", 0
+    ):  # a client that drops out before it releases anything pays nothing
         assert released == planned.releases
     assert state(planned.scheduled, planned.problem, released) == result.privacy
     assert planned.privacy == result.privacy
 
 
-@pytest.mark.slow  # of three systems tests/simulation/test_engine.py shows it
+@pytest.mark.slow  # for three systems, tests/simulation/test_engine.py shows it by default
 @pytest.mark.parametrize("config", FIRST.values(), ids=FIRST)
 def test_any_number_of_workers_gives_the_same_bits(
     config: RunConfig, results: dict[str, Any], tmp_path: Path
@@ -228,13 +233,14 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
     assert resumed.privacy == whole.privacy
 
 
-# The two halves
+# The two roles
 
 
 @pytest.mark.sampled(30)
 @every_kind
 def test_an_encoder_states_an_event_for_every_phase(config: RunConfig) -> None:
-    """Of one round, what is computed from examples is one event: a statement counts no other."""
+    """One event of a round covers everything computed from examples; a statement counts no
+    other."""
     roles, phases = roles_of(config), config.composition.channel.phases
     for group in roles.config.encoder_groups():
         for client in {group[0], group[-1]}:
@@ -261,7 +267,7 @@ def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig
 
 
 def reports_of(roles: Roles, update: Any, folder: Path) -> list[Report]:
-    """Return what clients report in the first round whose training gave ``update``."""
+    """Return what clients report in the first round if their training gives ``update``."""
     config, sent = roles.config, list[Report]()
 
     def ask(
@@ -286,11 +292,13 @@ def reports_of(roles: Roles, update: Any, folder: Path) -> list[Report]:
 
 
 def trained(roles: Roles, weights: Vector) -> Any:
-    """Return what the system's client step would return with these weights."""
+    """Return what the system's local update would return with these weights."""
     if isinstance(roles.config, priority):
         features = first_layer_of(roles.config, roles.problem).num_features
         return Update(rows=weights[None], aux={"importance": np.zeros((1, features))})
-    if getattr(roles.config, "local_update", None) == "statistics":  # they are beside the weights
+    if (
+        getattr(roles.config, "local_update", None) == "statistics"
+    ):  # statistics are sent beside the weights
         release = roles.encoder(0).release
         found = np.full((1, release.bound.chart.size), weights.sum(), np.float64)
         return Update(rows=weights[None], aux={release.sends: found})
@@ -301,13 +309,14 @@ def trained(roles: Roles, weights: Vector) -> Any:
 
 
 @every_digits_recipe
-def test_training_that_failed_is_answered_like_one_that_changed_nothing(
+def test_failed_training_is_answered_like_training_without_a_change(
     config: RunConfig, tmp_path: Path
 ) -> None:
-    """A refusal would tell of the examples, and so would NaN: what is randomised is public."""
+    """A refusal or NaN would reveal something about the examples, so a public value is
+    randomised."""
     roles = roles_of(config)
     public = reports_of(roles, trained(roles, roles.broadcast.weights), tmp_path / "public")
-    # Not all alike: of several labels' weights only what they differ by is sent.
+    # The weights differ, because for several labels only the differences between weights are sent.
     other = np.linspace(0.05, 0.2, roles.layout.size, dtype=np.float32)
     assert reports_of(roles, trained(roles, other), tmp_path / "other") != public
     for value in (np.nan, np.inf, -np.inf):
@@ -325,7 +334,7 @@ def test_the_server_refuses_a_round_without_reports(config: RunConfig) -> None:
 
 
 @every_digits_recipe
-def test_reports_have_the_size_that_they_say(config: RunConfig, tmp_path: Path) -> None:
+def test_reports_have_the_size_they_state(config: RunConfig, tmp_path: Path) -> None:
     roles = roles_of(config)
     weights = np.full(roles.layout.size, 0.01, np.float32)
     reports = reports_of(roles, trained(roles, weights), tmp_path)
@@ -337,8 +346,8 @@ def test_reports_have_the_size_that_they_say(config: RunConfig, tmp_path: Path) 
 
 
 @every_digits_recipe
-def test_a_server_begins_again_with_the_same_state(config: RunConfig) -> None:
-    """And from it with the same broadcast: a run that is resumed goes on as it was."""
+def test_a_restarted_server_has_the_same_first_state(config: RunConfig) -> None:
+    """It also has the same first broadcast, so a resumed run continues unchanged."""
     one, other = roles_of(config), roles_of(config)
     assert one.first.round == other.first.round == one.broadcast.round == 1
     np.testing.assert_array_equal(one.first.weights, one.broadcast.weights)

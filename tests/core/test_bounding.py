@@ -1,4 +1,4 @@
-"""Ranges, and the refusal of values that no randomiser can protect."""
+"""Ranges, and refusals of values that no randomiser can protect."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_ranges_are_frozen() -> None:
 # Fixed and adaptive ranges
 
 
-def test_one_range_for_all_or_one_for_each() -> None:
+def test_one_range_for_all_tensors_or_one_for_each() -> None:
     same = Ranges.fixed(0.5, 0.1, SIZES)
     assert same.centers.tolist() == [0.5] * 3
     assert same.radii.tolist() == [0.1] * 3
@@ -119,7 +119,7 @@ def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: fl
     values = np.float32([-1.0, 3.0, 0.0, 1.0, 2.0, 2.5, 0.25, -4.0, -2.0, -3.0])
     ranges = Ranges.of_public(values, SIZES, floor=0.01, margin=margin)
     assert ranges.centers.tolist() == [1.0, 0.25, -3.0]
-    # The middle tensor has one weight, so its own radius is 0 and the floor applies.
+    # The middle tensor has one weight, so its radius is 0 and the floor applies.
     assert ranges.radii.tolist() == [2.0 * margin, 0.01, 1.0 * margin]
     assert ranges.sizes == SIZES
 
@@ -129,7 +129,7 @@ def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: fl
     floor=st.floats(1e-2, 10.0),
     margin=st.floats(1.0, 3.0),
 )
-def test_adaptive_ranges_hold_all_weights_and_keep_the_floor(
+def test_adaptive_ranges_contain_all_weights_and_respect_the_floor(
     values: list[float], floor: float, margin: float
 ) -> None:
     array = np.float32(values)
@@ -138,7 +138,7 @@ def test_adaptive_ranges_hold_all_weights_and_keep_the_floor(
     assert (np.abs(ranges.normalise(array)) <= 1 + 1e-4).all()
 
 
-def test_adaptive_ranges_take_public_weights_only() -> None:
+def test_adaptive_ranges_accept_public_weights_only() -> None:
     for private in (Sensitive(weights()), weights().tolist(), None):
         with pytest.raises(PrivacyError, match="public"):
             Ranges.of_public(private, SIZES, floor=0.1, margin=1.0)  # type: ignore[arg-type]
@@ -235,9 +235,7 @@ def test_no_vector_in_a_box_is_longer_than_its_norm(limit: float, size: int, see
 
 @pytest.mark.parametrize("center", [0.0, -0.0, 0.3, [0.0, 0.0, 0.0], [0.1, 0.0, -2.0]])
 @pytest.mark.parametrize("radius", [0.1, [0.1, 0.2, 3.0]])
-def test_rows_are_normalised_each_as_by_itself_and_as_tensor_by_tensor(
-    center: Any, radius: Any
-) -> None:
+def test_rows_are_normalised_as_single_ones_and_tensor_by_tensor(center: Any, radius: Any) -> None:
     sizes = (3, 1, 5)
     ranges = Ranges.fixed(center, radius, sizes)
     values = np.random.default_rng(0).normal(0, 1, (4, 9)).astype(np.float32)

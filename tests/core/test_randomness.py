@@ -1,4 +1,4 @@
-"""The only source of randomness: known answers, reading in pieces, and no other source anywhere."""
+"""The only source of randomness: known answers, reading in pieces, and no other source."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ def test_published_blocks_of_aes_256_in_counter_mode() -> None:
 
 
 def test_the_keystream_is_counters_encrypted_one_by_one() -> None:
-    # Independent of the counter mode under test: encrypt each counter with the block cipher alone.
+    # To be independent of the counter mode under test, encrypt each counter with the block cipher
+    # alone.
     block_cipher = Cipher(algorithms.AES(KEY), modes.ECB()).encryptor()
     counters = b"".join(n.to_bytes(16, "big") for n in range(20_000))
     assert taken(Stream(KEY, simulated=True), 320_000) == block_cipher.update(counters)
 
 
 @given(sizes=st.lists(st.integers(0, 300), max_size=12))
-def test_it_does_not_matter_in_which_pieces_it_is_read(sizes: list[int]) -> None:
+def test_a_stream_can_be_read_in_any_pieces(sizes: list[int]) -> None:
     stream = Stream(KEY, simulated=True)
     pieces = b"".join(taken(stream, size) for size in sizes)
     assert pieces == taken(Stream(KEY, simulated=True), sum(sizes))
 
 
 @pytest.mark.parametrize("first", [1, 15, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145])
-def test_nor_across_large_pieces(first: int) -> None:
+def test_a_stream_can_be_read_in_large_pieces(first: int) -> None:
     stream = Stream(KEY, simulated=True)
     pieces = taken(stream, first) + taken(stream, 300_001)
     assert pieces == taken(Stream(KEY, simulated=True), first + 300_001)
@@ -90,7 +91,7 @@ def test_integers_fill_their_whole_range_evenly() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 16, 24, 31, 33, 64])
-def test_a_key_of_another_length_is_our_own_mistake(length: int) -> None:
+def test_a_key_of_another_length_is_an_internal_error(length: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         Stream(bytes(length), simulated=True)
 
@@ -109,7 +110,7 @@ def test_the_same_names_give_the_same_stream() -> None:
      {"seed": 51, "round": 1}, {"round": 11}, {"round": 13, "client": 3}, {"client": 31},
      {"purpose": "batches/"}, {"purpose": ""}],
 )  # fmt: skip
-def test_each_name_makes_another_stream(change: dict[str, int | str]) -> None:
+def test_each_name_makes_a_different_stream(change: dict[str, int | str]) -> None:
     assert taken(simulated(**change)) != taken(simulated())
 
 
@@ -224,7 +225,7 @@ def makes_randomness(source: str) -> list[str]:
                 found += [a.name for a in node.names if a.name == "urandom"]
         elif isinstance(node, ast.Attribute | ast.Name):
             name = ast.unparse(node)
-            if name in FORBIDDEN_NAMES:  # passing it on counts as calling it
+            if name in FORBIDDEN_NAMES:  # passing the function on counts as calling it
                 found.append(name)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
@@ -242,7 +243,9 @@ ALLOWED = {
     SOURCE / "protocol" / "client_keys.py": {"os.urandom"},  # client keys
     SOURCE / "deployment" / "agreeing.py": {"os.urandom"},  # run names
     SOURCE / "deployment" / "joining.py": {"os.urandom"},  # the nonces of invitations
-    SOURCE / "deployment" / "checks.py": {"os.urandom"},  # stands for a secret that is not yet made
+    SOURCE / "deployment" / "checks.py": {
+        "os.urandom"
+    },  # stands in for a secret that does not exist yet
     SOURCE / "deployment" / "sites.py": {"os.urandom"},  # the challenge that a site signs
     SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # a secret and nonces
     SOURCE / "deployment" / "https" / "server.py": {"os.urandom"},  # a session's token
@@ -252,7 +255,7 @@ ALLOWED = {
 
 
 ADVERSARY = SOURCE / "audit" / "attacks"
-"""Adversaries draw whom they play and what they guess; no guarantee rests on these draws."""
+"""Attacks draw whom they play and what they guess; no guarantee relies on these draws."""
 
 
 @pytest.mark.slow
@@ -264,7 +267,7 @@ def test_no_other_module_makes_a_generator() -> None:
             assert found == ALLOWED.get(path, set()), path
 
 
-def test_the_scan_sees_randomness_where_it_is() -> None:
+def test_the_scan_finds_randomness() -> None:
     assert makes_randomness((SOURCE / "core" / "randomness.py").read_text(encoding="utf-8"))
     for text in ("import random", "from numpy.random import default_rng", "np.random.rand(3)",
                  "import numpy as np\nnp.random.default_rng(0)", "torch.manual_seed(0)",

@@ -1,4 +1,4 @@
-"""A data folder of small files, and a network that must not be touched."""
+"""A data folder of small files, and no access to the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedldp.data.sources import SOURCES, PublishedDataset
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PublishedDataset]:
-    """Write a small version of a data set to tmp_path, and make its sizes the published ones."""
+    """Write a small version of a data set to tmp_path, and patch the published sizes to match
+    it."""
 
     def write(name: str) -> PublishedDataset:
         source = SOURCES[name]

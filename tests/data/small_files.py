@@ -33,7 +33,7 @@ def idx_bytes(values: np.ndarray) -> bytes:
 def cifar_bytes(
     pixels: np.ndarray, labels: list[int], module: str = "numpy.core.multiarray"
 ) -> bytes:
-    """Write what Python 2 wrote; Python 3's pickler stores byte strings differently."""
+    """Write a pickle as Python 2 did; Python 3's pickler stores byte strings differently."""
 
     def string(text: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(text)) + text
@@ -63,7 +63,8 @@ def svhn_file(path: Path, count: int, seed: int) -> None:
 
 
 def covertype_rows(count: int) -> np.ndarray:
-    """Rows with one wilderness and one soil bit, and numbers at both ends of their ranges."""
+    """Return rows with one wilderness and one soil bit, and numbers at both ends of their
+    ranges."""
     rows = np.zeros((count, 55), dtype=np.int64)
     rows[::2, :10] = [1859, 0, 0, 0, -173, 0, 0, 0, 0, 0]
     rows[1::2, :10] = [3858, 360, 66, 1397, 601, 7117, 254, 254, 254, 7173]

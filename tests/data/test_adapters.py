@@ -1,4 +1,4 @@
-"""Examples from torch and from tables in memory: read once, in an order that nothing draws."""
+"""Examples from torch and from tables in memory are read once, in an order without randomness."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ def frame(count: int) -> Any:
                              "label": labels})  # fmt: skip
 
 
-def test_a_sampler_of_a_subset_gives_that_subset() -> None:
+def test_a_sampler_of_a_subset_gives_the_subset() -> None:
     loader = DataLoader(tensors(20), sampler=SubsetRandomSampler([7, 3, 5]))
     np.testing.assert_array_equal(checked_rows(loader, "it:").features, rows(20)[0][[3, 5, 7]])
 
 
-def test_a_third_part_says_whose_the_rows_are() -> None:
+def test_a_third_array_names_the_persons_of_rows() -> None:
     features, labels = map(torch.from_numpy, rows(4))
     found = checked_rows(TensorDataset(features, labels, torch.tensor([3, 3, 1, 9])), "it:")
     assert found.people is not None
@@ -132,7 +132,7 @@ def test_a_third_part_says_whose_the_rows_are() -> None:
         ([tensors(3), tensors(3)], "it lists the examples of several"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_names_the_client(
+def test_a_mistake_is_refused_in_one_line_that_names_the_client(
     other: Any, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapters, "MOST_OF_UNKNOWN_LENGTH", 1000)
@@ -143,7 +143,7 @@ def test_a_mistake_is_one_line_that_names_the_client(
     assert line in said
 
 
-def test_clients_are_those_that_are_listed() -> None:
+def test_the_listed_clients_are_used() -> None:
     parts = [tensors(20), tensors(30, 1)]
     arrays = [rows(20), rows(30, 1)]
     loaders = [DataLoader(part, batch_size=4, shuffle=True) for part in parts]
@@ -176,7 +176,7 @@ def test_a_test_set_is_for_data_that_lack_one() -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_takes_what_a_run_takes() -> None:
+def test_a_sweep_accepts_what_a_run_accepts() -> None:
     loaders = [DataLoader(tensors(20), shuffle=True), DataLoader(tensors(30, 1))]
     found = fedldp.sweep(
         "quickstart",
@@ -200,14 +200,16 @@ def table(**more: Any) -> dict[str, Any]:
     return {"age": features[:, 0], "dose": features[:, 1], "label": labels, **more}
 
 
-def test_a_table_says_whose_rows_are() -> None:
+def test_a_table_names_the_clients_and_persons_of_rows() -> None:
     site, person = np.repeat(["south", "north"], 10), np.repeat(np.arange(10), 2)
     data = fedldp.Dataset.from_table(
         table(site=site, who=person), client="site", person="who", test_share=0
     )
     assert data.features == ("age", "dose")
     assert data.clients is not None
-    assert data.clients[0].tolist() == list(range(10, 20))  # in the order of their names
+    assert data.clients[0].tolist() == list(
+        range(10, 20)
+    )  # clients are in the order of their names
     assert data.num_people == 10
     by_arrays = fedldp.Dataset.from_arrays(
         data.train.features, data.train.labels, groups=person, clients=site, test_share=0
@@ -216,7 +218,7 @@ def test_a_table_says_whose_rows_are() -> None:
     np.testing.assert_array_equal(by_arrays.train.people, data.train.people)
 
 
-def test_a_table_is_tested_on_another() -> None:
+def test_a_table_can_be_tested_on_another() -> None:
     person = np.repeat(np.arange(10), 2)
     for other in (table(), table(who=person + 10)):
         data = fedldp.Dataset.from_table(table(who=person), person="who", test=other)
@@ -238,7 +240,7 @@ def test_a_table_is_tested_on_another() -> None:
         ([1, 2], "list is not a table"),
     ],
 )
-def test_a_column_that_is_no_feature_is_named(given: Any, line: str) -> None:
+def test_a_column_that_cannot_be_a_feature_is_named(given: Any, line: str) -> None:
     with pytest.raises(FedldpError) as found:
         fedldp.Dataset.from_table(given)
     assert line in str(found.value)
@@ -255,7 +257,7 @@ def test_a_person_at_two_clients_is_refused_before_anything_is_trained() -> None
     assert "person" in {line["unit"] for line in stated["guarantees"]}
 
 
-def test_what_is_shown_of_data_has_no_row_in_it() -> None:
+def test_the_representation_of_data_shows_no_row() -> None:
     data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
     assert repr(data) == (
         "<fedldp.Dataset custom: up to 50 rows for training and 0 for testing, of shape (3,), "
@@ -293,7 +295,7 @@ def test_workers_need_no_test_set() -> None:
         np.testing.assert_array_equal(weights, two.weights[name])
 
 
-# The real libraries, where they are installed
+# The real libraries, if they are installed
 
 
 def hugging_face(count: int) -> Any:

@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
-def test_a_centre_becomes_nothing_in_its_columns_own_unit(table: Path) -> None:
+def test_a_centre_is_given_in_its_columns_unit_and_becomes_zero(table: Path) -> None:
     centres = {"age": 30.0, "sex=f": 0.25, "weight": 4.0}
     plain = load_features(table, columns=Columns(**COLUMNS))
     found = load_features(table, columns=Columns(**COLUMNS, centres=centres))
@@ -48,7 +48,7 @@ def test_a_centre_becomes_nothing_in_its_columns_own_unit(table: Path) -> None:
         ({"label": 0.5}, r"centre_columns names 'label', and"),
     ],
 )
-def test_what_is_no_centre_is_refused(table: Path, centres: dict[str, float], match: str) -> None:
+def test_a_bad_centre_is_refused(table: Path, centres: dict[str, float], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         load_features(table, columns=Columns(**COLUMNS, centres=centres))
 
@@ -61,16 +61,16 @@ def test_a_row_has_norm_one_and_none_is_refused() -> None:
     np.testing.assert_allclose(np.linalg.norm(found[3, :2]), 1, rtol=1e-6)
 
 
-def test_a_row_among_others_is_added_up_as_it_is_alone() -> None:
+def test_a_row_in_a_batch_has_the_norm_it_has_alone() -> None:
     drawn = numbered_generator(5, 0).standard_normal((20, 300)).astype(np.float32)
-    rows = drawn[:, ::-1].T.copy().T  # column by column in memory, as chosen columns lie
+    rows = drawn[:, ::-1].T.copy().T  # column by column in memory, as selected columns are
     found = unit(finite_rows(rows))
     for index in range(20):
         alone = unit(finite_rows(rows[index : index + 1]))
         assert alone.tobytes() == found[index : index + 1].tobytes()
 
 
-def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) -> None:
+def test_a_run_accepts_centres_and_its_lines_say_that_none_was_measured(table: Path) -> None:
     made = fedldp.recipe(
         "quickstart",
         dataset=str(table),
@@ -107,7 +107,7 @@ def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) 
     assert any(each.startswith(said) for each in filled)
 
 
-def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
+def test_a_public_number_replaces_a_missing_value_and_a_feature_says_so(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "rows.csv").write_text("age,pressure,label\n60,,0\n30,NA,1\n90,180,1\n")
@@ -144,14 +144,14 @@ def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
         ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
     ],
 )
-def test_what_cannot_stand_for_a_missing_value_is_refused(
+def test_a_bad_replacement_for_missing_values_is_refused(
     table: Path, given: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ConfigError, match=match):
         load_features(table, columns=Columns(**COLUMNS, **given))
 
 
-def test_a_category_stands_where_a_text_is_missing(tmp_path: Path) -> None:
+def test_a_category_replaces_a_missing_text(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("ward,label\nA,0\n,1\nNA,1\nunknown,1\n")
     columns = Columns(
@@ -159,12 +159,12 @@ def test_a_category_stands_where_a_text_is_missing(tmp_path: Path) -> None:
     )
     assert columns.made("ward") == ["ward=A", "ward=unknown"]
     assert load_features(rows, columns=columns).tolist() == [[0.5, 0], *[[-0.5, 1]] * 3]
-    # What is a category as it is written is no gap.
+    # A text that is a declared category is not a missing value.
     named = Columns(categories={"ward": ("A", "NA", "unknown")}, filled={"ward": "unknown"})
     assert load_features(rows, columns=named).argmax(1).tolist() == [0, 2, 1, 2]
 
 
-def test_what_is_no_number_is_not_filled_in(tmp_path: Path) -> None:
+def test_a_text_in_a_column_of_numbers_is_not_filled_in(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("age,label\nold,0\n")
     with pytest.raises(DataError, match="line 2: column 'age' holds 'old', which is not a number"):
         load_features(tmp_path / "rows.csv", columns=Columns(filled={"age": 50.0}))

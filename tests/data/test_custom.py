@@ -46,13 +46,13 @@ def test_split_is_stratified_and_seeded() -> None:
 
 
 @pytest.mark.parametrize("test_share", [1, -0.1, 1.5, float("nan")])
-def test_split_share_out_of_range(test_share: float) -> None:
+def test_a_split_share_out_of_range_is_refused(test_share: float) -> None:
     with pytest.raises(ConfigError, match="test_share"):
         Dataset.from_arrays(X, Y, test_share=test_share)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_split_seed_out_of_range(seed: int) -> None:
+def test_a_split_seed_out_of_range_is_refused(seed: int) -> None:
     with pytest.raises(ConfigError, match="seed"):
         Dataset.from_arrays(X, Y, seed=seed)
 

@@ -78,7 +78,7 @@ def test_the_environment_names_the_folder(
     assert len(load_dataset("mnist").train) == 30
 
 
-def test_covertype_subset_stands_in_under_its_own_name(
+def test_the_covertype_subset_is_used_under_its_own_name(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = covertype_bytes(covertype_rows(35))

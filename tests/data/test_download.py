@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that breaks off, lies or ignores Range when told to."""
+"""Downloads from a local server that breaks off, lies or ignores Range on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTENT = bytes(range(256)) * 4000
 
 @dataclass
 class Server:
-    """What the server holds, how it behaves, and what it was asked."""
+    """The server's files, its behaviour, and the requests it got."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             else:
                 self.send_response(200)
             self.send_header("Content-Length", str(len(content) - start))
-            # A lie that some servers tell of .gz files: the file itself must be kept.
+            # Some servers send this false header for .gz files; the file itself must be kept.
             self.send_header("Content-Encoding", "gzip")
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # the client has seen enough
@@ -106,7 +106,7 @@ def failure(tmp_path: Path, name: str = "small") -> str:
 
 
 @pytest.mark.usefixtures("one_file")
-def test_fetch_stores_the_file_and_nothing_else(server: Server, tmp_path: Path) -> None:
+def test_fetch_stores_only_the_file(server: Server, tmp_path: Path) -> None:
     (path,) = fetch("small", tmp_path)
     assert path == tmp_path / "small" / "small.bin"
     assert path.read_bytes() == CONTENT
@@ -153,7 +153,7 @@ def test_a_broken_download_is_resumed(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_file")
-def test_a_server_that_ignores_range_starts_anew(server: Server, tmp_path: Path) -> None:
+def test_a_download_starts_anew_if_the_server_ignores_range(server: Server, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "small.bin.partial").write_bytes(b"not the start of the file")
     server.understands_range = False
@@ -226,7 +226,7 @@ def test_the_next_address_is_tried(
     assert [path for path, _ in server.asked] == ["/gone", "/wrong", "/moved/good", "/good"]
 
 
-def test_all_failures_are_told(
+def test_all_failures_are_reported(
     server: Server, one_file: PublishedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_addresses(monkeypatch, one_file, f"{server.url}/gone", "http://127.0.0.1:9/closed")
@@ -355,7 +355,7 @@ def test_an_archive_with_a_damaged_member(
     assert not (tmp_path / "cifar-10-batches-py" / "test_batch").exists()
 
 
-def test_an_archive_that_the_user_brought_is_used_and_kept(
+def test_an_archive_from_the_user_is_used_and_kept(
     archived: Callable[..., PublishedFile], server: Server, tmp_path: Path
 ) -> None:
     archive = archived({})

@@ -26,7 +26,7 @@ def test_data_folder_argument_then_variable_then_cache(
     assert resolve_data_dir(Path("~/data")) == tmp_path / "data"
 
 
-def test_verify_tells_ok_missing_damaged(
+def test_verify_distinguishes_ok_missing_and_damaged(
     install: Callable[[str], PublishedDataset], tmp_path: Path
 ) -> None:
     source = install("mnist")
@@ -34,7 +34,7 @@ def test_verify_tells_ok_missing_damaged(
         tmp_path / "mnist" / file.name for file in source.files
     )
     content = bytearray(images.read_bytes())
-    content[100] ^= 1  # of the same size, so only the checksum shows it
+    content[100] ^= 1  # the size stays the same, so only the checksum shows the damage
     images.write_bytes(content)
     labels.unlink()
     test_images.write_bytes(test_images.read_bytes() + b"x")
@@ -52,7 +52,7 @@ def test_verify_all_lists_each_file_once(tmp_path: Path) -> None:
     assert len(found) == len({file for file, _ in found}) == 4 + 4 + 6 + 3 + 1
 
 
-def test_verify_of_the_stand_in_only_where_it_is(tmp_path: Path) -> None:
+def test_verify_lists_the_replacement_only_if_present(tmp_path: Path) -> None:
     assert len(verify("covertype", tmp_path)) == 1
     subset = tmp_path / "covertype" / "covtype-subset-92962.data.gz"
     subset.parent.mkdir()
@@ -60,7 +60,7 @@ def test_verify_of_the_stand_in_only_where_it_is(tmp_path: Path) -> None:
     assert FileStatus(subset, "damaged") in verify("covertype", tmp_path)
 
 
-def test_verify_of_what_has_no_files_or_no_name(tmp_path: Path) -> None:
+def test_verify_of_data_without_files_and_of_unknown_names(tmp_path: Path) -> None:
     assert verify("digits", tmp_path) == []
     with pytest.raises(ConfigError, match="'nothing'"):
         verify("nothing", tmp_path)

@@ -1,4 +1,4 @@
-"""Soft gradients and poses: by hand, against a slow oracle, and what must not matter."""
+"""Soft gradients and poses: by hand, against a slow oracle, and what they must not depend on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blob(slant: float = 0.0, size: float = 1.0, right: int = 0, side: int = 28) 
 
 
 def slow(image: np.ndarray) -> np.ndarray:
-    """Return soft sums pixel by pixel."""
+    """Return the soft sums, computed pixel by pixel."""
     (height, width), sums = image.shape, np.zeros((8, 5, 5))
     for row, column in product(range(height), range(width)):
         down = image[min(row + 1, height - 1), column] - image[max(row - 1, 0), column]
@@ -39,13 +39,13 @@ def slow(image: np.ndarray) -> np.ndarray:
     return sums.ravel()
 
 
-def test_soft_sums_are_those_of_a_slow_oracle() -> None:
+def test_soft_sums_agree_with_a_slow_oracle() -> None:
     for image, found in zip(IMAGES, soft_sums(IMAGES), strict=True):
         np.testing.assert_allclose(found, slow(image), atol=1e-12)
 
 
 def test_a_ramp_by_hand() -> None:
-    """A slope of 2 to the right, and of 1 at both edges; two pixels fall to each row of cells."""
+    """A slope of 2 to the right, and of 1 at both edges; each row of cells gets two pixels."""
     ramp = np.tile(np.arange(10.0), (10, 1))
     found = soft_sums(ramp[None])[0].reshape(8, 5, 5)
     np.testing.assert_allclose(found[0], np.tile([6, 8, 8, 8, 6], (5, 1)))
@@ -67,14 +67,14 @@ def test_greyscale_uses_the_image_alone() -> None:
 
 
 @pytest.mark.parametrize("slant", [-0.7, -0.2, 0.4])
-def test_upright_takes_the_slant_off(slant: float) -> None:
+def test_upright_removes_the_slant(slant: float) -> None:
     images = np.array([blob(), blob(slant)])
     straight, turned = upright(images)
     assert np.corrcoef(turned.ravel(), straight.ravel())[0, 1] > 0.99
     assert np.corrcoef(images.reshape(2, -1))[0, 1] < 0.985
 
 
-def test_upright_has_one_place_and_size() -> None:
+def test_upright_fixes_place_and_size() -> None:
     here, moved, large = upright(np.array([blob(), blob(right=3), blob(size=1.7)]))
     assert here.shape == (20, 20)
     np.testing.assert_allclose(moved, here, atol=1e-9)
@@ -82,7 +82,7 @@ def test_upright_has_one_place_and_size() -> None:
     np.testing.assert_allclose(here, here[::-1, ::-1], atol=1e-9)
 
 
-def test_a_dot_is_not_blown_up_and_nothing_stays_nothing() -> None:
+def test_a_dot_is_not_enlarged_and_an_empty_image_stays_empty() -> None:
     dot = np.zeros((2, 28, 28))
     dot[0, 9, 9] = 1
     found = upright(dot)

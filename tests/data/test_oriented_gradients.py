@@ -1,4 +1,4 @@
-"""Histograms of oriented gradients against a slow oracle, and what must not matter."""
+"""Histograms of oriented gradients against a slow oracle, and what they must not depend on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_hand(image: np.ndarray, cells: int, orientations: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("cells", "orientations"), [(1, 2), (3, 8), (4, 5), (7, 3)])
-def test_they_are_what_a_slow_oracle_finds(cells: int, orientations: int) -> None:
+def test_histograms_agree_with_a_slow_oracle(cells: int, orientations: int) -> None:
     encoder = OrientedGradients((2, 9, 7), cells, orientations)
     found = encoder(IMAGES)
     assert found.shape == (5, encoder.size)
@@ -56,7 +56,7 @@ def test_brightness_and_contrast_do_not_matter(shift: float, factor: float) -> N
     np.testing.assert_allclose(encoder(changed), encoder(IMAGES), atol=1e-3)
 
 
-def test_the_norm_is_one_or_the_image_has_no_slope() -> None:
+def test_the_norm_is_one_unless_the_image_has_no_slope() -> None:
     flat = np.full((1, 2, 9, 7), 0.3, np.float32)
     found = OrientedGradients((2, 9, 7), 3, 8)(np.concatenate([IMAGES, flat]))
     np.testing.assert_allclose(np.linalg.norm(found[:-1], axis=1), 1, atol=1e-6)
@@ -65,10 +65,10 @@ def test_the_norm_is_one_or_the_image_has_no_slope() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [(0, 0, 0), (1, 4, 3), (0, 8, 6)])
-def test_an_image_that_is_not_finite_gives_zeros_and_spoils_no_other(
+def test_an_image_that_is_not_finite_gives_zeros_and_affects_no_other(
     value: float, place: tuple[int, int, int]
 ) -> None:
-    """A refusal would reveal it."""
+    """A refusal would reveal such an image."""
     encoder = OrientedGradients((2, 9, 7), 3, 8)
     images = IMAGES.copy()
     images[(2, *place)] = value
@@ -85,6 +85,8 @@ def test_images_do_not_depend_on_each_other() -> None:
 
 
 @pytest.mark.parametrize(("shape", "named"), [((54,), "dataset"), ((1, 28, 3), "cells = 4")])
-def test_what_is_no_image_or_too_small_is_refused(shape: tuple[int, ...], named: str) -> None:
+def test_data_that_are_not_images_or_too_small_are_refused(
+    shape: tuple[int, ...], named: str
+) -> None:
     with pytest.raises(ConfigError, match=f"^{named}[^\n]*$"):
         OrientedGradients(shape, 4, 8)

@@ -27,7 +27,7 @@ def sizes(parts: list[np.ndarray]) -> list[int]:
     seed=st.integers(0, 2**32),
     data=st.data(),
 )
-def test_every_example_once_every_client_one(
+def test_every_example_goes_to_one_client_and_every_client_has_one(
     labels: list[int], scheme: str, seed: int, data: st.DataObject
 ) -> None:
     most = len(labels) // 2 if scheme == "shards:2" else len(labels)
@@ -42,7 +42,7 @@ def test_every_example_once_every_client_one(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_generator_decides(scheme: str) -> None:
+def test_the_generator_determines_the_partition(scheme: str) -> None:
     one, same, other = (partition(BALANCED, 7, scheme, rng(seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
@@ -62,7 +62,8 @@ def test_iid_ignores_labels() -> None:
 
 
 def label_concentration(scheme: str) -> float:
-    """Average over clients of the sum of squared label shares: 0.1 if even, 1 if one label."""
+    """Return the mean over clients of the sum of squared label shares: 0.1 if even, 1 for one
+    label."""
     parts = partition(np.repeat(np.arange(10), 1000), 20, scheme, rng(0))
     shares = [np.bincount(np.repeat(np.arange(10), 1000)[part]) / len(part) for part in parts]
     return float(np.mean([(share**2).sum() for share in shares]))
@@ -93,7 +94,7 @@ def test_dirichlet_leaves_no_client_empty_with_as_many_clients_as_examples() -> 
 
 @pytest.mark.parametrize("shards", [1, 2, 5])
 def test_shards_bound_the_labels_of_a_client(shards: int) -> None:
-    # As in McMahan et al.: shard sizes that divide the label's examples have one label each.
+    # As in McMahan et al., shards have one label each if their size divides each label's examples.
     parts = partition(BALANCED, 20, f"shards:{shards}", rng(0))
     assert sizes(parts) == [50] * 20
     labels = [len(np.unique(BALANCED[part])) for part in parts]
@@ -168,7 +169,7 @@ def test_too_many_clients(num_clients: int, scheme: str, says: str) -> None:
     assert str(known_beforehand.value) == str(caught.value)
 
 
-def test_drawn_examples_are_the_same_whenever_they_are_looked_at() -> None:
+def test_drawn_examples_are_always_the_same() -> None:
     shares = partition(BALANCED, 5000, "drawn:6", rng(0))
     assert len(shares) == 5000
     assert shares.sizes.shape == (5000,)
@@ -196,12 +197,12 @@ def test_drawn_examples_are_counted_for_each_client() -> None:
 
 
 @pytest.mark.parametrize("client", [-1, 5000])
-def test_there_are_no_more_clients_than_said(client: int) -> None:
+def test_there_are_no_more_clients_than_declared(client: int) -> None:
     with pytest.raises(IndexError):
         partition(BALANCED, 5000, "drawn:6", rng(0))[client]
 
 
-def test_shares_of_given_parts() -> None:
+def test_shares_from_given_parts() -> None:
     parts = [np.array([3, 4]), np.array([7]), np.arange(0)]
     shares = Shares.of(parts)
     assert [own.tolist() for own in shares] == [[3, 4], [7], []]

@@ -1,4 +1,4 @@
-"""Public axes: of strokes, and of files that their user declares public."""
+"""Public axes from strokes, and from files that the user declares public."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_file_without_such_axes_is_refused(content: bytes, axes: int | None, m
 
 
 @pytest.mark.slow
-def test_strokes_differ_most_along_the_first_axes() -> None:
+def test_strokes_vary_most_along_the_first_axes() -> None:
     axes = axes_of_strokes()
     np.testing.assert_allclose(axes.T @ axes, np.eye(200), atol=1e-9)
     images = strokes()[:, None].astype(np.float32)

@@ -13,7 +13,7 @@ IMAGES = numbered_generator(7, 0).random((2, 2, 10, 13)).astype(np.float32)
 
 
 def slow(image: np.ndarray, filters: int) -> np.ndarray:
-    """Return features window by window."""
+    """Return the features, computed window by window."""
     channels, height, width = image.shape
     drawn = numbered_generator(2026, 0).standard_normal((filters, channels, 5, 5))
     drawn -= drawn.mean((2, 3), keepdims=True)
@@ -38,16 +38,16 @@ def slow(image: np.ndarray, filters: int) -> np.ndarray:
     return np.asarray(flat / np.linalg.norm(flat))
 
 
-def test_features_are_what_a_filter_finds_in_each_cell() -> None:
+def test_features_agree_with_a_slow_oracle_in_each_cell() -> None:
     found = RandomConvolutions((2, 10, 13), filters=3)(IMAGES)
     np.testing.assert_allclose(found, [slow(image, 3) for image in IMAGES], atol=1e-6)
 
 
-def test_an_image_of_one_grey_has_none() -> None:
+def test_an_image_of_one_grey_has_no_features() -> None:
     found = RandomConvolutions((1, 9, 9))(np.full((2, 1, 9, 9), [[[[0.3]]], [[[7.7]]]], np.float32))
     assert not found.any()
 
 
-def test_an_image_that_is_smaller_than_a_filter_is_refused() -> None:
+def test_an_image_smaller_than_a_filter_is_refused() -> None:
     with pytest.raises(ConfigError, match="images of 4x9 are smaller than a filter, 5x5"):
         RandomConvolutions((1, 4, 9))

@@ -1,4 +1,4 @@
-"""Own tables: clients, test files, public ranges and categories, Parquet."""
+"""A user's own tables: clients, test files, public ranges and categories, Parquet."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_value_of_the_client_column_is_a_client(tmp_path: Path) -> None:
     assert all(round(age - 20) % 3 == 0 for age in ages if age)
 
 
-def test_a_range_scales_and_bounds_whatever_the_data_hold(tmp_path: Path) -> None:
+def test_a_range_scales_and_bounds_any_data(tmp_path: Path) -> None:
     examples = load_examples(
         table(tmp_path, "age,outcome\n10,0\n30,1\n40,1\n99,0\n"),
         columns=Columns(label="outcome", scaled={"age": (20.0, 40.0)}),
@@ -66,7 +66,7 @@ def test_a_range_scales_and_bounds_whatever_the_data_hold(tmp_path: Path) -> Non
     assert examples.features[:, 0].tolist() == [0.0, 0.5, 1.0, 1.0]
 
 
-def test_a_test_file_is_all_that_is_tested_on(tmp_path: Path) -> None:
+def test_only_the_test_file_is_tested_on(tmp_path: Path) -> None:
     header, rows = "outcome,sex,age,id\n", "well,f,30,a\nill,m,40,b\n"
     other = table(tmp_path, "id,age,sex,outcome\na,30,f,well\nb,40,m,ill\n", "test.csv")
     data = load_dataset(str(table(tmp_path)), columns=columns(), test_file=str(other))
@@ -80,7 +80,7 @@ def test_a_test_file_is_all_that_is_tested_on(tmp_path: Path) -> None:
         load_dataset(str(table(tmp_path)), test_file=str(tmp_path / "gone.csv"))
 
 
-def test_declared_classes_have_their_places(tmp_path: Path) -> None:
+def test_declared_classes_keep_their_order(tmp_path: Path) -> None:
     data = load_dataset(str(table(tmp_path)), columns=columns(classes=("well", "ill", "dead")))
     assert (data.num_classes, data.classes) == (3, ("well", "ill", "dead"))
     assert np.bincount(np.concatenate([data.train.labels, data.test.labels])).tolist() == [8, 22]
@@ -109,7 +109,7 @@ def test_declared_classes_have_their_places(tmp_path: Path) -> None:
         ("p,north,30,f,", "line 32: column 'outcome' holds '', an empty label"),
     ],
 )
-def test_what_a_cell_may_not_be_is_named(tmp_path: Path, cells: str, says: str) -> None:
+def test_a_bad_cell_is_named(tmp_path: Path, cells: str, says: str) -> None:
     refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), says)
 
 
@@ -122,7 +122,7 @@ def test_what_a_cell_may_not_be_is_named(tmp_path: Path, cells: str, says: str) 
         ("30,", r"column 'sex' holds '', a missing value; write one of its categories \(f, m\)"),
     ],
 )
-def test_of_a_trained_model_only_the_rows_can_be_changed(
+def test_for_a_trained_model_only_the_rows_can_be_corrected(
     tmp_path: Path, cells: str, says: str
 ) -> None:
     path = table(tmp_path, f"age,sex\n20,f\n{cells}\n")
@@ -134,7 +134,7 @@ def test_of_a_trained_model_only_the_rows_can_be_changed(
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
 
 
-def test_truths_are_0_and_1_however_they_are_written(tmp_path: Path) -> None:
+def test_booleans_become_0_and_1_however_they_are_written(tmp_path: Path) -> None:
     path = table(tmp_path, "a,b\n0,False\n1,TRUE\n2,true\n3,1\n4,0.0\n5,\n")
     with_gaps = Columns(filled={"b": 0.0})
     assert load_features(path, columns=with_gaps)[:, 1].tolist() == [0, 1, 1, 1, 0, 0]
@@ -162,9 +162,7 @@ def test_an_undeclared_text_column_says_how_to_declare_it(tmp_path: Path) -> Non
         ({"label": "result"}, "label_column is 'result'"),
     ],
 )
-def test_a_column_that_is_not_there_is_named(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_a_missing_column_is_named(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     refused(ConfigError, table(tmp_path), says, **changes)
 
 
@@ -187,7 +185,7 @@ def test_declarations_that_contradict_themselves_are_refused(changes: dict[str, 
     assert "\n" not in str(found.value)
 
 
-def test_a_category_may_be_called_as_a_missing_value_is(tmp_path: Path) -> None:
+def test_a_category_may_have_the_name_of_a_missing_value(tmp_path: Path) -> None:
     path = table(tmp_path, "smoker,outcome\nNA,0\nyes,1\n")
     found = load_examples(
         path, columns=Columns(label="outcome", categories={"smoker": ("NA", "yes")})
@@ -195,7 +193,7 @@ def test_a_category_may_be_called_as_a_missing_value_is(tmp_path: Path) -> None:
     assert found.features.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_a_party_may_leave_out_what_does_not_fit(tmp_path: Path) -> None:
+def test_a_party_may_leave_out_rows_that_do_not_fit(tmp_path: Path) -> None:
     text = "age,sex,outcome\n30,f,1\n,f,1\nold,m,0\n35,x,1\n20,m,\n20,m,2\n20,m,-1\n20,m,two\n"
     agreed = Columns(label="outcome", scaled={"age": (20.0, 40.0)}, categories={"sex": ("f", "m")})
     found = encode_examples(read_table(table(tmp_path, text)), agreed, leave_out=True)
@@ -224,7 +222,7 @@ def parquet(folder: Path, **cells: Any) -> Path:
     return path
 
 
-def test_parquet_is_read_as_the_same_csv_is(tmp_path: Path) -> None:
+def test_parquet_is_read_like_the_same_csv(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     number = range(30)
     path = parquet(
@@ -257,7 +255,7 @@ def test_parquet_of_numbers_keeps_integer_labels(tmp_path: Path) -> None:
     assert found.features.tolist() == [[0.5, 0, 1], [1.5, 1, 0], [2.5, 0, 1]]
 
 
-def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"cannot be read as \.parquet"):
         load_dataset(str(table(tmp_path, name="mine.parquet")))
@@ -274,7 +272,7 @@ def test_without_pyarrow_the_remedy_is_named(
 # From Python
 
 
-def test_clients_from_python_are_the_runs(tmp_path: Path) -> None:
+def test_clients_from_python_are_those_of_the_run(tmp_path: Path) -> None:
     import fedldp
 
     rng = np.random.default_rng(0)
@@ -305,7 +303,7 @@ def test_clients_from_python_are_checked() -> None:
         Dataset.from_clients([one], test_share=1.0)
 
 
-def test_columns_are_known_by_their_names_and_not_by_their_places(tmp_path: Path) -> None:
+def test_columns_are_found_by_name_and_not_by_position(tmp_path: Path) -> None:
     other = table(tmp_path, "outcome,sex,id,age\nill,m,p1,30\n", "other.csv")
     names = ("age", "sex=f", "sex=m")
     found = load_features(other, columns=columns(), names=names)

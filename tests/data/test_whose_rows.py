@@ -1,4 +1,4 @@
-"""The persons of rows: in files and arrays, splits by person, and persons at several clients."""
+"""The persons that rows belong to, in files, arrays and splits, and persons at several clients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ages(examples: Examples) -> set[int]:
 
 
 def persons(whole: Examples) -> int:
-    """Return how many persons there are, after checking that each has rows of its own age alone."""
+    """Check that each person has only rows of its own age; return the number of persons."""
     assert whole.people is not None
     pairs = np.unique(np.stack([whole.people, whole.features[:, 0]], 1), axis=0)
     assert len(pairs) == len(np.unique(pairs[:, 0])) == len(np.unique(pairs[:, 1]))
@@ -67,7 +67,7 @@ def persons(whole: Examples) -> int:
 # Files and arrays
 
 
-def test_a_persons_rows_of_a_table_have_one_number_and_are_in_one_part(tmp_path: Path) -> None:
+def test_a_persons_rows_in_a_table_have_one_number_and_are_in_one_part(tmp_path: Path) -> None:
     data = loaded(table(tmp_path, visits(20) + visits(30, "south", 20)))
     assert data.features == ("age",)
     assert ages(data.train) | ages(data.test) == set(range(50))
@@ -87,7 +87,7 @@ def test_without_a_client_column_a_fifth_of_the_persons_is_held_out(tmp_path: Pa
     data = loaded(path, client=None, ignored=("visit", "hospital"))
     assert not ages(data.train) & ages(data.test)
     assert (persons(data.train), persons(data.test)) == (40, 10)
-    # By label, as far as a person has one: 13 of 50 are ill.
+    # The split is by label if a person has one: 13 of 50 are ill.
     assert sum(age % 4 == 0 for age in ages(data.test)) in (2, 3)
 
 
@@ -123,7 +123,7 @@ def test_a_new_table_needs_no_persons(tmp_path: Path) -> None:
     assert load_features(path, columns=columns).tolist() == [[1], [2]]
 
 
-def test_the_person_column_is_no_other_column(tmp_path: Path) -> None:
+def test_the_person_column_has_no_other_role(tmp_path: Path) -> None:
     for other in ("label", "client"):
         with pytest.raises(ConfigError, match=f"'patient' is listed there and in {other}_column"):
             Columns(**{other: "patient"}, person="patient")
@@ -134,7 +134,7 @@ def test_the_person_column_is_no_other_column(tmp_path: Path) -> None:
     refused(ConfigError, "person_column names 'who'", table(tmp_path, visits(9)), person="who")
 
 
-def test_numbers_of_persons_that_are_not_read_exactly_are_refused(tmp_path: Path) -> None:
+def test_person_numbers_that_cannot_be_read_exactly_are_refused(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "visits.parquet"
@@ -148,7 +148,7 @@ def test_numbers_of_persons_that_are_not_read_exactly_are_refused(tmp_path: Path
             refused(DataError, "two persons could become one", path, client=None, ignored=())
 
 
-def test_nobody_is_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
+def test_no_person_is_both_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
     path = table(tmp_path, visits(20))
     columns = Columns(**COLUMNS)
     other = table(tmp_path, visits(5, first=30), name="other.csv")
@@ -157,7 +157,7 @@ def test_nobody_is_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
     mixed = table(tmp_path, visits(5, first=17), name="mixed.csv")
     with pytest.raises(DataError, match="3 persons are in the training and in the test set"):
         load_dataset(str(path), columns=columns, test_file=str(mixed))
-    # A table that does not name persons is believed.
+    # A table that does not name persons is taken as it is.
     rows = "1,ill\n2,well\n"
     nameless = table(tmp_path, rows, name="nameless.csv", header="age,outcome\n")
     data = load_dataset(str(path), columns=columns, test_file=str(nameless))
@@ -208,13 +208,13 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
         ([[0], [1], [2], [3]], r"groups have shape \(4, 1\)"),
     ],
 )
-def test_groups_that_do_not_say_whose_each_row_is(groups: Any, says: str) -> None:
+def test_bad_groups_are_refused(groups: Any, says: str) -> None:
     with pytest.raises(DataError, match=says) as found:
         Dataset.from_arrays([[0.0]] * 4, [0, 1, 0, 1], groups=groups)
     assert "\n" not in str(found.value)
 
 
-def test_persons_of_known_clients_are_their_own() -> None:
+def test_persons_of_known_clients_are_kept_apart() -> None:
     def client(first: int, count: int) -> tuple[Any, Any, Any]:
         who = np.repeat(np.arange(count), 2)
         return (first + who[:, None]).astype(np.float32), who % 2, who
@@ -241,7 +241,7 @@ SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 
 @given(sizes=SIZES, seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.1, 0.2, 0.5, 0.9]))
-def test_whole_persons_are_held_out_of_each_client(
+def test_whole_persons_are_held_out_from_each_client(
     sizes: Sequence[int], seed: int, share: float
 ) -> None:
     draw = np.random.default_rng(seed)
@@ -255,7 +255,7 @@ def test_whole_persons_are_held_out_of_each_client(
     counts = np.bincount(home[tested], minlength=len(sizes))
     own = share * np.array(sizes)
     assert (counts <= np.minimum(np.ceil(own), np.array(sizes) - 1)).all()
-    if min(sizes) >= 1 / (1 - share):  # nobody would give its last person
+    if min(sizes) >= 1 / (1 - share):  # no client would give away its last person
         assert (counts >= np.floor(own)).all()
         assert len(tested) == np.ceil(round(share * len(home), 9))
 
@@ -269,8 +269,8 @@ def test_a_person_at_two_clients_is_held_out_at_both_or_at_none(seed: int, share
     assert set(owners[~held]) == {0, 1}
 
 
-def test_the_fifth_of_few_persons_is_not_nothing() -> None:
-    """Of 50 clients with 3 persons each, a fifth rounded down would be nobody."""
+def test_a_fifth_of_few_persons_is_at_least_one() -> None:
+    """A fifth of 3 persons, rounded down at each of 50 clients, would be nobody."""
     people = np.repeat(np.arange(150), 2)
     for seed in range(20):
         held = held_of_each(people, people // 3, 0.2, np.random.default_rng(seed))
@@ -290,8 +290,8 @@ def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
         assert ages(data.train) | ages(data.test) == set(whose.tolist())
 
 
-def test_rows_without_persons_are_split_as_ever() -> None:
-    """Earlier measurements on them stay valid; see also tests/gate."""
+def test_rows_without_persons_are_split_as_before() -> None:
+    """Earlier measurements stay valid; see also tests/gate."""
     features, labels = np.arange(40.0)[:, None], np.arange(40) % 2
     data = Dataset.from_arrays(features, labels)
     assert sorted(ages(data.test)) == [0, 6, 11, 13, 15, 24, 29, 30]
@@ -302,13 +302,15 @@ def test_rows_without_persons_are_split_as_ever() -> None:
 # Persons and their rows
 
 
-def test_a_persons_label_is_that_of_most_rows() -> None:
+def test_a_persons_label_is_that_of_most_of_its_rows() -> None:
     labels, people = np.array([2, 1, 1, 0, 3, 0, 3]), np.array([0, 0, 0, 1, 1, 2, 2])
     assert usual_labels(labels, people).tolist() == [1, 0, 0]
 
 
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=9), most=st.integers(1, 5))
-def test_so_many_rows_of_each_person_are_kept(counts: Sequence[int], most: int) -> None:
+def test_at_most_the_given_number_of_rows_is_kept_for_each_person(
+    counts: Sequence[int], most: int
+) -> None:
     draw = np.random.default_rng(most)
     people = draw.permutation(np.repeat(np.arange(len(counts)) * 7, counts))
     found = few_of_each(people, most, draw)

@@ -216,7 +216,7 @@ def test_a_blank_network_gives_zeros_for_every_example() -> None:
     ("shape", "padding", "named"),
     [((54,), True, "dataset"), ((1, 8, 8), False, "encoder_channels"), ((1, 3, 40), True, "3x40")],
 )
-def test_what_is_no_image_or_too_small_is_refused(
+def test_data_that_are_not_images_or_too_small_are_refused(
     shape: tuple[int, ...], padding: bool, named: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
