@@ -1,4 +1,5 @@
-"""What may stand between sites and their server over HTTPS: a cut cable, and a meddler."""
+"""Proxies between sites and their server over HTTPS: one that cuts connections, and one that
+meddles."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ HOST = "127.0.0.1"
 class Cable:
     """Passes bytes from one port to another.
 
-    When cut, it accepts bytes and passes nothing on, as where packets vanish without a word. Its
-    old connections stay dead when it is mended, as behind a router that forgot them.
+    When cut, it accepts bytes and passes nothing on, like a network that drops packets silently.
+    Old connections stay dead after it is mended, as behind a router that forgot them.
     """
 
     def __init__(self, port: int, target: int) -> None:
@@ -75,22 +76,22 @@ class Cable:
                     to.sendall(part)
             if not dead.is_set():
                 to.shutdown(socket.SHUT_WR)
-        except OSError:  # one end was reset: the other must hear of it, or it waits for ever
+        except OSError:  # one end was reset, and the other must learn of it or would wait forever
             for each in () if dead.is_set() else (source, to):
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
 
 class Meddler:
-    """Ends TLS with the server's own key, and forwards requests: some not at all, and some twice.
+    """Terminates TLS with the server's own key, and forwards requests: some not at all, some twice.
 
-    A third of all requests and answers are lost, on their way to the server or back, and pass when
-    they are sent again. Answers that pass are delivered twice. Each takes a time of its own, so
-    that those of different sites change their order.
+    A third of all requests and answers are lost, on the way to the server or back, and pass when
+    they are sent again. Answers that pass are delivered twice. Delays differ, so that messages of
+    different sites change their order.
 
     Attributes:
         lost: how often each kind of request was lost.
-        doubled: how many were delivered twice.
+        doubled: how many messages were delivered twice.
     """
 
     def __init__(self, port: int, target: int, tls: Path) -> None:
@@ -157,9 +158,9 @@ class Meddler:
         self._server.server_close()
 
     def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
-        """Return the server's reply to a request; None if its sender hears nothing.
+        """Return the server's reply to a request; None if the sender gets none.
 
-        Bytes are sent unchanged in place of a response.
+        If the result is bytes, they are sent unchanged instead of a response.
         """
         path = request.path
 
@@ -180,7 +181,7 @@ class Meddler:
             self._seen.add(place)
             self.lost[kind] += 1
             if kind == "answer" and self.lost[kind] % 2:
-                send()  # it is the reply that is lost
+                send()  # the reply is lost
             return None
         time.sleep(self._random.uniform(0.0, 0.2))
         if kind == "answer":
@@ -219,14 +220,14 @@ GARBAGE = [
     _response("401 Unauthorized", "content-length: 0"),
     _response("200 OK", "x: " + "a" * (1 << 17)),
 ]
-"""What a site may receive in place of a request; no request has the number 999999."""
+"""What a site may receive instead of a request; no request has the number 999999."""
 
 
 class Garbler(Meddler):
-    """Sends sites garbage in place of every other request, each kind in turn.
+    """Sends sites garbage instead of every other request, each kind in turn.
 
     Attributes:
-        given: how often.
+        given: how often it sent garbage.
     """
 
     given = 0

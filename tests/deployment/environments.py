@@ -1,4 +1,4 @@
-"""A server and its sites in one process: the pipe between them is a list of function calls."""
+"""A server and its sites in one process, connected by function calls."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class FakePipe:
     """Calls agents; ``meddle`` may lose, change or repeat messages.
 
     Attributes:
-        agents: by node, looked up at each call; None for one that is gone.
+        agents: by node, looked up at each call; None for an absent one.
         meddle: gets a node, a request and an answer, and returns what arrives.
-        connected: whether the pipe is there.
+        connected: whether the pipe is connected.
         seen: every (node, asked, answered).
     """
 
@@ -92,7 +92,7 @@ class FakePipe:
 
 @dataclass
 class Environment:
-    """A run's agreement, its sites' policies, and the folder with all of it."""
+    """A run's agreement, its sites' policies, and the folder that holds them."""
 
     folder: Path
     config: RunConfig
@@ -138,7 +138,7 @@ def whole(env: Environment) -> list[tuple[int, int]]:
 
 
 def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
-    """Check the ledgers, and that no site ever gave two reports for one place."""
+    """Check that each site released each phase once and never gave two reports for one place."""
     for index in range(len(env.policies)):
         assert env.releases(index) == whole(env)
     given: dict[tuple[int, int, int], set[bytes]] = {}
@@ -153,7 +153,7 @@ def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
 
 
 def bits(served: Any) -> dict[str, bytes]:
-    """Return final weights by name, as bytes: equal if they agree bit for bit."""
+    """Return final weights by name, as bytes, which are equal only if weights agree bit for bit."""
     return {name: weights.tobytes() for name, weights in served.weights.items()}
 
 
@@ -205,7 +205,7 @@ def make_environment(
 
 
 def write_policy(place: Path, **changes: Any) -> SitePolicy:
-    """Write a site's policy, with some of its settings changed, or left out if they are None."""
+    """Write a site's policy with some settings changed, or left out if None."""
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",

@@ -42,7 +42,7 @@ def write_tls(folder: Path, host: str = "127.0.0.1") -> None:
 
 @dataclass
 class Ends:
-    """A roster of two sites, ``near`` and ``far``, and the files of their server."""
+    """A roster of two sites, ``near`` and ``far``, and their server's files."""
 
     folder: Path
     keys: list[Ed25519PrivateKey]
@@ -58,7 +58,7 @@ class Ends:
 
     @contextmanager
     def pipe(self) -> Iterator[HttpsPipe]:
-        """Serve; a second call uses the same port."""
+        """Start the server; a second call uses the same port."""
         tls = ServerTls(self.folder / "server.pem", self.folder / "server.key")
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
@@ -88,7 +88,7 @@ class Ends:
             thread.join()
 
     def client(self) -> httpx.Client:
-        """Return a client that sends nothing by itself."""
+        """Return a client that sends only what a test tells it to."""
         verify = tls_of_site(self.folder / "ca.pem")
         return httpx.Client(base_url=self.url, verify=verify, trust_env=False)
 
@@ -104,20 +104,20 @@ class Ends:
         return {"authorization": f"Bearer {found.content.hex()}"}
 
     def secured(self) -> socket.socket:
-        """Return a TLS connection on which nothing was sent."""
+        """Return a TLS connection on which nothing has been sent."""
         plain = socket.create_connection(("127.0.0.1", self.port))
         return tls_of_site(self.folder / "ca.pem").wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 def taken(pipe: HttpsPipe, tag: int) -> bytes | None:
-    """Return the answer with a tag, which must be the only one that arrives."""
+    """Return the answer with a tag, which must be the only answer that arrives."""
     (found,) = all_taken(pipe, tag).items()
     assert found[0] == tag
     return found[1]
 
 
 def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
-    """Return what arrives until each of some tags has arrived."""
+    """Return the answers that arrive until all of some tags have arrived."""
     found: dict[int, bytes | None] = {}
     until = time.monotonic() + 20.0
     while not found.keys() >= set(tags):

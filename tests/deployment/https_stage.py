@@ -27,7 +27,7 @@ class Stage:
 
     Attributes:
         port: where sites look for the server.
-        behind: where it really listens: another port if something stands between them.
+        behind: where it really listens; a different port if a proxy stands between them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Stage:
         self.server = self.server_of("server")
 
     def server_of(self, name: str, agreement: str = "run.agreement") -> Party:
-        """Return a server with a folder of its own, and with the shared key and certificate."""
+        """Return a server with its own folder, and with the shared key and certificate."""
         folder = self.folder
         return Party(
             folder / f"{name}.log",
@@ -83,7 +83,7 @@ class Stage:
             party.start()
 
     def close(self) -> None:
-        """End the agents as systemd does; no process may be left."""
+        """End the agents as systemd does; no process may remain."""
         for agent in self.agents:
             agent.end()
         assert not any(party.alive for party in (*self.agents, self.server))
@@ -103,7 +103,8 @@ class Stage:
         return [json.loads(line)["clients"] for line in lines]
 
     def assert_whole(self) -> None:
-        """Check that all took part, each paid once, and the weights equal the simulation's."""
+        """Check that all sites took part, each paid once, and the weights equal the
+        simulation's."""
         assert self.rounds() == [3, 3]
         for site in range(3):
             assert self.env.releases(site) == whole(self.env)
@@ -113,7 +114,7 @@ class Stage:
         self.assert_sound()
 
     def assert_sound(self) -> None:
-        """Check that nobody gave two answers to a request, or failed in an unexpected way."""
+        """Check that no site gave two answers to a request, or failed in an unexpected way."""
         text = "".join(log.read_text() for log in self.folder.glob("*.log"))
         assert RELEASED_TWICE not in text
         assert "Traceback" not in text
@@ -121,7 +122,7 @@ class Stage:
 
 @contextmanager
 def playing(*given: Any, **named: Any) -> Iterator[Stage]:
-    """Yield a stage whose processes are ended whatever happens."""
+    """Yield a stage, and end its processes in any case."""
     stage = Stage(*given, **named)
     try:
         yield stage

@@ -1,9 +1,9 @@
-"""Agents and servers as real processes, which can be made to die at an exact place.
+"""Agents and servers as real processes, which can be made to die at an exact point.
 
     server process --socket--> Courier, or Flower --socket--> Proxy --socket--> agent process
 
-A Proxy keeps everything that ever left an agent. A Courier carries bytes as Flower's two apps do,
-within milliseconds, for tests that are not about Flower itself.
+A Proxy records everything that ever left an agent. A Courier carries bytes as Flower's two apps do,
+but within milliseconds, for tests that are not about Flower itself.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def eventually(holds: Callable[[], object], what: str = "", patience: float = PA
 
 
 class Sabotage(Protocol):
-    """Applied in a process before its command begins."""
+    """A change of a process, applied before its command begins."""
 
     def apply(self) -> None: ...
 
@@ -68,7 +68,8 @@ class Sabotage(Protocol):
 class Party:
     """One process of the command line, restarted as often as needed.
 
-    It forks from a clean process that has imported everything: otherwise a start takes seconds.
+    It forks from a clean process that has imported everything; otherwise a start would take
+    seconds.
     """
 
     def __init__(self, log: Path, *arguments: object) -> None:
@@ -87,7 +88,7 @@ class Party:
         return self.process is not None and self.process.is_alive()
 
     def wait(self, patience: float = PATIENCE) -> int:
-        """Return how it ended: an exit status, or a negative signal."""
+        """Return its exit status, or the negative number of the signal that ended it."""
         assert self.process is not None
         self.process.join(patience)
         assert self.process.exitcode is not None, f"it hangs: {self.text()[-2000:]}"
@@ -146,7 +147,7 @@ def die() -> None:
 
 @dataclass(frozen=True)
 class DiesAtCommit:
-    """At the n-th commit of a ledger's release: before, or after it."""
+    """Dies before or after the n-th commit of a release to a ledger."""
 
     number: int
     after: bool
@@ -179,7 +180,7 @@ class DiesAtCommit:
 
 @dataclass(frozen=True)
 class DiesAtAnswer:
-    """When its n-th answer is ready: before it leaves, or with some bytes of it on their way."""
+    """Dies when its n-th answer is ready, before it leaves or with some of its bytes sent."""
 
     number: int
     bytes_sent: int
@@ -201,10 +202,10 @@ class DiesAtAnswer:
 
 @dataclass(frozen=True)
 class HoldsAnAnswer:
-    """Over HTTPS its n-th answer leaves late, or in half before the process dies.
+    """Over HTTPS, sends its n-th answer late, or half of it before the process dies.
 
     Attributes:
-        seconds: the delay; None: half of the answer leaves.
+        seconds: the delay; None to send half of the answer.
     """
 
     number: int
@@ -217,7 +218,7 @@ class HoldsAnAnswer:
 
         def half(content: bytes) -> Iterator[bytes]:
             yield content[: len(content) // 2]
-            time.sleep(0.2)  # it has left
+            time.sleep(0.2)  # until the bytes have left
             die()
 
         def stream(client: httpx.Client, method: str, url: str, **given: Any) -> Any:
@@ -236,12 +237,12 @@ class HoldsAnAnswer:
 
 @dataclass(frozen=True)
 class DiesAtEveryFile:
-    """Once for each file that a server replaces: before or after the replacement.
+    """Dies once for each file that a server replaces, before or after the replacement.
 
     Attributes:
-        done: a file with the names of those at which it died.
+        done: a file with the names of the files at which it has died.
         after: whether it dies after the replacement.
-        within: a part of the paths of the files that count.
+        within: part of the paths of the files that count.
     """
 
     done: Path
@@ -270,10 +271,10 @@ class DiesAtEveryFile:
 
 @dataclass(frozen=True)
 class DiskIsFull:
-    """No file can grow beyond so many bytes, from the first write to a file with a given name on.
+    """Limits the size of files from the first write to a file with a given name on.
 
     Attributes:
-        name: None: from the beginning.
+        name: the name; None for a limit from the beginning.
     """
 
     limit: int
@@ -310,7 +311,7 @@ class DiskIsFull:
 
 @dataclass(frozen=True)
 class OtherWeights:
-    """A server that begins with weights other than those that its secret gives."""
+    """A server whose first weights differ from those that its secret gives."""
 
     def apply(self) -> None:
         from fedldp.deployment import server
@@ -331,7 +332,7 @@ class OtherWeights:
 
 @dataclass(frozen=True)
 class ClockJumps:
-    """The wall clock shows another time whenever it is read."""
+    """The wall clock shows a different time whenever it is read."""
 
     seconds: float
 
@@ -345,12 +346,12 @@ class ClockJumps:
         time.time = jumping
 
 
-# What lies between
+# What lies between agents and server
 
 
 @dataclass
 class Passed:
-    """One request to an agent, and the bytes that came back: a part of them if it died."""
+    """One request to an agent, and the bytes that came back: only some of them if it died."""
 
     asked: bytes
     frame: bytes
@@ -367,13 +368,13 @@ Meddle = Callable[[bytes, Call], bytes | None]
 
 
 class Proxy:
-    """Stands at an agent's socket, and keeps what passes.
+    """Stands before an agent's socket, and records what passes.
 
     Attributes:
         target: the agent's socket.
-        passed: everything that passed.
-        meddle: gets the request and a function that calls the agent, and returns what the pipe
-            gets; None hangs up.
+        passed: everything that has passed.
+        meddle: gets the request and a function that calls the agent; returns what the pipe gets, or
+            None to hang up.
     """
 
     def __init__(self, path: Path, target: Path | None = None) -> None:
@@ -383,7 +384,7 @@ class Proxy:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def forget(self) -> None:
-        """Forget everything."""
+        """Forget everything that passed."""
         self.passed: list[Passed] = []
         self.meddle: Meddle = lambda asked, call: call(asked)
 
@@ -450,14 +451,14 @@ Deliver = Callable[[int, bytes, bytes | None], Sequence[bytes | None]]
 
 @dataclass
 class Courier:
-    """Carries what Flower carries, in threads: see ``flower_app``.
+    """Carries what Flower carries, in threads; see ``flower_app``.
 
     Attributes:
         server: the server's socket.
-        sites: the sockets of the agents, or of what stands before them.
-        deliver: gets a site, a request and an answer, and returns what arrives; None for Flower's
+        sites: the sockets of the agents, or of the proxies before them.
+        deliver: gets a site, a request and an answer; returns what arrives, or None for Flower's
             error.
-        patience: seconds for an agent to come back.
+        patience: how many seconds to wait for an agent to come back.
     """
 
     server: Path

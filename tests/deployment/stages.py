@@ -1,4 +1,5 @@
-"""An environment whose parties are real processes, and what must hold whichever is killed."""
+"""An environment whose parties are real processes, and what must hold whichever of them is
+killed."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ class Stage:
     """Agents, a server, and the proxies before the agents.
 
     Attributes:
-        environment: of the run.
-        proxies: one before each agent.
-        socket: of the server.
+        env: the environment of the run.
+        proxies: the proxy before each agent.
+        socket: the server's socket.
     """
 
     def __init__(self, env: Environment, proxies: Sequence[Proxy], socket: Path) -> None:
@@ -53,7 +54,7 @@ class Stage:
         self.server = self.another_server("server", socket)
 
     def another_server(self, name: str, socket: Path, agreement: str = "run.agreement") -> Party:
-        """Return a server with a folder of its own."""
+        """Return a server with its own folder."""
         folder = self.env.folder
         return Party(
             folder / f"{name}.log",
@@ -68,14 +69,14 @@ class Stage:
         self.server.start()
 
     def close(self) -> None:
-        """End all processes as systemd does; none may be left."""
+        """End all processes as systemd does; none may remain."""
         for party in (*self.agents, self.server):
             party.end()
         assert not any(party.alive for party in (*self.agents, self.server))
         assert list(self.env.folder.rglob("*.sock")) == []
 
     def kill(self) -> None:
-        """End whatever is left, where a test failed."""
+        """End the remaining processes after a failed test."""
         for party in (*self.agents, self.server):
             if party.alive:
                 party.kill()
@@ -94,8 +95,8 @@ class Stage:
     def assert_ledger(self, site: int, rounds: Sequence[int], lost: int = 0) -> None:
         """Check that a site paid for some rounds, each once, and gave one answer for each place.
 
-        If an older copy of it was restored, ``lost`` rounds were charged as well, and releases that
-        left before are in no ledger.
+        If an older copy of the ledger was restored, ``lost`` rounds are charged as well, and
+        releases since that copy are in no ledger.
         """
         ledger, agreement = self.env.ledger(site), self.env.agreement
         entries = ledger.verify()
@@ -135,7 +136,7 @@ class Stage:
 
 @contextmanager
 def staged(env: Environment, **given: Any) -> Iterator[tuple[Stage, Courier]]:
-    """Yield a stage whose bytes a courier carries; end all of it."""
+    """Yield a stage and the courier that carries its bytes; end both."""
     paths = [env.folder / "proxies" / f"{index}.sock" for index in range(len(env.policies))]
     socket = env.folder / "server.sock.d" / "server.sock"
     with proxies_at(paths) as proxies, Courier(socket, paths, **given) as courier:

@@ -1,4 +1,5 @@
-"""What can be agreed on, what is refused in one line, and the document that all parties pin."""
+"""Agreements: what can be agreed on, refusals in one line, and the document that all parties
+pin."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def refusal(call: Any, *given: Any, **named: Any) -> str:
 
 
 def on_digits(name: str) -> RunConfig | None:
-    """Return a recipe for four sites and digits; None if its lists are for more clients."""
+    """Return a recipe changed to four sites and digits; None if its lists are for more clients."""
     config = recipes()[name].config
     if any(isinstance(getattr(config, each), list) for each in config.per_client):
         return None
@@ -75,7 +76,7 @@ def tried(config: RunConfig, channel: str) -> Agreement | str:
 
 @pytest.mark.slow
 def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
-    # In one test: two hundred separate tests would cost more than what they test.
+    # All in one test: two hundred separate tests would take longer than what they test.
     works: set[tuple[str, str]] = set()
     seen: set[str] = set()
     for name in recipes():
@@ -109,7 +110,7 @@ def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
         ("secure-aggregation-digits", "named", "set channel = sum"),
     ],
 )
-def test_what_cannot_be_deployed_is_refused_with_the_reason(
+def test_systems_that_cannot_be_deployed_are_refused_with_the_reason(
     recipe: str, channel: str, part: str
 ) -> None:
     config = on_digits(recipe)
@@ -129,7 +130,7 @@ def test_what_cannot_be_deployed_is_refused_with_the_reason(
     ],
     ids=["shuffle", "list", "target"],
 )
-def test_what_only_a_simulation_has_is_refused(
+def test_settings_for_simulations_only_are_refused(
     settings: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     def both() -> Agreement:
@@ -175,19 +176,19 @@ def test_terms_out_of_range_are_refused(channel: str, given: dict[str, Any], par
     ],
     ids=range(9),
 )
-def test_rosters_that_are_none_are_refused(sites: dict[str, str], part: str) -> None:
+def test_bad_rosters_are_refused(sites: dict[str, str], part: str) -> None:
     line = refusal(agree, quick(), DIGITS, sites, channel="named")
     assert part in line
     assert line.isprintable()
 
 
-def test_a_sum_of_one_is_refused_and_one_site_may_be_named() -> None:
+def test_a_sum_of_one_site_is_refused_and_a_named_report_of_one_is_not() -> None:
     one = {"a": "0" * 64}
     refusal(agree, quick(), DIGITS, one, channel="sum")
     assert agree(quick(), DIGITS, one, channel="named").quorum == 1
 
 
-def test_the_document_comes_back_the_same(tmp_path: Path) -> None:
+def test_the_document_is_read_back_unchanged(tmp_path: Path) -> None:
     for channel in ("named", "sum"):
         found = agreed(channel=channel)
         path = tmp_path / channel
@@ -201,7 +202,7 @@ def test_the_document_comes_back_the_same(tmp_path: Path) -> None:
         assert parse_agreement(compact).digest == found.digest
 
 
-def test_every_run_has_a_name_of_its_own_and_every_term_changes_the_digest() -> None:
+def test_every_run_has_its_own_name_and_every_term_changes_the_digest() -> None:
     found = agreed()
     assert agreed().run != found.run
     assert len(bytes.fromhex(found.run)) == 16
@@ -225,7 +226,7 @@ def test_every_run_has_a_name_of_its_own_and_every_term_changes_the_digest() -> 
     ("other", "fits"),
     [("0.1.0", True), ("0.1.9", True), ("0.2.0", False), ("1.1.0", False), ("0.10.0", False)],
 )
-def test_all_parties_have_one_version_but_for_what_only_mends(other: str, fits: bool) -> None:
+def test_all_parties_have_the_same_version_up_to_patches(other: str, fits: bool) -> None:
     document = json.loads(agreed().to_bytes())
     assert document["fedldp"] == version("fedldp")
     found = parse_agreement(json.dumps({**document, "fedldp": other}).encode())
@@ -235,19 +236,19 @@ def test_all_parties_have_one_version_but_for_what_only_mends(other: str, fits: 
         words = refusal(found.check)
         assert f"fedldp = {other}" in words
         assert f"install fedldp {'.'.join(other.split('.')[:2])}" in words
-    del document["fedldp"]  # as in every earlier agreement
+    del document["fedldp"]  # as in agreements of earlier versions
     earlier = parse_agreement(json.dumps(document).encode())
     earlier.check()
     assert earlier.document == document
 
 
-def test_only_what_sites_need_is_told() -> None:
+def test_sites_are_told_only_what_they_need() -> None:
     config = agreed(quick(seed=77, client_budget={"limit": 1.0})).config.model_dump()
     assert config["seed"] == 0
     assert config["client_budget"] is None
 
 
-def test_a_target_is_solved_before_it_is_agreed_on() -> None:
+def test_a_target_is_calibrated_before_the_agreement() -> None:
     target = {"unit": "client-round", "epsilon": 100.0, "adversary": "server"}
     found = agreed(quick(target=target))
     assert found.config.target is None
@@ -256,7 +257,7 @@ def test_a_target_is_solved_before_it_is_agreed_on() -> None:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {"config": {"epsilon": [1.0, 9.0, 9.0, 9.0]}},  # whose first is what would be stated
+    {"config": {"epsilon": [1.0, 9.0, 9.0, 9.0]}},  # the statement would show the first one
     {"config": {"shuffle": True}},
     {"config": {"shuffle": "auto"}},
     {"config": {"seed": 3}},
@@ -272,7 +273,7 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change)[:40])
-def test_a_document_that_somebody_wrote_by_hand_is_checked_again(change: dict[str, Any]) -> None:
+def test_a_hand_written_document_is_checked_again(change: dict[str, Any]) -> None:
     document = json.loads(agreed().to_bytes())
     for name, value in change.items():
         document[name] = {**document[name], **value} if name == "config" else value
@@ -285,7 +286,7 @@ def test_a_document_that_somebody_wrote_by_hand_is_checked_again(change: dict[st
     refusal(checked)
 
 
-def test_over_https_no_supernode_is_named_and_an_agreement_that_named_one_holds() -> None:
+def test_over_https_no_supernode_is_named_and_an_agreement_that_named_one_stays_valid() -> None:
     over_flower = agreed(link="flower")
     assert "SuperNode" in over_flower.statement["warnings"][-1]
     found = agreed(link="https", server_ca=["0" * 64])
@@ -294,12 +295,12 @@ def test_over_https_no_supernode_is_named_and_an_agreement_that_named_one_holds(
     named = {**found.statement, "warnings": [*warnings[:-1], TIMED_OVER_FLOWER]}
     earlier = parse_agreement(replace(found, statement=named).to_bytes())
     check_stated(earlier)
-    assert earlier.statement["warnings"][-1] == TIMED_OVER_FLOWER  # so its digest is what it was
+    assert earlier.statement["warnings"][-1] == TIMED_OVER_FLOWER  # so its digest is unchanged
     unnamed = {**over_flower.statement, "warnings": warnings}
     assert "another" in refusal(check_stated, replace(over_flower, statement=unnamed))
 
 
-def test_an_own_model_is_assumed_to_keep_nothing_and_an_earlier_agreement_holds(
+def test_a_users_model_is_assumed_to_keep_nothing_and_an_earlier_agreement_stays_valid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
@@ -317,14 +318,14 @@ def test_an_own_model_is_assumed_to_keep_nothing_and_an_earlier_agreement_holds(
     assert "another" in refusal(check_stated, replace(found, statement=earlier))
 
 
-def test_an_agreement_of_before_statements_had_a_version_holds() -> None:
+def test_an_agreement_from_before_statements_had_a_version_stays_valid() -> None:
     document = json.loads(agreed().to_bytes())
     assert document["statement"].pop("schema_version") == 1
     for line in document["statement"]["guarantees"]:
         assert line.pop("stated_by") == "fedldp"
     found = parse_agreement(json.dumps(document).encode())
     check_stated(found)
-    assert found.statement == document["statement"]  # and so its digest is what it was
+    assert found.statement == document["statement"]  # so its digest is unchanged
     for key, value in (("schema_version", 2), ("guarantees", [])):
         document["statement"][key] = value
         assert "another" in refusal(check_stated, replace(found, statement=document["statement"]))
@@ -382,7 +383,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         parse_agreement(b"\xff\xfe")
 
 
-def test_the_statement_is_of_the_fewest_that_may_take_part() -> None:
+def test_the_statement_is_for_the_fewest_sites_that_may_take_part() -> None:
     few, all_of_them = agreed(channel="sum", quorum=3), agreed(channel="sum", quorum=4)
     by_unit = [
         {g["unit"]: g["epsilon"] for g in each.statement["guarantees"]
@@ -409,7 +410,9 @@ def test_the_statement_is_of_the_fewest_that_may_take_part() -> None:
         ),
     ],
 )
-def test_agreements_of_5900278_hold(name: str, digest: str, heading: str, tmp_path: Path) -> None:
+def test_agreements_of_5900278_stay_valid(
+    name: str, digest: str, heading: str, tmp_path: Path
+) -> None:
     """With a low quorum, and with the exact number of a table's rows."""
     found = read_agreement(Path(__file__).parent / "agreements_of_5900278" / f"{name}.agreement")
     assert found.digest.hex() == digest

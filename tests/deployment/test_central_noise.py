@@ -1,4 +1,5 @@
-"""A trusted server's own noise in a deployment, against an adversary who sees broadcasts: exact."""
+"""A trusted server's own noise in a deployment is exact, against an adversary who sees
+broadcasts."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def central(folder: Path, channel: str, **given: Any) -> Environment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_run_ends_where_the_simulation_does(channel: str, tmp_path: Path) -> None:
+def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path) -> None:
     env = central(tmp_path, channel)
     served = env.serve()
     assert bits(served) == bits(simulate(env.config))

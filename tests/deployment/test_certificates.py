@@ -1,4 +1,4 @@
-"""Keys and certificates: Python's own TLS accepts them, and only for the hosts that they name."""
+"""Python's own TLS accepts our certificates, only for the hosts that they name; private files."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) 
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "fl.example.org"])
-def test_a_server_is_believed_under_its_own_names(tmp_path: Path, host: str) -> None:
+def test_a_server_is_accepted_under_its_own_names(tmp_path: Path, host: str) -> None:
     signer = authority("test", 1)
     server = server_certificate(signer, ["localhost", "127.0.0.1", "fl.example.org"], 1)
     shake_hands(tmp_path, signer, server, host)
 
 
-def test_it_is_not_under_another_nor_by_another_authority(tmp_path: Path) -> None:
+def test_a_server_is_not_accepted_under_another_name_or_authority(tmp_path: Path) -> None:
     signer = authority("test", 1)
     server = server_certificate(signer, ["localhost"], 1)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
@@ -57,14 +57,16 @@ def test_it_is_not_under_another_nor_by_another_authority(tmp_path: Path) -> Non
         shake_hands(tmp_path, authority("test", 1), server, "localhost")
 
 
-def test_an_old_one_is_not_either(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_not_accepted(tmp_path: Path) -> None:
     signer = authority("test", 1)
-    yesterdays = server_certificate(signer, ["localhost"], -1)  # one of 0 days may last this second
+    yesterdays = server_certificate(
+        signer, ["localhost"], -1
+    )  # a certificate of 0 days may still be valid this second
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake_hands(tmp_path, signer, yesterdays, "localhost")
 
 
-def test_a_server_cannot_sign(tmp_path: Path) -> None:
+def test_a_servers_key_cannot_sign_certificates(tmp_path: Path) -> None:
     server = server_certificate(authority("test", 1), ["localhost"], 1)
     found = x509.load_pem_x509_certificate(server.certificate)
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -80,7 +82,7 @@ def test_a_node_has_a_key_pair_of_p_256() -> None:
     assert public.curve.name == "secp256r1"
 
 
-def test_a_secret_is_its_owners_and_never_overwritten(tmp_path: Path) -> None:
+def test_a_secret_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
     write_secret(tmp_path / "key", b"secret")
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     with pytest.raises(FileExistsError):

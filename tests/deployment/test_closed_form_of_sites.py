@@ -1,4 +1,4 @@
-"""Sites that solve in closed form send what a simulation's clients send."""
+"""Sites that solve in closed form send what the clients of a simulation send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedldp.simulation.engine import simulate
     ("recipe", "channel"),
     [("composed-digits-solution", "named"), ("composed-digits-statistics", "sum")],
 )
-def test_the_model_of_sites_is_that_of_the_simulation(
+def test_the_sites_model_is_that_of_the_simulation(
     tmp_path: Path, recipe: str, channel: str
 ) -> None:
     env = make_environment(tmp_path, "rounds=1", recipe=recipe, channel=channel, deadline=60.0)

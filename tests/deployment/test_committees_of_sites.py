@@ -1,4 +1,4 @@
-"""Committees of real sites: the same weights, and a statement for the smallest sum."""
+"""Committees of real sites: weights as in a simulation, and a statement for the smallest sum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gone(nodes: set[int], phase: int) -> Any:
 def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
     recipe: str, examples: int, tmp_path: Path
 ) -> None:
-    """Clients have so many examples that a simulation trains them one by one, as sites do."""
+    """Clients have enough examples that a simulation trains them one by one, as sites do."""
     settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
     env = make_environment(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
     agreement = parse_agreement(env.agreement.to_bytes())
@@ -52,7 +52,7 @@ def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_a_committee_that_fails_is_left_out_and_the_statement_is_of_the_other(
+def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
     tmp_path: Path,
 ) -> None:
     env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
@@ -68,13 +68,13 @@ def test_a_committee_that_fails_is_left_out_and_the_statement_is_of_the_other(
 
 
 @pytest.mark.slow
-def test_a_round_in_which_no_committee_has_its_quorum_ends_in_a_line(tmp_path: Path) -> None:
+def test_a_round_without_a_committee_quorum_ends_with_one_line(tmp_path: Path) -> None:
     env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
     with pytest.raises(RunError, match=r"4 of 7 sites took part .* and 3 of one committee must"):
         env.serve(env.pipe(meddle=gone({1, 2, 4}, 0)))
 
 
-def test_a_quorum_is_of_a_committee_and_its_noise_is_for_all_of_one(tmp_path: Path) -> None:
+def test_a_quorum_is_per_committee_and_noise_is_sized_for_a_whole_one(tmp_path: Path) -> None:
     settings = (*COMMITTEES, "untrusted_clients=1")
     with pytest.raises(ConfigError, match="quorum = 4: a committee has 3 sites"):
         make_environment(tmp_path, *settings, sites=7, channel="sum", quorum=4)

@@ -1,4 +1,4 @@
-"""The container files parse, and start commands that exist."""
+"""The container files can be parsed, and start commands that exist."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> N
             assert "ports" not in service
 
 
-def test_the_image_installs_what_the_repository_has() -> None:
+def test_the_image_installs_from_files_of_the_repository() -> None:
     text = (FOLDER / "Containerfile").read_text()
     (installed,) = re.findall(r"-c /build/fedldp/(\S+) \"/build/fedldp\[(\w+)\]\"", text)
     assert (ROOT / installed[0]).exists()

@@ -1,4 +1,4 @@
-"""The rows of the table of failures that one process can show: nothing is released twice."""
+"""Rows of the table of failures that one process can show: nothing is released twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Meddle = Callable[[int, bytes, Body], list[Body]]
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing in fedldp catches it."""
+    """Stands in for SIGKILL: nothing in fedldp catches it."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_back(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock moves by a second when nothing arrives, and stands still otherwise."""
+    """The clock advances by a second when nothing arrives, and stands still otherwise."""
     env = make_environment(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
     pipe, at = env.pipe(), [0.0]
     agents, pipe.agents = pipe.agents, {**pipe.agents, 102: None}
@@ -103,7 +103,7 @@ agent.answer((folder / "asked").read_bytes())
 """
 
 
-# tests/contracts/test_client_kills.py shows for every system what a kill before the commit leaves.
+# tests/contracts/test_client_kills.py shows what a kill before the commit leaves, for every system.
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
@@ -133,7 +133,7 @@ def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_s
 
 
 def _reach(env: Environment, node: int) -> Meddle:
-    """Return a meddler that answers a node's greeting, and ends everything at the first
+    """Return a meddler that answers a node's greeting, and stops everything at the first
     request."""
 
     def meddle(there: int, asked: bytes, answer: Body) -> list[Body]:
@@ -150,11 +150,11 @@ def _reach(env: Environment, node: int) -> Meddle:
 
 
 def once(change: Meddle) -> Meddle:
-    """Return a meddler that changes the first answer of every place, and passes the rest."""
+    """Return a meddler that changes the first answer for every place, and passes the others."""
     seen: set[tuple[int, bytes]] = set()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
-        message = read_by_site(asked)  # greetings always differ, and requests never do
+        message = read_by_site(asked)  # greetings always differ, but repeated requests are equal
         place = node, message.request if isinstance(message, Ask) else b""
         if place in seen:
             return [answer]
@@ -221,14 +221,14 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
 
 
 class Reordered(FakePipe):
-    """Delivers the last arrival first, one at a time."""
+    """Delivers the latest arrival first, one at a time."""
 
     def take(self, timeout: float) -> list[tuple[int, Body]]:
         return [self._ready.pop()] if self._ready else []
 
 
 @CHANNELS
-def test_the_order_of_answers_is_no_matter(
+def test_the_order_of_answers_does_not_matter(
     tmp_path: Path, channel: str, expected: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, channel=channel)

@@ -1,4 +1,4 @@
-"""Public features in a deployment: every site computes the same ones, as the agreement says."""
+"""Public features in a deployment: every site computes those that the agreement names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["oriented-gradients", "pose", "public-axes:strokes"])
-def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
+def test_sites_compute_what_a_simulation_computes(tmp_path: Path, kind: str) -> None:
     env = make_environment(tmp_path, *SETTINGS, f"features={kind}")
     served = env.serve()
     simulated = simulate(env.config, device="cpu")
@@ -27,7 +27,7 @@ def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
     assert served.rounds[-1].accuracy == pytest.approx(simulated.accuracy)
 
 
-def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
+def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
     document = make_environment(tmp_path, *SETTINGS).agreement.document
     assert document["features"]["name"] == "oriented-gradients"
     assert parse_agreement(json.dumps(document).encode()).document == document

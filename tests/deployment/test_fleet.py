@@ -15,7 +15,7 @@ from fedldp.deployment.running import _allow_files
 
 @pytest.mark.slow
 def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
-    """Fifty sites, each with a key, a ledger and a TLS connection of its own, in one process.
+    """Fifty sites in one process, each with its own key, ledger and TLS connection.
 
     They form two cohorts, each of which answers in its own round.
     """
@@ -33,7 +33,7 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_may_have_as_many_connections_as_sites() -> None:
+def test_a_server_may_have_a_connection_for_each_site() -> None:
     """Many systems allow a process 1,024 files, and a fleet needs more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pytest.raises(ConfigError, match=r"sites: the server may need .* open files"):

@@ -1,4 +1,5 @@
-"""The pipes' own code, with a grid and an agent that the test plays; no process of Flower runs."""
+"""The pipes' own code, with a grid and an agent simulated by the test; Flower's processes do not
+run."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from fedldp.deployment.flower_app import client_app, server_app
 NODE = 2**64 - 5
 
 
-def test_the_app_is_written_and_imports_nothing_but_flwr(tmp_path: Path) -> None:
+def test_the_app_is_written_and_imports_only_flwr(tmp_path: Path) -> None:
     folder = tmp_path / "app"
     flower_app.write(folder)
     flower_app.write(folder)
@@ -50,7 +51,7 @@ def test_the_app_is_written_and_imports_nothing_but_flwr(tmp_path: Path) -> None
             )
         }  # fmt: skip
         assert used <= {"flwr", *sys.stdlib_module_names}
-    # Flower's own check of an app, and whether it loads without fedldp and torch.
+    # Run Flower's own check of the app, and load it without fedldp and torch.
     code = (
         "import sys; from pathlib import Path; import client_app, server_app\n"
         "from flwr.cli.config_utils import load_and_validate\n"
@@ -61,7 +62,7 @@ def test_the_app_is_written_and_imports_nothing_but_flwr(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"cannot be written: .*; choose another"):
         flower_app.write(tmp_path / "file")
@@ -71,7 +72,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 class Agent:
-    """Answers each connection with its next act; a new listener, as after a restart."""
+    """Answers each connection with its next act; each time with a new listener, as after a
+    restart."""
 
     def __init__(self, path: Path, *acts: Callable[[socket.socket], None]) -> None:
         self.path = path
@@ -140,7 +142,9 @@ def test_an_agent_that_hangs_up_is_asked_again(tmp_path: Path) -> None:
         assert passed_on(path, b"x") == b"answer to x"
 
 
-def test_no_agent_is_an_empty_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_agent_gives_an_empty_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_app, "PATIENCE", 0.3)
     began = time.monotonic()
     assert passed_on(tmp_path / "nobody.sock", b"x") == b""
@@ -148,7 +152,7 @@ def test_no_agent_is_an_empty_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("ttl", "config"), [(0.3, {}), (60.0, {"timeout": 0.3})])
-def test_an_agent_too_slow_is_an_empty_answer(
+def test_too_slow_an_agent_gives_an_empty_answer(
     tmp_path: Path, ttl: float, config: dict[str, float]
 ) -> None:
     path = tmp_path / "run" / "agent.sock"
@@ -156,7 +160,7 @@ def test_an_agent_too_slow_is_an_empty_answer(
         assert passed_on(path, b"x", ttl, **config) == b""
 
 
-def test_an_answer_too_long_is_an_error_before_it_is_read(tmp_path: Path) -> None:
+def test_too_long_an_answer_is_an_error_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run" / "agent.sock"
     with (
         Agent(path, say_too_much),
@@ -174,7 +178,7 @@ def test_a_message_that_is_not_bytes_is_an_error(tmp_path: Path) -> None:
 
 
 class Grid:
-    """Flower's grid with two nodes; a pull returns what the test puts into ``replies``."""
+    """Flower's grid with two nodes; a pull returns what the test puts in ``replies``."""
 
     def __init__(self) -> None:
         self.pushed: list[Message] = []
@@ -225,7 +229,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> Grid:
 
 @pytest.fixture
 def pipe(tmp_path: Path, grid: Grid) -> Iterator[FlowerPipe]:
-    """A pipe to a ServerApp in a thread; the end of the test ends it properly."""
+    """Yield a pipe to a ServerApp in a thread, and end it properly after the test."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -295,7 +299,7 @@ def test_an_answer_that_no_pipe_sends_is_a_failure(
     assert take(pipe, 1) == {tag: None}
 
 
-def test_what_flower_does_not_take_fails_at_once(pipe: FlowerPipe) -> None:
+def test_messages_that_flower_refuses_fail_at_once(pipe: FlowerPipe) -> None:
     tag = pipe.ask(13, b"x", 99)
     assert take(pipe, 1) == {tag: None}
 
@@ -309,7 +313,7 @@ def test_a_hundred_requests_are_pulled_in_turn(pipe: FlowerPipe, grid: Grid) -> 
         assert take(pipe, 1) == {tags[number - 1]: b"%d" % number}
 
 
-def test_a_pull_that_hangs_holds_up_nothing(
+def test_a_hanging_pull_delays_nothing(
     pipe: FlowerPipe, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_app, "PULL_PATIENCE", 0.3)
@@ -324,7 +328,7 @@ def test_a_pull_that_hangs_holds_up_nothing(
     assert take(pipe, 2) == {tags[0]: None, tags[1]: b"yes"}
 
 
-def test_with_no_server_the_run_fails_in_one_line(tmp_path: Path, grid: Grid) -> None:
+def test_without_a_server_the_run_fails_with_one_line(tmp_path: Path, grid: Grid) -> None:
     context: Any = SimpleNamespace(run_config={"socket": str(tmp_path / "nobody.sock")})
     with pytest.raises(ConnectionError, match="start fedldp deploy server"):
         server_app.app(grid, context)
@@ -340,7 +344,7 @@ def test_with_no_server_the_run_fails_in_one_line(tmp_path: Path, grid: Grid) ->
         (struct.pack(">Q", 1) + b"?", "a frame of the unknown kind"),
     ],
 )
-def test_a_server_that_goes_or_makes_no_sense_ends_the_run(
+def test_a_server_that_dies_or_sends_nonsense_ends_the_run(
     grid: Grid, said: bytes, error: str
 ) -> None:
     here, there = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The supported versions of Flower: written in one place, and the same everywhere."""
+"""The supported versions of Flower are written in one place and agree everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def minor(text: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
+def test_the_installed_version_was_tested(tmp_path: Path) -> None:
     oldest, newest = map(minor, flower_app.TESTED)
     assert f"flwr>={flower_app.TESTED[0]},<{newest[0]}.{newest[1] + 1}" == flower_app.REQUIREMENT
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -36,7 +36,7 @@ def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
         pytest.skip("the flower extra is not installed")
 
 
-def test_the_guide_installs_them_and_speaks_of_no_other() -> None:
+def test_the_guide_installs_the_supported_versions_and_names_no_other() -> None:
     pages = [ROOT / "docs" / f"flower{each}.md" for each in ("", "_machines")]
     text = "".join(page.read_text() for page in pages)
     assert set(re.findall(r'"(flwr[^"]*)"', text)) == {flower_app.REQUIREMENT}

@@ -1,4 +1,4 @@
-"""Frames: what goes in comes out, nothing too long is read, and no silence lasts."""
+"""Frames: bodies pass unchanged, nothing too long is read, and every wait has an end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_length_over_the_limit_is_refused_before_the_body_is_read(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\0", LENGTH.pack(4) + b"abc"])
-def test_a_side_that_hangs_up_is_told_apart(
+def test_a_peer_that_hangs_up_is_distinguished(
     pair: tuple[socket.socket, socket.socket], sent: bytes
 ) -> None:
     here, there = pair
@@ -89,14 +89,14 @@ def test_a_socket_keeps_its_own_timeout(pair: tuple[socket.socket, socket.socket
     assert there.gettimeout() == 7
 
 
-def test_a_write_to_nobody_says_so(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_write_without_a_reader_says_so(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     there.close()
     with pytest.raises(ConnectionLost, match="hung up"):
         write_frame(here, b"x" * 100)
 
 
-def test_a_write_that_is_not_taken_ends(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_write_that_is_not_read_ends(pair: tuple[socket.socket, socket.socket]) -> None:
     here, _there = pair
     with pytest.raises(ConnectionLost, match=r"did not accept a frame within 0\.1 s"):
         write_frame(here, b"x" * 10_000_000, timeout=0.1)

@@ -1,4 +1,4 @@
-"""Nodes that say late, or never, which site they belong to."""
+"""Nodes that say late or never which site they belong to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 class OneBehind(FakePipe):
-    """One node delivers an answer when the next message arrives, if it is still valid then."""
+    """One node delivers each answer when the next message arrives, if the answer is still valid."""
 
     kept: tuple[int, Body, float] | None = None
 
@@ -54,7 +54,7 @@ def test_a_node_that_answers_one_message_late_is_found_and_counted(
 
 
 class Silent(FakePipe):
-    """One more node than agents, which answers nothing: greetings to it stay pending."""
+    """Has one more node than agents; it answers nothing, so greetings to it stay pending."""
 
     def nodes(self, timeout: float) -> list[int]:
         return [*super().nodes(timeout), 7]
@@ -67,7 +67,7 @@ class Silent(FakePipe):
 
 
 @pytest.mark.slow
-def test_a_silent_node_has_two_greetings_at_most_and_one_line(
+def test_a_silent_node_gets_at_most_two_greetings_and_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sites, "_GREET_AGAIN", 0.0)
@@ -79,7 +79,8 @@ def test_a_silent_node_has_two_greetings_at_most_and_one_line(
 
 
 class TwoNodes(FakePipe):
-    """A site's old node, which answers a greeting once its new one has, and nothing else."""
+    """Has a site's old node, which answers one greeting after the new node has, and nothing
+    else."""
 
     def nodes(self, timeout: float) -> list[int]:
         return [7, *super().nodes(timeout)]

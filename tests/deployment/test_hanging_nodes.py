@@ -1,4 +1,4 @@
-"""A SuperNode that waits for a ClientApp that is gone is found and started again."""
+"""A SuperNode that waits for a ClientApp that has died is found and restarted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_whether_a_node_waits_is_read_from_its_log(log: bytes, waits: bool) -> N
     assert is_waiting(log) is waits
 
 
-def test_a_node_waits_in_vain_where_it_has_no_clientapp(
+def test_a_node_without_a_clientapp_waits_in_vain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = Loopback(tmp_path, [tmp_path / "a", tmp_path / "b", tmp_path / "c"], tmp_path / "s")
@@ -49,7 +49,7 @@ def test_a_node_waits_in_vain_where_it_has_no_clientapp(
 
 
 class Flower:
-    """A Flower that has lost the processes that a test names."""
+    """A Flower that has lost the processes named by a test."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
@@ -62,7 +62,7 @@ class Flower:
         self.restarted.append(name)
 
 
-def test_it_is_started_again_once_it_waited_in_vain_for_long(
+def test_a_node_that_has_waited_in_vain_too_long_is_restarted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parties, "_GONE", 10.0)
@@ -70,7 +70,7 @@ def test_it_is_started_again_once_it_waited_in_vain_for_long(
     told: list[str] = []
     nobody: Any = None
     running = Running(nobody, told.append, flower)
-    for now in range(0, 60, 6):  # between two ClientApps a node has none for a moment
+    for now in range(0, 60, 6):  # between two ClientApps, a node has none for a moment
         flower.lost = ["supernode-1"] if now % 12 else []
         running._mend_flower(float(now))
     assert flower.restarted == []
@@ -81,7 +81,7 @@ def test_it_is_started_again_once_it_waited_in_vain_for_long(
     assert told == ["supernode-1 was waiting for a ClientApp that is gone: restarted it"]
 
 
-def test_one_after_the_other_is_started_again_and_waits_no_second_time(
+def test_nodes_are_restarted_one_by_one_and_wait_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parties, "_GONE", 10.0)

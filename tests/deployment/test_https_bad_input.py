@@ -1,4 +1,4 @@
-"""Bad input over HTTPS during rounds: refused in a line, no round stops, no log grows."""
+"""Bad input over HTTPS during rounds is refused in one line; no round stops and no log fills up."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from fedldp.deployment.site import Agent
 pytestmark = pytest.mark.slow
 
 ROUNDS = 2000
-"""More rounds than the tests need."""
+"""The number of rounds: more than the tests need."""
 MOST_LINES = 12
-"""Lines of a minute's log, besides those about rounds."""
+"""The most lines of log in a minute, besides those about rounds."""
 Send = Callable[[], object]
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Yield a run of two connected sites, and a third whose agent was not started."""
+    """Yield a run with two connected sites and a third whose agent was not started."""
     folder = tmp_path_factory.mktemp("bad")
     with playing(folder, "named", f"rounds={ROUNDS}", quorum=2, deadline=2.0) as stage:
         for party in (*stage.agents[:2], stage.server):
@@ -105,7 +105,7 @@ def wrong_hello(stage: Stage) -> bytes:
 
 @contextlib.contextmanager
 def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Let somebody answer over HTTPS who has a site's key."""
+    """Start a fake site over HTTPS that has a site's key."""
     key = read_private(stage.env.policies[site].key)
     ca, stop = stage.folder / "tls" / "ca.pem", threading.Event()
     link = HttpsLink(f"https://{HOST}:{stage.port}", ca, key, answer, lambda: 1 << 24)
@@ -119,7 +119,7 @@ def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterato
 
 
 def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
-    """The first greeting, before the server has met site-2: it does not greet a known site
+    """This needs the first greeting of site-2, because the server does not greet a known site
     again."""
     env, before = stage.env, len(lines(stage.server))
     copy = stage.folder / "copied"
@@ -152,8 +152,8 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
     assert len(added(stage, before)) <= MOST_LINES
 
 
-def test_ten_gigabytes_are_refused_unread(stage: Stage) -> None:
-    """Announced, in pieces of unannounced number, and in headers; by strangers."""
+def test_ten_gigabytes_are_refused_without_reading_them(stage: Stage) -> None:
+    """From strangers: with a declared length, in chunks, and in headers."""
     before, used = len(lines(stage.server)), memory(stage.server)
     for place in ("hello", "question", "answer/1"):
         for length in ("content-length: 10000000000", "transfer-encoding: chunked"):
@@ -182,7 +182,7 @@ def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) 
                 with contextlib.suppress(OSError):
                     slow.sendall(request("POST /v1/hello HTTP/1.1", "content-length: 150") + b"a")
         rounds_go_on(stage)
-        # And a site that connects now is let in.
+        # A site that connects now is still let in.
         stage.agents[2].start()
         eventually(lambda: stage.rounds()[-1] == 3)
         stage.agents[2].end()
@@ -190,7 +190,7 @@ def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) 
 
 
 def test_rounds_go_on_beside_a_thousand_wrong_keys_a_second(stage: Stage) -> None:
-    """A thousand are offered a second; how many are begun depends on the machine."""
+    """The test offers a thousand a second; how many handshakes begin depends on the machine."""
     before, hello, used = len(lines(stage.server)), wrong_hello(stage), memory(stage.server)
     done, seconds = len(stage.rounds()), 10.0
     found = Counter[str]()
@@ -208,7 +208,7 @@ def test_rounds_go_on_beside_a_thousand_wrong_keys_a_second(stage: Stage) -> Non
     assert sum("not in the roster" in line for line in lines(stage.server)) <= 2
 
 
-def test_of_two_agents_with_one_key_the_copy_releases_nothing(stage: Stage) -> None:
+def test_a_second_agent_with_a_copied_key_releases_nothing(stage: Stage) -> None:
     before = len(lines(stage.server))
     place = stage.env.policies[1].key.parent
     copy = stage.folder / "twin" / place.name

@@ -1,4 +1,4 @@
-"""The HTTPS link by itself: who is let in, what is read, and what happens when things break."""
+"""The HTTPS link alone: who is let in, what is read, and what happens when things break."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None
         assert all_taken(pipe, *tags) == expected
 
 
-def test_what_requests_of_a_secure_sum_end_alike_with_is_held_twice_at_most(
+def test_the_common_end_of_a_secure_sums_requests_is_held_at_most_twice(
     ends: Ends, pipe: HttpsPipe
 ) -> None:
-    """Before the weights, a request has what others sealed for that site only."""
+    """Before the common weights, each request has what other sites sealed for its site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
     tags = [pipe.ask(0, body, 30) for body in bodies]
@@ -91,7 +91,7 @@ def test_a_request_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) 
 
 
 @slow
-def test_a_site_takes_nobody_else_for_the_server(
+def test_a_site_accepts_no_other_server(
     ends: Ends, pipe: HttpsPipe, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_tls(tmp_path / "other")
@@ -105,7 +105,7 @@ def test_a_site_takes_nobody_else_for_the_server(
 
 
 @slow
-def test_who_is_not_in_the_roster_is_turned_away_and_the_log_stays_small(
+def test_strangers_are_turned_away_and_the_log_stays_small(
     ends: Ends, pipe: HttpsPipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -122,8 +122,8 @@ def test_who_is_not_in_the_roster_is_turned_away_and_the_log_stays_small(
 
 
 @slow
-def test_a_site_answers_to_its_own_name_alone(ends: Ends, pipe: HttpsPipe) -> None:
-    """Not for another site's key, for another server, or with an earlier signature."""
+def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: HttpsPipe) -> None:
+    """Not with another site's key, at another server, or with an earlier signature."""
     near, far = ends.keys
     public = far.public_key().public_bytes_raw().hex()
     with ends.client() as client:
@@ -139,7 +139,7 @@ def test_a_site_answers_to_its_own_name_alone(ends: Ends, pipe: HttpsPipe) -> No
 
 
 @slow
-def test_a_nonce_is_good_once_and_for_a_minute() -> None:
+def test_a_nonce_is_valid_once_and_for_a_minute() -> None:
     now = [0.0]
     nonces = Nonces(lambda: now[0])
     first, second = nonces.fresh(), nonces.fresh()
@@ -156,7 +156,7 @@ def test_a_nonce_is_good_once_and_for_a_minute() -> None:
 
 
 @slow
-def test_without_a_token_nothing_is_handed_out_or_taken(ends: Ends, pipe: HttpsPipe) -> None:
+def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: HttpsPipe) -> None:
     tag = pipe.ask(0, b"asked", 30)
     shown = ("", "Bearer", "Bearer 00", f"Bearer {'0' * 64}", "Bearer zz", "Basic Zm9v")
     wrong = [{"authorization": each} for each in shown]
@@ -183,7 +183,9 @@ def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: HttpsPipe) -> Non
 
 
 @slow
-def test_what_is_too_long_is_refused_before_it_is_read(ends: Ends, pipe: HttpsPipe) -> None:
+def test_messages_that_are_too_long_are_refused_before_they_are_read(
+    ends: Ends, pipe: HttpsPipe
+) -> None:
     def announced(place: str, length: str, headers: dict[str, str]) -> bytes:
         lines = [f"POST {place} HTTP/1.1", "host: here", length]
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -247,14 +249,14 @@ def test_garbage_on_the_port_harms_nobody(
     assert "Traceback" not in caplog.text
 
 
-# Who holds on
+# Connections that last
 
 
 @slow
 def test_a_site_keeps_its_connection_from_request_to_request(
     ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while nothing is asked: a new connection would wait behind all strangers."""
+    """This holds while nothing is asked, too: a new connection would wait behind all strangers."""
     monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
     came, real = list[socket.socket](), connections.Connections.accepted
 
@@ -271,7 +273,7 @@ def test_a_site_keeps_its_connection_from_request_to_request(
 
 
 @slow
-def test_idle_connections_keep_no_site_out(
+def test_idle_connections_do_not_keep_sites_out(
     ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "MOST_STRANGERS", 8)
@@ -310,7 +312,7 @@ def test_a_stranger_is_sent_away_in_time(
 
 
 @slow
-def test_a_site_finds_a_server_that_was_started_again(ends: Ends) -> None:
+def test_a_site_finds_a_restarted_server(ends: Ends) -> None:
     with ends.pipe() as pipe:
         ends.port = pipe.address[1]
         link = ends.link(0)
@@ -350,11 +352,11 @@ def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
 
 
 @pytest.mark.parametrize("breaks", [True, pytest.param(False, marks=slow)])
-def test_a_site_is_asked_once_whatever_becomes_of_its_connection(
+def test_a_site_is_asked_once_whatever_happens_to_its_connection(
     ends: Ends, pipe: HttpsPipe, breaks: bool
 ) -> None:
-    """It sends its answer again, without asking again; nor does it open a new connection for an
-    answer that took longer than the 5 s after which httpx by default closes an idle one."""
+    """The site sends its answer again without being asked again. It keeps its connection even if
+    the answer takes longer than the 5 s after which httpx by default closes an idle one."""
     asked: list[bytes] = []
     held = pipe._listener.connections._of_sites  # type: ignore[attr-defined]
     before: list[object] = []
@@ -379,7 +381,7 @@ def test_a_site_is_asked_once_whatever_becomes_of_its_connection(
 
 
 @slow
-def test_an_agent_that_fails_says_so_and_goes_on(ends: Ends, pipe: HttpsPipe) -> None:
+def test_an_agent_that_fails_says_so_and_continues(ends: Ends, pipe: HttpsPipe) -> None:
     def answer(asked: bytes) -> bytes:
         if asked == b"bad":
             raise ValueError(asked)
@@ -391,7 +393,7 @@ def test_an_agent_that_fails_says_so_and_goes_on(ends: Ends, pipe: HttpsPipe) ->
 
 
 @slow
-def test_where_it_cannot_listen_is_said(ends: Ends, pipe: HttpsPipe) -> None:
+def test_an_address_that_cannot_be_listened_on_is_refused(ends: Ends, pipe: HttpsPipe) -> None:
     for address in ("nowhere", "127.0.0.1:many", "127.0.0.1:99999", f"127.0.0.1:{ends.port}"):
         with pytest.raises(ConfigError, match="listen = "):
             listen(address)

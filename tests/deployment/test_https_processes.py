@@ -1,7 +1,7 @@
 """The table of failures over HTTPS: agents and a server as processes, with TLS, and SIGKILL.
 
 After each failure, every site has paid once for each of its releases, and no process, port or file
-is left.
+remains.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def command(folder: Path, *arguments: object) -> Party:
 def test_a_server_that_dies_at_every_file_comes_back_and_the_run_goes_on(
     tmp_path: Path, channel: str, after: bool, within: str, deaths: int
 ) -> None:
-    """Nobody touches an agent meanwhile: each finds the server again by itself.
+    """No agent is touched meanwhile: each finds the server again by itself.
 
-    A sum also dies at its further files, in one round: requests and answers of its phases.
+    With a sum, the server also dies at the requests and answers of further phases, in one round.
     """
     with playing(tmp_path, channel) as stage:
         for agent in stage.agents:
@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_with_its_sites_connected_comes_back(tmp_path: P
 
 
 def test_an_agent_that_dies_comes_back_and_pays_once(tmp_path: Path) -> None:
-    """Before and after a commit of its ledger, and with half an answer on its way."""
+    """It dies before and after a commit to its ledger, and with half an answer sent."""
     with playing(tmp_path, "sum") as stage:
         for agent in stage.agents[1:]:
             agent.start()
@@ -135,8 +135,8 @@ def test_messages_that_are_lost_repeated_and_late_are_counted_once(tmp_path: Pat
 
 
 def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
-    """To sites, from somebody with the server's own key; to the server, from strangers, inside and
-    outside TLS."""
+    """Sites get it from a proxy with the server's own key; the server gets it from strangers,
+    inside and outside TLS."""
     over, sent = threading.Event(), [0]
     noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
     with (
@@ -172,8 +172,9 @@ def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
     stage.close()
 
 
-def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
-    """A site's and the server's disk: there is room again, and the run equals the simulation's."""
+def test_full_disks_stop_only_what_needs_them(tmp_path: Path) -> None:
+    """The disks of a site and of the server fill up; after there is room again, the run equals the
+    simulation's."""
     with playing(tmp_path, "sum") as stage:
         stage.env.agent(0)  # makes its ledger
         for agent in stage.agents[1:]:
@@ -197,10 +198,10 @@ def test_full_disks_stop_nothing_but_what_needs_them(tmp_path: Path) -> None:
         stage.close()
 
 
-def test_clocks_and_a_second_server_of_the_same_key_change_nothing(tmp_path: Path) -> None:
+def test_wrong_clocks_and_a_second_server_with_the_same_key_change_nothing(tmp_path: Path) -> None:
     """All clocks are wrong by years, whenever they are read.
 
-    The other server asks a different request in the same round, to sites that have paid for their
+    The other server sends a different request in the same round, to sites that have paid for their
     answers.
     """
     with playing(tmp_path, "named") as stage:
@@ -238,7 +239,7 @@ def test_an_answer_that_is_late_is_paid_for_and_not_added_later(tmp_path: Path) 
 
 
 def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
-    """Packets vanish without a word; old connections never come back."""
+    """Packets are dropped silently, and old connections never come back."""
     with (
         playing(tmp_path, "sum", between=True) as stage,
         Cable(stage.port, stage.behind) as cable,
@@ -272,8 +273,9 @@ def next_run(stage: Stage) -> Party:
     return stage.server_of("later", "later.agreement")
 
 
-def test_what_ledgers_forgot_is_not_released_again(tmp_path: Path) -> None:
-    """In the same run, in a new one, and without ledger and state; and what ``ledger`` shows."""
+def test_releases_that_ledgers_forgot_are_not_repeated(tmp_path: Path) -> None:
+    """In the same run, in a new run, and without ledger and state; also checks what ``ledger``
+    shows."""
     with playing(tmp_path, "named", quorum=1, seeded=False) as stage:
         env, ledger = stage.env, stage.env.policies[0].ledger
         env.agent(0)  # makes it
@@ -329,8 +331,8 @@ def check_shown(folder: Path, ledger: Path, rounds: int) -> None:
     assert str(rounds) in verified.text()
 
 
-def test_a_site_that_takes_another_for_the_server_is_missed_and_named(tmp_path: Path) -> None:
-    """By its own policy, and by its TLS; the round goes on without it."""
+def test_a_site_that_trusts_another_server_is_missed_and_named(tmp_path: Path) -> None:
+    """Both its policy and its TLS name the reason; the round continues without it."""
     with playing(tmp_path, "named", deadline=8.0, quorum=2) as stage:
         write_tls(tmp_path / "other")
         lost = {**stage.server_table, "ca": "../other/ca.pem"}
@@ -365,10 +367,10 @@ def test_agents_wait_for_a_server_without_filling_their_logs(tmp_path: Path) -> 
     ("channel", "recipe"),
     [("named", "personalized-sound-digits-sites"), ("sum", "personalized-sound-digits-sums")],
 )
-def test_sites_with_budgets_of_their_own_pay_by_these(
+def test_sites_with_their_own_budgets_pay_by_them(
     tmp_path: Path, channel: str, recipe: str
 ) -> None:
-    """With the keys and the noise of real sites, not a simulation's."""
+    """Uses the keys and the noise of real sites, not of a simulation."""
     with playing(tmp_path, channel, recipe=recipe, seeded=False) as stage:
         stage.start()
         assert stage.server.wait() == 0, stage.server.text()

@@ -1,4 +1,4 @@
-"""A run that begins with another's weights: agreed by digest, refused if they differ."""
+"""A run that begins with the weights of another: agreed by digest, and refused if they differ."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named")
 
 
 def first_weights(env: Environment) -> Vector:
-    """Return what the server draws for the first round if nothing was agreed on."""
+    """Return the weights that the server draws for the first round if none were agreed on."""
     server = replace(env, agreement=replace(env.agreement, initial=None), folder=env.folder / "x")
     server.folder.mkdir()
     return server.server()._state.weights
@@ -53,7 +53,9 @@ def first_weights(env: Environment) -> Vector:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channel: str) -> None:
+def test_a_run_begins_with_the_weights_of_another(
+    tmp_path: Path, layout: Layout, channel: str
+) -> None:
     one = make_environment(tmp_path / "one", channel=channel)
     ended = one.serve()
     following = begun_with(tmp_path, one.folder / "server" / "model.safetensors", layout, channel)
@@ -74,7 +76,7 @@ def test_a_run_begins_where_another_ended(tmp_path: Path, layout: Layout, channe
 
 
 @pytest.mark.slow
-def test_with_the_weights_that_it_would_draw_it_is_the_simulation(
+def test_with_the_weights_that_it_would_draw_a_run_equals_the_simulation(
     tmp_path: Path, layout: Layout
 ) -> None:
     drawn = first_weights(make_environment(tmp_path / "drawn"))
@@ -82,7 +84,7 @@ def test_with_the_weights_that_it_would_draw_it_is_the_simulation(
     assert bits(env.serve()) == bits(simulate(env.config))
 
 
-def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
+def test_a_site_refuses_other_first_weights_and_pays_nothing(
     tmp_path: Path, layout: Layout
 ) -> None:
     env = begun_with(
@@ -94,11 +96,13 @@ def test_a_site_refuses_to_begin_with_others_and_pays_nothing(
     assert said == Refusal(1, Reason.OTHER_WEIGHTS)
     assert env.releases(0) == []
     assert not isinstance(content(ask(agent, env, request_of(env, weights=right))), Refusal)
-    later = request_of(env, round=2, weights=wrong)  # later weights are the server's own
+    later = request_of(
+        env, round=2, weights=wrong
+    )  # weights of later rounds are the server's choice
     assert not isinstance(content(ask(agent, env, later)), Refusal)
 
 
-def test_a_server_begins_with_no_others(tmp_path: Path, layout: Layout) -> None:
+def test_a_server_refuses_other_first_weights(tmp_path: Path, layout: Layout) -> None:
     env = begun_with(
         tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
     )
@@ -113,7 +117,7 @@ def test_a_server_begins_with_no_others(tmp_path: Path, layout: Layout) -> None:
         env.server()
 
 
-def test_the_digest_stands_in_the_agreement_only_where_there_is_one(
+def test_an_agreement_has_the_digest_only_if_weights_are_given(
     tmp_path: Path, layout: Layout
 ) -> None:
     env = begun_with(

@@ -1,4 +1,4 @@
-"""Joining as operators type it: an invite, sites' answers, admission, and refusals."""
+"""Joining as operators type it: an invite, answers from sites, admission, and refusals."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def words_in(text: str, name: str) -> str:
     return str(found)
 
 
-def test_three_commands_lead_to_an_agreement_and_no_private_key_is_moved(
+def test_three_commands_make_an_agreement_and_move_no_private_key(
     joined: Callable[..., Any],
 ) -> None:
     policy = read_policy(Path("north/site.toml"))
@@ -148,14 +148,14 @@ def test_words_are_the_same_on_both_sides_and_are_asked_for(
         ((*URL, "--set", "shuffle=true"), "shuffle"),
     ],
 )
-def test_what_cannot_be_run_is_not_invited_to(
+def test_an_impossible_run_gets_no_invite(
     deploy: Callable[..., Any], more: tuple[str, ...], part: str
 ) -> None:
     assert part in deploy(*INVITE, *more).assert_refused()
     assert not Path("server/run.invite").exists()
 
 
-def test_keys_of_a_server_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
+def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
     assert "exists already" in invited(*INVITE, *URL).assert_refused()
     first = Path("server/ca.pem").read_bytes()
     Path("server/run.invite").unlink()
@@ -206,7 +206,7 @@ def test_data_are_checked_before_anything_is_written(
     assert [file.name for file in Path("north").iterdir()] == ["patients.csv"]
 
 
-def test_without_a_budget_it_is_said_what_a_run_costs(invited: Callable[..., Any]) -> None:
+def test_without_a_budget_the_cost_of_a_run_is_shown(invited: Callable[..., Any]) -> None:
     line = invited(
         *("join", "server/run.invite", "--site", "north", "--data", "north/patients.csv")
     ).assert_refused()
@@ -235,10 +235,11 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
     assert admit(joined).status == 0
 
 
-def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
+def test_the_authorities_of_the_next_invite_replace_the_old_ones_when_no_run_needs_them(
     joined: Callable[..., Any],
 ) -> None:
-    """During a run: first both authorities, then only the new one, and never a forged invite's."""
+    """During a run, sites trust both authorities, then only the new one, and never that of a forged
+    invite."""
     assert admit(joined).status == 0
     accept = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
     assert joined(*accept).status == 0
@@ -275,7 +276,7 @@ def test_the_authorities_of_the_next_invite_are_taken_when_no_run_needs_others(
     assert "an agent has only one server" in line
 
 
-def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]) -> None:
+def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable[..., Any]) -> None:
     assert (
         "they have the same key"
         in admit(joined, "north/north.join", "north/north.join").assert_refused()
@@ -316,7 +317,7 @@ def test_who_answers_another_invite_or_twice_is_named(joined: Callable[..., Any]
         ("server/run.invite", None, "damaged"),
     ],
 )
-def test_a_file_that_was_changed_on_the_way_is_refused(
+def test_a_file_changed_on_the_way_is_refused(
     joined: Callable[..., Any], file: str, change: dict[str, Any] | None, part: str
 ) -> None:
     path = Path(file)
@@ -341,7 +342,7 @@ def test_an_invite_that_names_code_is_refused_before_it_is_imported(
 
 
 @pytest.mark.slow
-def test_sites_that_nothing_protects_are_not_asked(
+def test_unprotected_sites_are_not_asked(
     deploy: Callable[..., Any],
 ) -> None:
     recipe = ("invite", "fedavg-quickstart", "-o", "server/run.invite", "--channel", "named")
@@ -350,7 +351,7 @@ def test_sites_that_nothing_protects_are_not_asked(
     assert "unprotected, which no budget covers" in line
 
 
-def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_were_told_of(
+def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expect(
     joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "localhost")
@@ -426,7 +427,7 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     assert "give no other option" in invited(*given).assert_refused()
 
 
-def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
+def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
     joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert admit(joined).status == 0
@@ -440,7 +441,7 @@ def test_a_site_that_changes_its_key_is_admitted_by_the_next_one_alone(
     assert rotated.status == 0, rotated.err
     assert "ends       the run of agreement" in rotated.out
     assert Path("north/north.pub").read_text() != before
-    # With that one alone, the message is about runs under way, whose agreement exists already.
+    # With the rotation alone, the message is about current runs, whose agreement already exists.
     told = admit(joined, "north/north.changed")
     assert told.status == 0, told.err
     assert words_in(rotated.out, "words") == words_in(told.out, "north.changed")
@@ -470,7 +471,7 @@ def test_ten_words_stand_for_a_digest() -> None:
 
 
 @pytest.mark.slow
-def test_the_roster_can_be_of_fewer_than_were_expected(joined: Callable[..., Any]) -> None:
+def test_the_roster_may_have_fewer_sites_than_expected(joined: Callable[..., Any]) -> None:
     invite = joining.read_invite(Path("server/run.invite"))
     assert invite.agreement({"north": "0" * 64}).config.num_clients == 1
     assert invite.expected().config.num_clients == 2
@@ -515,7 +516,7 @@ def chosen(deploy: Callable[..., Any], north: str, south: str) -> None:
         assert (own.epsilon, own.unit) == (float(epsilon), "client-run")
 
 
-def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., Any]) -> None:
+def test_sites_may_choose_budgets_that_all_parties_learn(own_invited: Callable[..., Any]) -> None:
     deploy = own_invited("named", "")
     chosen(deploy, "2", "8")
     assert admit(deploy).status == 0
@@ -524,7 +525,7 @@ def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., A
     assert [each.key for each in found.budgets] == [site.key for site in found.sites]
     for site in ("north", "south"):
         read_policy(Path(f"{site}/site.toml")).check(found)
-    # A file whose budget is another site's, or one site without any:
+    # A file with another site's budget, or one site without a budget:
     north, south = (document(Path(f"{n}/{n}.join").read_text()) for n in ("north", "south"))
     Path("server/run.agreement").unlink()
     Path("bad.join").write_text(json.dumps({**north, "own": south["own"]}))
@@ -537,7 +538,7 @@ def test_sites_may_choose_budgets_that_all_are_told(own_invited: Callable[..., A
     assert not Path("server/run.agreement").exists()
 
 
-def test_sites_may_choose_budgets_that_nobody_is_told(own_invited: Callable[..., Any]) -> None:
+def test_sites_may_choose_budgets_that_nobody_learns(own_invited: Callable[..., Any]) -> None:
     deploy = own_invited("sum", IN_SUMS)
     assert "give --epsilon" in join(deploy, "north").assert_refused()
     assert "largest_epsilon" in join(deploy, "north", "--epsilon", "9").assert_refused()

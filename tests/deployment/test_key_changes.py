@@ -1,4 +1,5 @@
-"""A new key for a site: the ledger goes on, the earlier key is refused, and nobody can forge it."""
+"""A new key for a site: the ledger continues, the old key is refused, and nobody can forge a
+change."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def public(policy: SitePolicy) -> str:
 
 
 def next_run(env: Environment, letter: str = "e") -> Environment:
-    """Return a new run with the sites' present keys; they accept it."""
+    """Return a new run with the sites' current keys, which they have accepted."""
     roster = tuple(
         Site(name=site.name, key=public(policy))
         for site, policy in zip(env.agreement.sites, env.policies, strict=True)
@@ -62,7 +63,7 @@ def next_run(env: Environment, letter: str = "e") -> Environment:
     return replace(env, agreement=agreement)
 
 
-def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) -> None:
+def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False, quorum=2)
     policy, before = env.policies[0], public(env.policies[0])
     copy = tmp_path / "copy"
@@ -79,7 +80,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     secret = policy.key.with_name(f"{policy.key.name}.earlier")
     assert secret.stat().st_mode & 0o077 == policy.key.stat().st_mode & 0o077 == 0
     take_over(env.folder, changed)
-    # Its server was in the folder ``server``, whose receipts lie beside it.
+    # Its server was in the folder ``server``, next to which its receipts are.
     later = next_run(env)
     receipts = KeptReceipts(env.folder / "next", later.agreement.run, later.agreement.sites)
     shown = receipts.last(0)
@@ -90,7 +91,7 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
     assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
     receipts.keep(0, answered.receipt)
     assert receipts.last(0) == answered.receipt != shown
-    # The receipt of the earlier key reveals an older ledger, even if its mark fits it.
+    # The receipt for the old key reveals an older ledger, even if the ledger fits its mark.
     shutil.copy(copy, policy.ledger)
     with pytest.raises(LedgerUnusable, match="it lacks release 3"):
         SiteLedger(policy, look=True).check()
@@ -101,8 +102,8 @@ def test_the_ledger_goes_on_and_the_earlier_key_opens_nothing(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.spare
-def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) -> None:
-    """Even if a thief of the key has everything that the site had."""
+def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
+    """This holds even for a thief of the key who has everything that the site had."""
     env = make_environment(tmp_path, seeded=False, quorum=2)
     thief = tmp_path / "thief"
     shutil.copytree(tmp_path / "site-0", thief)
@@ -123,7 +124,7 @@ def test_a_run_that_is_under_way_asks_the_earlier_key_no_more(tmp_path: Path) ->
     check_current(env.folder, {"site-0": public(env.policies[0])})
 
 
-def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
+def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = make_environment(tmp_path / "world", seeded=False)
@@ -157,7 +158,7 @@ def test_whatever_it_is_cut_short_at_the_next_call_leads_to_one_key(
         env.agent(0)
 
 
-def test_a_ledger_that_was_set_back_gets_no_other_key(tmp_path: Path) -> None:
+def test_an_outdated_ledger_gets_no_new_key(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     env.agent(0)
@@ -173,7 +174,7 @@ def test_a_ledger_that_was_set_back_gets_no_other_key(tmp_path: Path) -> None:
     assert public(policy) == before
 
 
-def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
+def test_nobody_can_take_over_anothers_key(tmp_path: Path) -> None:
     one, two, three = (Ed25519PrivateKey.generate() for _ in range(3))
     good, further = KeyChange.signed(one, two), KeyChange.signed(two, three)
 
@@ -217,7 +218,7 @@ def test_nobody_takes_anothers_key_over(tmp_path: Path) -> None:
         KeptReceipts(tmp_path / "run", "f" * 32, [])
 
 
-def test_what_is_kept_of_earlier_keys_is_whole_or_said(tmp_path: Path) -> None:
+def test_records_of_old_keys_are_complete_or_reported(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     change_key(policy)
@@ -231,10 +232,10 @@ OWN = "personalized-sound-digits-sites"
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_restore_after_a_change_charges_by_what_the_site_had_told(
+def test_a_restore_after_a_change_charges_what_the_site_had_announced(
     tmp_path: Path, noted: bool
 ) -> None:
-    """If nobody noted the earlier key, by the largest release that anybody saw."""
+    """If nobody recorded the old key, the largest known release is charged."""
     env = make_environment(tmp_path, recipe=OWN, seeded=False)
     policy = env.policies[0]
     env.agent(0)

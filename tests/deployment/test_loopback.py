@@ -1,4 +1,4 @@
-"""The real Flower: bytes arrive, killed processes come back, and none is left at the end."""
+"""Flower itself: bytes arrive, killed processes come back, and none remains at the end."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def of_folder(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]) -> None:
-    """``test_real_flower.py`` tests what dies on the way."""
+def test_bytes_go_through_and_no_process_remains(tmp_path: Path, echoes: list[Echo]) -> None:
+    """``test_real_flower.py`` tests processes that die meanwhile."""
     folder = tmp_path / "flower"
     with (
         FlowerPipe(tmp_path / "server" / "pipe.sock") as pipe,
@@ -109,7 +109,7 @@ def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]
         assert sorted(pipe.nodes(10)) == sorted(loop.node_ids)
         rounds(pipe, loop, 2, os.urandom(2_000_000))
 
-        # An agent that is gone gives an empty answer, and no error.
+        # An absent agent gives an empty answer, not an error.
         echoes[1].close()
         tag = pipe.ask(loop.node_ids[1], b"nobody", 300)
         assert take(pipe, 1) == {tag: b""}
@@ -140,7 +140,7 @@ with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
 
 
 @pytest.mark.slow
-def test_a_signal_ends_all_of_it(tmp_path: Path) -> None:
+def test_a_signal_ends_all_processes(tmp_path: Path) -> None:
     """``test_real_demo.py`` tests Ctrl-C."""
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN, str(tmp_path)],
@@ -166,7 +166,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         loop.start()
 
 
-def test_only_what_it_starts_can_be_restarted(tmp_path: Path) -> None:
+def test_only_started_processes_can_be_restarted(tmp_path: Path) -> None:
     with Loopback(tmp_path, [], tmp_path / "s") as loop:
         with pytest.raises(RunError, match="cannot restart 'clientapp-0': give superlink or"):
             loop.restart("clientapp-0")

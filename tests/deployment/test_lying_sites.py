@@ -1,4 +1,4 @@
-"""Sites that lie: none is counted as another, stops the others, or decides how it is read."""
+"""Lying sites: none is counted as another, stops the others, or decides how its report is read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def absent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return bits(env.serve(pipe))
 
 
-def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
+def test_a_different_second_answer_is_noticed_and_the_first_counts(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path)
@@ -82,11 +82,11 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
                 {"weight": 1e300},
             )
         ),
-        {"epsilon": 1e-6},  # which would count as a million
+        {"epsilon": 1e-6},  # which would count a million times
     ],
     ids=lambda changes: repr(changes)[:25],
 )
-def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
+def test_a_site_that_sends_nonsense_is_left_out_and_stops_nobody(
     tmp_path: Path, changes: dict[str, Any], absent: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, "rounds=1", quorum=2, deadline=1.0)
@@ -102,8 +102,9 @@ def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
 
 
 @pytest.mark.slow
-def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path: Path) -> None:
-    """Adam would take an ordinary step for it, and hardly move for hundreds of rounds."""
+def test_a_report_beyond_all_weights_is_left_out_before_any_step(tmp_path: Path) -> None:
+    """Adam would take an ordinary step for such a report, and then hardly move for hundreds of
+    rounds."""
     settings = ("rounds=1", "server_optimizer=adam", "server_rate=0.05")
     given: Any = {
         "recipe": "fedavg-quickstart",
@@ -124,7 +125,7 @@ def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path:
     assert bits(served) == bits(there.serve(pipe))
 
 
-def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
+def test_a_node_that_is_not_a_site_gets_nothing_and_is_not_counted(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path)
@@ -144,7 +145,7 @@ def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
 
 
 @pytest.mark.slow
-def test_an_old_signature_does_not_serve_again(tmp_path: Path) -> None:
+def test_an_old_signature_is_not_accepted_again(tmp_path: Path) -> None:
     env, agents = make_environment(tmp_path, "rounds=1", deadline=1.0), list[bytes]()
     pipe = env.pipe()
     env.serve(pipe)

@@ -1,4 +1,5 @@
-"""Real sites that answer once: each in one round, whoever asks, and the same after a crash."""
+"""Real sites that answer once: each in one round, whoever asks, and with the same cohorts after a
+crash."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def rounds_of(env: Environment) -> list[list[int]]:
 
 
 @CHANNELS
-def test_sites_answer_in_one_round_each_as_in_the_simulation(tmp_path: Path, channel: str) -> None:
+def test_each_site_answers_in_one_round_as_in_the_simulation(tmp_path: Path, channel: str) -> None:
     env = make_environment(tmp_path, *ONCE, sites=5, quorum=2, channel=channel)
     assert env.agreement.rounds_of(0) == 1
     served = env.serve()
@@ -54,7 +55,7 @@ def test_sites_answer_in_one_round_each_as_in_the_simulation(tmp_path: Path, cha
 
 
 @CHANNELS
-def test_what_is_agreed_on_is_what_one_round_costs(tmp_path: Path, channel: str) -> None:
+def test_the_agreement_has_the_cost_of_one_round(tmp_path: Path, channel: str) -> None:
     once = make_environment(tmp_path / "once", *ONCE, sites=6, quorum=3, channel=channel).agreement
     alone = make_environment(tmp_path / "alone", "rounds=1", sites=3, channel=channel).agreement
     assert once.document["config"]["participation"] == "once"
@@ -81,7 +82,7 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
             assert isinstance(answer, Answered)
             _, _, refusal = read_reply(answer.answer)
             assert isinstance(refusal, Refusal)
-            # It has had its turn; or it answered a later round, and never this one.
+            # The site has answered its round, or has answered a later round but never this one.
             assert refusal.reason is (Reason.POLICY if own == 1 else Reason.NOT_KEPT)
             assert env.releases(index) == before
             again = read_by_server(agent(body))
@@ -90,14 +91,12 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing in fedldp catches it."""
+    """Stands in for SIGKILL: nothing in fedldp catches it."""
 
 
 @pytest.mark.parametrize("round", [1, 2])
 @pytest.mark.parametrize("seeded", [True, False])
-def test_a_server_that_starts_again_keeps_its_cohorts(
-    tmp_path: Path, round: int, seeded: bool
-) -> None:
+def test_a_restarted_server_keeps_its_cohorts(tmp_path: Path, round: int, seeded: bool) -> None:
     env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
     killed = []
 
@@ -123,18 +122,18 @@ def test_a_server_that_starts_again_keeps_its_cohorts(
 
 
 @pytest.mark.slow
-def test_cohorts_are_another_in_another_run(tmp_path: Path) -> None:
-    """They come from the server's secret, which is neither at the sites nor in the agreement."""
+def test_cohorts_differ_between_runs(tmp_path: Path) -> None:
+    """Cohorts come from the server's secret, which is neither at the sites nor in the agreement."""
     runs = []
     for number in range(2):
         env = make_environment(tmp_path / str(number), *ONCE, sites=12, quorum=6, seeded=False)
         env.serve()
         runs.append(rounds_of(env))
-    assert runs[0] != runs[1]  # equal with chance 1 in 924
+    assert runs[0] != runs[1]  # equal with probability 1/924
 
 
 @CHANNELS
-def test_an_agreement_says_what_was_decided(tmp_path: Path, channel: str) -> None:
+def test_an_agreement_has_the_decided_participation(tmp_path: Path, channel: str) -> None:
     env = make_environment(
         tmp_path, "participation=auto", "rounds=2", sites=4, quorum=3 - (channel == "named"),
         channel=channel,

@@ -1,4 +1,4 @@
-"""A site's own budget: who is told, with whose consent, and what the site answers with."""
+"""A site's own budget: who learns it, with whose consent, and what the site trains with."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def refused(call: Any) -> str:
         (("epsilon=[1.0,2.0,4.0]", "shuffle=false"), "quickstart"),
     ],
 )
-def test_a_run_ends_where_the_simulation_does(
+def test_a_run_gives_the_weights_of_the_simulation(
     settings: tuple[str, ...], recipe: str, tmp_path: Path
 ) -> None:
-    """To the bit; and each site pays for its own epsilon, as its guarantee says."""
+    """Equal bit for bit; and each site pays for its own epsilon, as its guarantee says."""
     env = own_environment(tmp_path, *settings, recipe=recipe)
     served = env.serve()
     assert bits(served) == bits(simulate(env.config))
@@ -123,7 +123,7 @@ def test_selected_sites_answer_alone_and_the_selection_can_be_checked(tmp_path: 
     assert [len(env.releases(site)) for site in range(3)] == turns
 
 
-def test_who_is_selected_follows_from_the_runs_name() -> None:
+def test_the_selection_follows_from_the_runs_name() -> None:
     found = agreed("selects_first=true", "rounds=8")
     again = parse_agreement(found.to_bytes())
     again.check()
@@ -138,10 +138,10 @@ def test_who_is_selected_follows_from_the_runs_name() -> None:
     )
 
 
-# What is told, and with whose consent
+# Who learns a budget, and with whose consent
 
 
-def test_an_agreement_comes_back_as_it_was() -> None:
+def test_an_agreement_is_read_back_unchanged() -> None:
     found = agreed()
     again = parse_agreement(found.to_bytes())
     assert again == found
@@ -183,7 +183,7 @@ def test_a_planted_budget_is_refused() -> None:
         assert part in refused(wrong.check)
 
 
-def test_a_signature_is_for_one_purpose_and_one_key() -> None:
+def test_a_signature_covers_one_purpose_and_one_key() -> None:
     (one, two, _) = budgets_of(2.0, 2.0, 2.0)
     assert one.is_consent
     assert one.signature != two.signature
@@ -208,13 +208,13 @@ def test_a_signature_is_for_one_purpose_and_one_key() -> None:
             *EPSILONS, unit="weight")}, "set channel = named"),
     ],
 )  # fmt: skip
-def test_what_is_not_sound_is_refused(
+def test_budgets_that_do_not_hold_are_refused(
     settings: tuple[str, ...], recipe: str, more: dict[str, Any], part: str
 ) -> None:
     assert part in refused(lambda: agreed(*settings, recipe=recipe, **more))
 
 
-# What a site answers with
+# A site's policy
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_policy_lets_no_other_epsilon_through(
         write_policy(place, own={"epsilon": 2.0})
 
 
-def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
+def test_a_policy_allows_no_other_epsilon_common_to_all(tmp_path: Path) -> None:
     of_all = own_environment(tmp_path, "epsilon=2.0")
     place = tmp_path / "site-0"
     assert not of_all.agreement.budgets
@@ -249,7 +249,7 @@ def test_it_allows_no_other_epsilon_that_is_one_for_all(tmp_path: Path) -> None:
             write_policy(place, own=own).check(of_all.agreement)
 
 
-def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
+def test_a_site_whose_policy_changed_no_longer_answers(tmp_path: Path) -> None:
     env = own_environment(tmp_path)
     request = request_of(env)
     answer = content(ask(env.agent(1), env, request))
@@ -259,13 +259,13 @@ def test_a_site_whose_policy_changed_answers_no_more(tmp_path: Path) -> None:
     env.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
     with pytest.raises(PrivacyError):
         accepted_agreement(env.policies[1], env.agreement.digest)
-    with pytest.raises(AssertionError):  # the site answers that it knows no such run
+    with pytest.raises(AssertionError):  # the site answers that it does not know the run
         ask(env.agent(1), env, request)
     assert env.releases(1) == [(1, 0)]
 
 
 def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
-    """A label decides how bits are read: a site may not take another site's label."""
+    """A label decides how bits are read, so a site may not use another site's label."""
     env = own_environment(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
     server, request = env.server(), request_of(env)
     reports = ReportChecker(env.agreement, server._role, server._draws, server._state)
@@ -277,7 +277,7 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
             reports.check(read_request(request), report, (site + 1) % 3)
 
 
-def test_a_ledger_that_is_restored_is_charged_with_the_sites_own_cost(env: Environment) -> None:
+def test_a_restored_ledger_is_charged_the_sites_own_cost(env: Environment) -> None:
     first, last = (env.policies[site].costs(env.agreement) for site in (0, 2))
     assert last[1] > 10 * first[1]
     events = [env.agreement.events_of(site) for site in range(3)]
@@ -311,7 +311,7 @@ def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: P
     assert "check the path" in refused(lambda: read_budget(tmp_path / "none"))
 
 
-# Where they stay at their sites
+# Budgets that stay at their sites
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,7 @@ def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.mark.slow
-def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> None:
+def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Path) -> None:
     env = own_environment(tmp_path, recipe=SUMS, channel="sum")
     served = env.serve()
     assert bits(served) == bits(simulate(env.config))
@@ -331,9 +331,9 @@ def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> 
         lines = policy.as_here(env.agreement).statement_of(site)["guarantees"]
         (line,) = [line for line in lines if line["unit"] == "client-run"]
         assert 0.99 * policy.own.epsilon < line["epsilon"] <= policy.own.epsilon
-        assert line["adversary"] == "server"  # by its own noise, whatever happens to the sum
+        assert line["adversary"] == "server"  # from its own noise, whatever happens to the sum
     stated = max(line["epsilon"] for line in served.privacy["guarantees"])
-    assert 7.9 < stated <= 8.0  # the server knows only the largest possible one
+    assert 7.9 < stated <= 8.0  # the server knows only the largest possible epsilon
     folder = "".join(
         path.read_text(errors="replace")
         for path in (tmp_path / "server").rglob("*")
@@ -344,7 +344,7 @@ def test_a_sum_of_own_budgets_ends_where_the_simulation_does(tmp_path: Path) -> 
         assert f'"epsilon": {other}' not in folder
 
 
-def test_what_sites_choose_is_in_no_agreement() -> None:
+def test_the_sites_choices_are_not_in_the_agreement() -> None:
     found = [
         agreed(f"epsilon={list(chosen)}", recipe=SUMS, channel="sum", budgets=())
         for chosen in ((2.0, 4.0, 8.0), (0.5, 0.5, 0.5))
@@ -357,7 +357,7 @@ def test_what_sites_choose_is_in_no_agreement() -> None:
     check_stated(again)
 
 
-def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
+def test_a_request_for_budgets_that_stay_at_sites_is_refused() -> None:
     def agree_on(**given: Any) -> str:
         return refused(lambda: agreed(recipe=SUMS, **{"channel": "sum", **given}))
 
@@ -378,7 +378,7 @@ def test_whoever_asks_for_budgets_that_stay_is_refused() -> None:
         ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
     ],
 )
-def test_a_site_chooses_within_what_is_agreed(
+def test_a_site_chooses_within_the_agreed_limits(
     summed: Environment, own: dict[str, Any] | None, part: str
 ) -> None:
     place = summed.folder / "site-0"
@@ -390,8 +390,9 @@ def test_a_site_chooses_within_what_is_agreed(
 
 
 @pytest.mark.slow
-def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Path) -> None:
-    """Nobody else would notice it; and what an earlier fedldp accepted must be accepted again."""
+def test_changing_a_sites_epsilon_during_a_run_needs_its_owner(tmp_path: Path) -> None:
+    """Nobody else would notice the change; agreements that an earlier fedldp accepted must be
+    accepted again."""
     env = own_environment(tmp_path, recipe=SUMS, channel="sum")
     env.serve()
     digest, spent = env.agreement.digest, env.ledger(0).spent()
@@ -403,7 +404,7 @@ def test_another_own_epsilon_in_the_middle_of_a_run_needs_its_owner(tmp_path: Pa
     write_accepted(policy, env.agreement)
     assert accepted_agreement(policy, digest) is not None
     assert replace(env, policies=[policy]).agent(0)._run(digest) is not None
-    assert env.ledger(0).spent() == spent  # no acceptance gives it back
+    assert env.ledger(0).spent() == spent  # an acceptance does not give it back
     (policy.accepted / f"{digest.hex()}.own").unlink()
     with pytest.raises(PrivacyError, match=r"epsilon 4 .* accept the agreement again"):
         accepted_agreement(policy, digest)
@@ -424,10 +425,11 @@ def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [2.0, 0.5])
-def test_noise_of_one_epsilon_is_never_charged_as_anothers(
+def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Masked values are stored before they are charged: an [own] set in between does not count."""
+    """Masked values are stored before they are charged, so an [own] table set in between does not
+    count."""
     env = own_environment(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
     add, full = SqliteLedger._add, [True]
 

@@ -1,4 +1,4 @@
-"""What a site's file of examples must not reveal: how many there are, or that it was changed."""
+"""What leaves a site must not reveal the size of its file of examples, or that it changed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def content(answer: Answered) -> Any:
 
 
 @pytest.mark.parametrize("count", [1, 7, 30, 60])
-def test_a_report_does_not_tell_how_many_examples_its_site_has(
+def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = sound_environment(tmp_path)
@@ -73,7 +73,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
         assert isinstance(message, Answered)
         report = content(message)
         assert isinstance(report, Report)
-        # With no example in a round, the report would equal what the server sent.
+        # Without an example in a round, the report would equal what the server sent.
         ask = read_by_site(asked)
         assert isinstance(ask, Ask)
         told = read_request(ask.request).broadcast.weights
@@ -86,7 +86,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
     assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
 
 
-def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Path) -> None:
+def test_a_client_with_too_few_examples_for_its_charge_is_refused(tmp_path: Path) -> None:
     env = sound_environment(tmp_path)
     agreement, train = env.agreement, env.inputs.dataset.train
     ledger = SqliteLedger(tmp_path / "ledger", env.policies[0].budgets)
@@ -103,7 +103,7 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_once(
+def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = sound_environment(tmp_path, quorum=2, deadline=2.0)
@@ -117,7 +117,7 @@ def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_o
 
     assert begun(env.agent(0))
     keep(env, *backwards)
-    assert begun(env.agent(0))  # nothing was released yet
+    assert begun(env.agent(0))  # nothing has been released yet
     keep(env, own["features"], own["labels"])
     pipe.agents[100] = env.agent(0).answer
     rounds: list[int] = []
@@ -137,7 +137,7 @@ def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_o
     assert begun(env.agent(0))
 
 
-def test_what_was_noted_of_the_examples_may_not_be_lost(
+def test_the_record_of_the_examples_may_not_be_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = sound_environment(tmp_path)
@@ -149,7 +149,7 @@ def test_what_was_noted_of_the_examples_may_not_be_lost(
     assert "that the run began with is missing" in caplog.text
 
 
-def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
+def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = sound_environment(tmp_path)
@@ -193,7 +193,7 @@ def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
     assert "with the releases that may be lost, it exceeds its" in passed
 
 
-def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
+def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     own = data_of(env)
     pipe = env.pipe()
@@ -207,7 +207,7 @@ def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_requests_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
+def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}
     env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy)
@@ -225,13 +225,13 @@ def test_requests_that_come_together_do_not_tell_how_long_each_took(tmp_path: Pa
         each.start()
     for each in together:
         each.join()
-    # One after the other, each with a time of its own: otherwise all but the first, which are
-    # answered at once, would arrive together with it.
+    # Answers leave one by one, each with its own delay; otherwise all but the first, which take no
+    # time, would arrive together with it.
     assert all(when >= turn * fixed for turn, when in enumerate(sorted(left), 1))
 
 
 @pytest.mark.slow
-def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Path) -> None:
+def test_a_greeting_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -> None:
     policy = {"answer_after_seconds": 2.0}
     env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
     pipe, agent = env.pipe(), env.agent(0)

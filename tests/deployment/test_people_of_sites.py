@@ -1,4 +1,4 @@
-"""Sites that protect people: what they send, what it costs, and what a round reveals to nobody."""
+"""Sites that protect people: their reports, their cost, and what a round must not reveal."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def env(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def check_run(env: Environment) -> None:
-    """Run it, and compare it with the simulation, bit for bit, and with the expected cost."""
+    """Run an environment; compare it with the simulation, bit for bit, and with the expected
+    cost."""
     pipe = env.pipe()
     served = env.serve(pipe)
     assert bits(served) == bits(simulate(env.config))
@@ -85,7 +86,7 @@ def check_run(env: Environment) -> None:
     assert 0 < release < run == pytest.approx(2 * release)
 
 
-def test_the_model_of_sites_is_that_of_the_simulation(env: Environment) -> None:
+def test_the_sites_model_is_that_of_the_simulation(env: Environment) -> None:
     check_run(env)
 
 
@@ -99,7 +100,9 @@ def test_the_model_of_sites_is_that_of_the_simulation(env: Environment) -> None:
         ("rows_per_person=2",),
     ],
 )
-def test_so_it_is_with_every_setting(tmp_path: Path, settings: tuple[str, ...]) -> None:
+def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
+    tmp_path: Path, settings: tuple[str, ...]
+) -> None:
     check_run(environment_of(tmp_path, *settings))
 
 
@@ -111,7 +114,7 @@ PART = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_so_it_is_where_people_are_a_part_of_another_algorithm(
+def test_the_sites_model_is_that_of_the_simulation_with_people_in_composed(
     tmp_path: Path, channel: str
 ) -> None:
     check_run(environment_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
@@ -121,7 +124,7 @@ def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
     check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
 
 
-def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_budget(
+def test_people_are_in_the_agreement_and_protecting_them_costs_no_client_budget(
     env: Environment, tmp_path: Path
 ) -> None:
     assert env.agreement.problem.people == 45
@@ -133,10 +136,10 @@ def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_
             whole.check(env.agreement)
 
 
-def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
+def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
     tmp_path: Path,
 ) -> None:
-    """Its answers are as long as others' answers, and arrive in the same way."""
+    """Its answers have the same length as those of other sites, and arrive in the same way."""
     env = environment_of(tmp_path)
     place = tmp_path / "site-0"
     with np.load(place / "data.npz") as data:
@@ -164,8 +167,8 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
 
 
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_demo_says_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
-    """Nothing is proven for the whole site, which the policy does not ask for."""
+def test_a_demo_states_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
+    """Nothing is proven for the whole site, and the policy does not ask for that."""
     config = resolve("person-dp-sgd-digits", ["num_clients=3", "rounds=2", f"channel={channel}"])
     made = DemoEnvironment.made(tmp_path, config, channel, "https", None)
     for policy in made.sites:

@@ -1,4 +1,4 @@
-"""The pipe's server end, with a ServerApp that the test plays, and the pipes' own code."""
+"""The server's end of the pipe, with a ServerApp simulated by the test, and the pipes' own code."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_hundred_long_requests_and_answers_at_once(pipe: FlowerPipe) -> None:
     assert all(answer == body for answer in found.values())
 
 
-def test_nodes(pipe: FlowerPipe) -> None:
+def test_nodes_are_listed(pipe: FlowerPipe) -> None:
     with connect(pipe) as app:
         found: list[list[int]] = []
         asking = threading.Thread(target=lambda: found.append(pipe.nodes(5)))
@@ -102,7 +102,7 @@ def test_nodes(pipe: FlowerPipe) -> None:
             pipe.nodes(0.05)
 
 
-def test_with_no_server_app_everything_fails_at_once(pipe: FlowerPipe) -> None:
+def test_without_a_server_app_everything_fails_at_once(pipe: FlowerPipe) -> None:
     assert not pipe.connected
     assert not pipe.wait_connected(0.01)
     tag = pipe.ask(1, b"x", 30)
@@ -112,7 +112,7 @@ def test_with_no_server_app_everything_fails_at_once(pipe: FlowerPipe) -> None:
     pipe.end()
 
 
-def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
+def test_a_dead_server_app_fails_its_requests_and_another_may_connect(
     pipe: FlowerPipe,
 ) -> None:
     with connect(pipe) as app:
@@ -125,7 +125,7 @@ def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
         tag = pipe.ask(1, b"again", 30)
         assert asked(app)[0] == tag
         assert tag not in tags
-        # An answer to a request of the dead ServerApp belongs to nobody.
+        # An answer to a request of the dead ServerApp is dropped.
         write_frame(app, b"R" + struct.pack(">Q", tags[0]) + b"late")
         write_frame(app, b"R" + struct.pack(">Q", tag) + b"new")
         assert take(pipe, 1) == {tag: b"new"}
@@ -134,7 +134,7 @@ def test_a_server_app_that_dies_fails_what_is_under_way_and_another_may_come(
 
 
 def test_a_second_server_app_takes_the_place_of_the_first(pipe: FlowerPipe) -> None:
-    """A killed SuperLink's ServerApp can outlive it, and the next one must not wait."""
+    """The ServerApp of a killed SuperLink can outlive it, and the next one must not wait for it."""
     with connect(pipe) as app:
         lost = pipe.ask(1, b"x", 30)
         assert asked(app)[0] == lost
@@ -142,7 +142,7 @@ def test_a_second_server_app_takes_the_place_of_the_first(pipe: FlowerPipe) -> N
             assert take(pipe, 1) == {lost: None}
             app.settimeout(5)
             assert app.recv(1) == b""
-            assert pipe.wait_connected(5)  # again: for a moment there was none
+            assert pipe.wait_connected(5)  # wait again, because for a moment there was none
             tag = pipe.ask(1, b"x", 30)
             assert asked(second)[0] == tag
 
@@ -177,7 +177,7 @@ def test_garbage_drops_the_connection_in_one_line_without_content(
 
 
 @pytest.mark.parametrize(("size", "ttl"), [(4_000_001, 30), (1, 0), (1, 2**32), (1, -1)])
-def test_what_cannot_be_asked_is_refused(pipe: FlowerPipe, size: int, ttl: int) -> None:
+def test_impossible_requests_are_refused(pipe: FlowerPipe, size: int, ttl: int) -> None:
     with pytest.raises(WireError, match=r"a body of .* and ttl = .* cannot be sent"):
         pipe.ask(1, bytes(size), ttl)
 
@@ -188,7 +188,7 @@ def test_leaving_hangs_up_and_removes_the_socket(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         app = connect(pipe)
-        app.sendall(LENGTH.pack(100))  # a frame that never ends does not delay it
+        app.sendall(LENGTH.pack(100))  # a frame that never ends does not delay closing
         tag = pipe.ask(1, b"x", 30)
     assert pipe.take(0) == [(tag, None)]
     with app:
@@ -206,7 +206,7 @@ def test_a_group_may_open_the_socket(tmp_path: Path) -> None:
         assert path.stat().st_gid == os.getgid()
 
 
-def test_an_app_that_ends_as_it_was_told_is_no_news(
+def test_an_app_that_ends_on_command_is_not_reported(
     pipe: FlowerPipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

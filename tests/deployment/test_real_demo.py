@@ -1,4 +1,5 @@
-"""`fedldp deploy demo` as a user types it: what it prints, how it ends, and what it leaves."""
+"""`fedldp deploy demo` as a user types it: what it prints, how it ends, and what it leaves
+behind."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ def nothing_is_left(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["https", "flower"])
-def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
+def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
     fedldp_process: Start, short_path: Path, link: str
 ) -> None:
-    """Behind the secure sum; ``test_real_flower.py`` runs the other channel's processes."""
+    """Uses the secure sum; ``test_real_flower.py`` runs the processes of the other channel."""
     command = fedldp_process(
         *("deploy", "demo", "--sites", 3, "--channel", "sum", *SMALL, "--kill", "--json"),
         *("--link", link),
@@ -57,10 +58,10 @@ def test_a_demo_in_which_all_are_killed_ends_as_its_simulation(
 
 
 @pytest.mark.parametrize(("link", "processes"), [("https", 5), ("flower", 9)])
-def test_ctrl_c_ends_all_that_it_started(
+def test_ctrl_c_ends_all_processes_of_the_demo(
     fedldp_process: Start, short_path: Path, link: str, processes: int
 ) -> None:
-    """In the middle of a run: its server has asked a request."""
+    """Interrupts a run after its server has sent a request."""
     long = ("deploy", "demo", "--link", link, *SMALL[:4], "--rounds", "500")
     command = fedldp_process(*long, folder=short_path)
     command.wait_until(lambda: list(short_path.glob("fedldp-*/server/journal/*")) != [])

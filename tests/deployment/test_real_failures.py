@@ -1,6 +1,7 @@
-"""The table of failures, with real processes and SIGKILL: nothing is released twice or unpaid.
+"""The table of failures with real processes and SIGKILL: nothing is released twice or without
+payment.
 
-A courier carries the bytes here; ``test_real_flower.py`` has the rows that are Flower's own.
+A courier carries the bytes here; ``test_real_flower.py`` has the rows about Flower's own processes.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ pytestmark = pytest.mark.slow
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 PATIENT = 300.0
-"""A deadline in seconds that nothing here reaches."""
+"""A deadline in seconds that no test here reaches."""
 
 
 # Agents
 
 
 def dies(stage: Stage, site: int, sabotages: list[Sabotage]) -> None:
-    """Let an agent die of one cause after another, and at last start it unharmed."""
+    """Start an agent with one cause of death after another, and finally without any."""
     for sabotage in sabotages:
         stage.agents[site].start(sabotage)
         assert stage.agents[site].wait() == -9
     stage.agents[site].start()
 
 
-# ``test_failures_in_process.py`` has the other channel's failures, and other moments.
+# ``test_failures_in_process.py`` has the failures of the other channel, and at other moments.
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
     env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
@@ -60,7 +61,7 @@ def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
-        # After a commit it is dead in the next phase's; before one, in the same one's.
+        # After a commit, it next dies at that of the next phase; before a commit, at the same one.
         numbers = [1] * commits if after else [1, *[2] * (commits - 1)]
         dies(stage, 0, [DiesAtCommit(number, after) for number in numbers])
         assert stage.server.wait() == 0
@@ -79,7 +80,7 @@ def test_an_agent_dies_while_it_answers(tmp_path: Path, sent: int) -> None:
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
-        # Asked again it answers at once, and dies at the next answer.
+        # When asked again, it answers at once, and dies at the next answer.
         dies(stage, 0, [DiesAtAnswer(1, sent), *[DiesAtAnswer(2, sent)] * (answers - 1)])
         assert stage.server.wait() == 0
         stage.assert_whole(expected(env))
@@ -134,7 +135,7 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         stage.agents[0].start()
         stage.proxies[0].meddle = lambda body, call: call(body)
         eventually(lambda: "it lacks release 1, which it had" in stage.agents[0].text())
-        # Of round 2, the server has its refusal.
+        # For round 2, the server has the site's refusal.
         eventually(lambda: "site site-0 refuses: its ledger cannot" in stage.server.text())
         assert env.releases(0) == []
         stage.agents[0].end()
@@ -146,15 +147,16 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         stage.agents[0].start()
         go_on.set()
         assert stage.server.wait() == 0
-        # Four rounds are charged as lost, though only one was, and the site takes part in two.
+        # Four rounds are charged as lost although only one was, and the site takes part in two.
         stage.assert_ledger(0, [3, 4], lost=4)
         assert [record["clients"] for record in stage.rounds()] == [3, 2, 3, 3]
         for site in (1, 2):
             stage.assert_ledger(site, [1, 2, 3, 4])
 
 
-def test_a_new_run_releases_nothing_where_ledgers_forgot(tmp_path: Path) -> None:
-    """An undeclared older copy; and no ledger and no state, only the key."""
+def test_sites_with_outdated_ledgers_release_nothing_in_a_new_run(tmp_path: Path) -> None:
+    """One site has an older copy that is not declared; another has neither ledger nor state, only
+    its key."""
     env = small_environment(tmp_path, deadline=PATIENT, quorum=1, seeded=False)
     older = shutil.copy(env.agent(0).policy.ledger, tmp_path / "older")
     with staged(env) as (stage, _courier):
@@ -231,7 +233,7 @@ def test_the_server_dies_at_every_file_that_it_writes(
 
 @pytest.mark.parametrize("name", ["2.answers", "checkpoint"])
 def test_the_disk_of_the_server_is_full(tmp_path: Path, name: str) -> None:
-    """Its other files are in ``test_failures_in_process.py``."""
+    """The server's other files are tested in ``test_failures_in_process.py``."""
     env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     with staged(env) as (stage, _courier):
         for agent in stage.agents:
@@ -244,8 +246,10 @@ def test_the_disk_of_the_server_is_full(tmp_path: Path, name: str) -> None:
 
 
 @CHANNELS
-def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel: str) -> None:
-    """Two broadcasts for one round, under the same agreement: sites answer only the first."""
+def test_a_server_that_sends_a_different_request_for_the_same_round(
+    tmp_path: Path, channel: str
+) -> None:
+    """With two broadcasts for one round under the same agreement, sites answer only the first."""
     env = small_environment(tmp_path, channel=channel, deadline=PATIENT)
 
     def stops(asked: bytes, call: Call) -> bytes | None:
@@ -276,7 +280,7 @@ def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel
 
 @CHANNELS
 def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -> None:
-    """Each message is lost once; then it arrives doubled, and the agent is asked twice."""
+    """Each message is lost once; then it arrives twice, and the agent is asked twice."""
     env = small_environment(tmp_path, channel=channel, deadline=PATIENT)
     lost = set()
 
@@ -297,7 +301,7 @@ def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -
 
 
 def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
-    """It paid, and its answer arrives in the next round, where it is not added."""
+    """The site has paid, and its answer arrives in the next round, where it is not added."""
     env = small_environment(tmp_path, "rounds=3", deadline=4, quorum=2)
     late = threading.Event()
 
@@ -323,7 +327,7 @@ def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
 
 
 def test_garbage_stops_no_round(tmp_path: Path) -> None:
-    """Fifty a second: noise, cut frames, endless lengths, connections that say nothing."""
+    """Fifty connections a second send noise, incomplete frames, endless lengths, or nothing."""
     env = small_environment(tmp_path, "rounds=4", channel="sum", deadline=PATIENT)
     over, sent, asked = threading.Event(), [0], list[Place]()
     garbage = [

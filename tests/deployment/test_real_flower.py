@@ -1,4 +1,5 @@
-"""The table of failures where Flower's own processes die, on one SuperLink and three SuperNodes."""
+"""Rows of the table of failures in which Flower's own processes die: one SuperLink, three
+SuperNodes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CUT = 60.0
 
 
 class Cabled(Loopback):
-    """A Flower whose SuperNodes reach their SuperLink through a cable."""
+    """A Flower whose SuperNodes reach their SuperLink through a proxy that can cut connections."""
 
     cable: Cable
 
@@ -50,7 +51,7 @@ class Cabled(Loopback):
 
 
 class Theatre:
-    """One Flower on which one environment after another runs."""
+    """One Flower on which environments run one after another."""
 
     def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
@@ -89,9 +90,10 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
 
 @pytest.fixture
 def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    """For the cut only: a cable accepts connections while the SuperLink is down, and ends them.
+    """Only the test of the cut needs the proxy, which accepts and ends connections while the
+    SuperLink is down.
 
-    A SuperNode gives up if a greeting ends, but not if nothing listens.
+    A SuperNode gives up if its greeting is cut off, but not if nothing listens.
     """
     with theatre_of(Cabled, tmp_path_factory.mktemp("cabled")) as found:
         yield found
@@ -112,7 +114,7 @@ class Holds:
 
 
 def in_order(*meddles: Meddle) -> Meddle:
-    """Return a meddler that applies all of them in turn."""
+    """Return a meddler that applies several meddlers in turn."""
 
     def meddle(asked: bytes, call: Call) -> bytes | None:
         for each in meddles:
@@ -122,10 +124,10 @@ def in_order(*meddles: Meddle) -> Meddle:
     return meddle
 
 
-def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
+def test_flowers_server_processes_die_and_the_run_equals_the_simulation(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    """A ServerApp and the SuperLink; ``test_real_demo.py`` kills a server."""
+    """Kills a ServerApp and the SuperLink; ``test_real_demo.py`` kills a server."""
     env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     holds = [Holds(1, 3), Holds(2, 1)]
     with theatre.plays(env) as stage:
@@ -137,7 +139,7 @@ def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
         holds[0].go_on.set()
         theatre.flower.run_app()
 
-        # kill -9 of the SuperLink: a new run of Flower, the same run folder.
+        # kill -9 of the SuperLink: Flower has a new run, with the same run folder.
         assert holds[1].came.wait(PATIENT)
         theatre.flower.kill("superlink")
         holds[1].go_on.set()
@@ -148,10 +150,10 @@ def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
         stage.assert_whole(expected(env))
 
 
-def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
+def test_a_clientapp_and_a_supernode_die_and_the_round_continues(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    """One site is enough here: the round ends at its deadline, and both are back later.
+    """One site is enough here: the round ends at its deadline, and both processes are back later.
 
     A site that is back before the deadline is asked again, and may still be counted in the round.
     """
@@ -180,10 +182,10 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
 
 
 def test_a_cut_of_a_minute_loses_nothing(cabled: Theatre, tmp_path: Path) -> None:
-    """Packets between SuperNodes and SuperLink vanish; what was connected never comes back.
+    """Packets between SuperNodes and SuperLink are dropped; old connections never come back.
 
-    A SuperNode whose greeting was cut off does nothing any more, although its process stays: it is
-    started again.
+    A SuperNode whose greeting was cut off does nothing any more although its process stays, so it
+    is restarted.
     """
     env, hold, flower = small_environment(tmp_path, deadline=PATIENT), Holds(1), cabled.flower
     assert isinstance(flower, Cabled)

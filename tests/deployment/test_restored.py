@@ -1,4 +1,4 @@
-"""A site that came back from an older copy: the charge covers all that may have been released."""
+"""A site restored from an older copy: the charge covers all that may have been released."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cost_of(env: Environment) -> float:
 
 
 def limited(folder: Path, rounds: float) -> Environment:
-    """Return an environment whose sites can pay for so many rounds."""
+    """Return an environment whose sites can pay for a given number of rounds."""
     cost = cost_of(make_environment(folder / "free", seeded=False))
     return make_environment(
         folder / "limited", seeded=False,
@@ -31,12 +31,12 @@ def limited(folder: Path, rounds: float) -> Environment:
 
 
 def another_run(env: Environment) -> Agreement:
-    """Return an agreement of the same sites on a run of its own."""
+    """Return an agreement of the same sites on another run."""
     return replace(env.agreement, run="f" * len(env.agreement.run))
 
 
 @pytest.mark.parametrize("in_the_copy", [True, False])
-def test_what_has_left_is_charged_beyond_the_limit_and_nothing_more_is_released(
+def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
     in_the_copy: bool, tmp_path: Path
 ) -> None:
     env = limited(tmp_path, 3)
@@ -65,7 +65,7 @@ def test_what_has_left_is_charged_beyond_the_limit_and_nothing_more_is_released(
     kept.verify()
 
 
-def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
+def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"
     other = another_run(env)
@@ -73,19 +73,19 @@ def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
     shutil.copy(policy.ledger, copy)
     env.serve()
     shutil.copy(copy, policy.ledger)
-    policy.accepted_as(env.agreement.digest).unlink()  # as in a copy from before
+    policy.accepted_as(env.agreement.digest).unlink()  # as in a copy from before the acceptance
     (lost,) = charge_lost(policy, [env.agreement])
     assert (lost.run, lost.rounds) == (env.agreement.run, 2)
     assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
     restored = Restored(policy)
-    restored.check_new(env.agreement, new=False)  # charged, so it may be accepted again
+    restored.check_new(env.agreement, new=False)  # it was charged, so it may be accepted again
     with pytest.raises(ConfigError, match="run fedldp deploy restored again, with --since") as told:
         restored.check_new(other, new=False)
     assert "\n" not in str(told.value)
     restored.check_new(other, new=True)
 
 
-def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
+def test_every_restore_from_the_same_copy_is_charged(tmp_path: Path) -> None:
     sites, copy = tmp_path / "sites", tmp_path / "copy"
     env = make_environment(sites, seeded=False)
     env.agent(0)
@@ -101,8 +101,8 @@ def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
         assert len(env.ledger(0).releases()) == left
 
 
-def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Path) -> None:
-    """The mark counts it; it is not made again: only the owner gives the budget back."""
+def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> None:
+    """The mark counts the renewal, which is not repeated: only the owner can renew a budget."""
     env = limited(tmp_path, 2)
     policy, copy = env.policies[0], tmp_path / "copy"
     env.agent(0)
@@ -118,7 +118,7 @@ def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Pa
     accepted.unlink()
     with pytest.raises(ConfigError, match="proves 2 more releases than"):
         charge_lost(policy, [])
-    # A mark of an earlier fedldp counts none, so each entry may be a release.
+    # A mark of an earlier fedldp counts no renewals, so each entry may be a release.
     write_mark(policy.mark, replace(mark, renewals=None))
     with pytest.raises(ConfigError, match=r"proves 1 more release than .* --restores 2"):
         charge_lost(policy, [env.agreement])
@@ -135,7 +135,8 @@ def test_a_renewal_that_is_lost_is_no_dead_end_and_hides_no_release(tmp_path: Pa
 
 
 def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) -> None:
-    """What the owner adds to an older copy explains no release that the mark counts."""
+    """An entry that the owner adds to an older copy does not account for releases that the mark
+    counts."""
     env = make_environment(tmp_path, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"
     env.serve()
@@ -149,7 +150,7 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     env.ledger(0).renew()
     with pytest.raises(ConfigError, match="proves 1 more release than"):
         charge_lost(policy, [])
-    # By a mark of an earlier fedldp, which cannot tell them apart, the owner's entry is enough.
+    # For a mark of an earlier fedldp, which cannot distinguish them, the owner's entry is enough.
     mark, _ = read_mark(policy.mark)
     assert mark is not None
     write_mark(policy.mark, replace(mark, renewals=None))
@@ -163,7 +164,7 @@ def test_a_second_restore_asks_again(tmp_path: Path) -> None:
     accepted.unlink()
     charge_lost(policy, [env.agreement])
     Restored(policy).check_new(env.agreement, new=False)
-    # A copy is made here; then the agreement is accepted, and lost with what was released.
+    # A copy is made here; then the agreement is accepted, and lost together with the releases.
     charge_lost(policy, [])
     with pytest.raises(ConfigError, match="accept it with --new"):
         Restored(policy).check_new(env.agreement, new=False)
@@ -178,7 +179,9 @@ def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) 
             Restored(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
 
 
-def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path) -> None:
+def test_an_agreement_beyond_the_limits_is_not_accepted_and_not_charged_as_lost(
+    tmp_path: Path,
+) -> None:
     env = make_environment(
         tmp_path, seeded=False, policy={"budget": {"kind": "pure", "limit": 1000.0}},
         recipe="distributed-gaussian-digits", channel="sum",
@@ -193,7 +196,7 @@ def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path)
     assert kept.remaining() == 1000.0
 
 
-def test_a_damaged_note_of_a_restore_is_no_reason_to_pass(tmp_path: Path) -> None:
+def test_a_damaged_record_of_a_restore_does_not_let_an_agreement_pass(tmp_path: Path) -> None:
     policy = make_environment(tmp_path, seeded=False).policies[0]
     charge_lost(policy, [])
     env = make_environment(tmp_path / "other", seeded=False)
@@ -218,7 +221,7 @@ def test_before_any_restore_every_agreement_is_new(tmp_path: Path) -> None:
     Restored(env.policies[0]).check_new(another_run(env), new=False)
 
 
-def test_a_restore_without_agreements_is_one_too(tmp_path: Path) -> None:
+def test_a_restore_without_agreements_is_a_restore_too(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     policy.accepted_as(env.agreement.digest).unlink()

@@ -1,4 +1,4 @@
-"""Whole runs of a server and its sites in one process: their results, and what they may reveal."""
+"""Whole runs of a server and its sites in one process: their results, folders and logs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def test_every_deployable_system_equals_its_simulation(
     )
     served, expected = env.serve().weights, simulate(env.config).weights
     assert served.keys() == expected.keys()
-    for name, weights in served.items():  # a simulation trains clients together, to rounding
+    for (
+        name,
+        weights,
+    ) in served.items():  # a simulation trains clients in a batch, which differs by rounding
         np.testing.assert_allclose(weights, expected[name], rtol=1e-4, atol=1e-5)
 
 
@@ -93,7 +96,7 @@ def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
 
 @CHANNELS
 def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channel: str) -> None:
-    """Its settings are in the agreement; the model that it stores is the average."""
+    """The settings are in the agreement; the stored model is the average."""
     settings = ["server_optimizer=adam", "server_rate=0.05", "average=1.0"]
     env = make_environment(tmp_path, *settings, channel=channel)
     assert env.agreement.config.model_dump()["server_optimizer"] == "adam"
@@ -126,7 +129,7 @@ def test_a_seeded_run_says_that_it_protects_nothing(
     assert bool(summing(served.privacy)) == (env.agreement.channel == "sum")
 
 
-def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
+def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
     seeded: tuple[Environment, Served],
 ) -> None:
     folder = seeded[1].run_dir
@@ -136,7 +139,7 @@ def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
     assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
 
 
-def test_each_round_says_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
+def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
     lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["spent"] for line in lines]
     guarantees = seeded[1].privacy["guarantees"]
@@ -145,13 +148,13 @@ def test_each_round_says_what_was_spent_by_then(seeded: tuple[Environment, Serve
     first, last = ({(x["unit"], x["adversary"]): x["epsilon"] for x in each} for each in rounds)
     assert first.keys() == last.keys()
     assert all(0 < first[key] < last[key] for key in last)
-    # The claim for a round does not hide what was agreed for all rounds.
+    # The claim for a round does not hide the figures agreed for all rounds.
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
 @pytest.mark.sampled(1)
 @CHANNELS
-def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
+def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
     tmp_path: Path, channel: str, simulated: dict[str, bytes]
 ) -> None:
     runs = []
@@ -169,7 +172,7 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
 
 
 def gone_from(phase: int, index: int) -> Any:
-    """Return a meddler for a site that vanishes for good from a phase of each round on."""
+    """Return a meddler for a site that stops answering from a given phase of each round on."""
 
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
@@ -184,21 +187,23 @@ def gone_from(phase: int, index: int) -> Any:
     ("phase", "in_sum"),
     [(0, 2), *(pytest.param(*p, marks=pytest.mark.slow) for p in [(1, 2), (2, 2), (3, 3)])],
 )
-def test_a_sum_is_said_to_hold_those_who_are_in_it(tmp_path: Path, phase: int, in_sum: int) -> None:
+def test_a_sum_is_stated_to_hold_the_sites_that_are_in_it(
+    tmp_path: Path, phase: int, in_sum: int
+) -> None:
     env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
     served = env.serve(env.pipe(meddle=gone_from(phase, 2)))
     words = f"{in_sum} honest clients in the sum of every round"
     lines = summing(served.privacy)
     assert lines
     assert all(any(words in each for each in line["assumptions"]) for line in lines)
-    # And again from what is on the disk.
+    # It is the same when made again from what is on disk.
     assert env.server().privacy == served.privacy
     agreed = {line["unit"]: line["epsilon"] for line in summing(dict(env.agreement.statement))}
     assert all(line["epsilon"] <= agreed[line["unit"]] for line in lines)
 
 
 @pytest.mark.slow
-def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> None:
+def test_untrusted_clients_are_subtracted_from_those_in_the_sum(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=1", channel="sum")
     server = env.server()
     server.serve(env.pipe(), lambda record: None)
@@ -213,8 +218,8 @@ def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
-    # The server's guarantees are against a server that does not follow the protocol.
+def test_a_site_that_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
+    # The server's lines are against a server that does not follow the protocol.
     env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
     server = env.server()
     server.serve(env.pipe(meddle=gone_from(3, 2)), lambda record: None)
@@ -224,7 +229,7 @@ def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
+def test_too_few_sites_end_a_run_with_one_line_that_names_them_and_it_can_continue(
     tmp_path: Path, simulated: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, deadline=1.0)
@@ -253,7 +258,7 @@ def test_a_site_that_has_not_accepted_is_named(tmp_path: Path) -> None:
     assert env.releases(2) == []
 
 
-def test_a_finished_run_is_shown_again_and_asks_nobody(seeded: tuple[Environment, Served]) -> None:
+def test_a_finished_run_is_shown_again_and_asks_no_site(seeded: tuple[Environment, Served]) -> None:
     env, served = seeded
     again = env.serve(FakePipe({}))
     assert bits(again) == bits(served)
@@ -269,7 +274,7 @@ def test_a_folder_of_another_agreement_is_refused(
         Server(env.folder / "server", other.agreement.to_bytes(), None)
 
 
-def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -> None:
+def test_an_agreement_with_too_small_an_epsilon_is_refused(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     document = json.loads(env.agreement.to_bytes())
     document["statement"]["guarantees"][0]["epsilon"] *= 0.99
@@ -278,7 +283,7 @@ def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -
     assert not (tmp_path / "server").exists()
 
 
-def test_a_statement_a_rounding_below_what_holds_is_not_shown(tmp_path: Path) -> None:
+def test_a_statement_below_the_truth_by_a_rounding_is_not_shown(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     document = json.loads(env.agreement.to_bytes())
     for line in document["statement"]["guarantees"]:
@@ -289,8 +294,9 @@ def test_a_statement_a_rounding_below_what_holds_is_not_shown(tmp_path: Path) ->
     assert kept == env.agreement.statement
 
 
-def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> None:
-    """Replace all of one site's bits: the two decoded values are 2 r K apart, and n share them."""
+def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> None:
+    """Replace all of one site's bits: the two decoded values are 2 r K apart, in a mean over n
+    sites."""
     ends = []
     for name, turned in (("ones", 0xFF), ("zeros", 0x00)):
         env = make_environment(tmp_path / name, "rounds=1")
@@ -316,11 +322,11 @@ def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> 
     bound = 2 * config["range_radius"] * factor / 3
     moved = np.abs(ends[0].astype(np.float64) - ends[1])
     assert moved.max() <= bound * (1 + 1e-6)
-    assert moved.min() >= bound * (1 - 1e-3)  # it is reached: the bound is exact
+    assert moved.min() >= bound * (1 - 1e-3)  # the bound is attained, so it is exact
 
 
 @CHANNELS
-def test_no_log_holds_what_was_sent_or_trained_on(
+def test_no_log_contains_reports_or_examples(
     tmp_path: Path, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -349,7 +355,7 @@ def test_no_log_holds_what_was_sent_or_trained_on(
 
 def test_clocks_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                          simulated: dict[str, bytes]) -> None:  # fmt: skip
-    """No decision reads the time of day, which jumps back and forth by years here."""
+    """No decision uses the time of day, which jumps back and forth by years here."""
     import time
 
     jumps = iter([1e9, 0.0, 4e9] * 100_000)

@@ -1,4 +1,4 @@
-"""Ledgers that were set back or lost: what a site, its server and a witness notice of it."""
+"""Outdated or lost ledgers, as noticed by a site, its server and a witness."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refuses(env: Environment, receipt: bytes = NO_RECEIPT) -> None:
     before = env.ledger(0).releases()
     answer = ask(env.agent(0), env, request_of(env), receipt)
     assert content(answer) == Refusal(1, Reason.LEDGER)
-    assert answer.receipt == receipt  # the server goes on to show it
+    assert answer.receipt == receipt  # the server continues to show it
     assert env.ledger(0).releases() == before
     assert amiss(env)
 
@@ -61,7 +61,9 @@ def refuses(env: Environment, receipt: bytes = NO_RECEIPT) -> None:
 def amiss(env: Environment) -> list[str]:
     found = [found.what for found in check_site(env.policies[0]) if not found.ok]
     assert not any("\n" in line for line in found)
-    return [line for line in found if not line.startswith("data ")]  # tests' files are open
+    return [
+        line for line in found if not line.startswith("data ")
+    ]  # files in tests are readable by others
 
 
 def folder_of(env: Environment) -> Path:
@@ -69,7 +71,7 @@ def folder_of(env: Environment) -> Path:
 
 
 def set_back_with_all(env: Environment, copy: Path) -> None:
-    """Set a site back as a snapshot of its machine does: the mark's file is the same one."""
+    """Set a site back as a snapshot of its machine would: the mark's file remains the same file."""
     shutil.rmtree(folder_of(env))
     shutil.copytree(copy, folder_of(env))
     mark, _ = read_mark(env.policies[0].mark)
@@ -77,7 +79,7 @@ def set_back_with_all(env: Environment, copy: Path) -> None:
     write_mark(env.policies[0].mark, mark)
 
 
-# Two under-counts that once occurred
+# Two cases that were once undercounted
 
 
 def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
     assert "it lacks release 2, which it had on 20" in amiss(env)[0]
 
 
-def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
+def test_without_ledger_and_state_no_budget_starts_afresh(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     release(env)
@@ -105,7 +107,7 @@ def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
         later.agent(0)
     assert not policy.ledger.exists()
     assert "is gone" in amiss(env)[0]
-    # Nor by a restore that names nothing, or by another path.
+    # Neither a restore that names no release nor another path changes that.
     with pytest.raises(LedgerUnusable, match="is gone"):
         charge_lost(policy, [env.agreement])
     with pytest.raises(LedgerUnusable, match="correct its path"):
@@ -114,7 +116,7 @@ def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"proves 1 more release than .* name the file of every"):
         charge_lost(policy, [], anew=True)
     assert not policy.ledger.exists()
-    # Without any copy, everything that it ever accepted is charged, and it goes on.
+    # Without any copy, everything that the site ever accepted is charged, and it continues.
     charge_lost(policy, [env.agreement], anew=True)
     assert env.ledger(0).spent() == pytest.approx(2 * policy.costs(env.agreement)[0])
     write_accepted(policy, later.agreement)
@@ -127,7 +129,7 @@ def test_without_ledger_and_state_no_budget_begins_anew(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["over", "anew", "elsewhere"])
-def test_a_copy_of_the_whole_folder_is_told_from_what_it_was_made_of(
+def test_a_copy_of_the_whole_folder_is_distinguished_from_the_original(
     tmp_path: Path, how: str
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -135,7 +137,7 @@ def test_a_copy_of_the_whole_folder_is_told_from_what_it_was_made_of(
     env.agent(0)
     shutil.copytree(place, copy)
     release(env)
-    if how == "over":  # into the existing files
+    if how == "over":  # over the existing files
         shutil.copytree(copy, place, dirs_exist_ok=True)
     else:
         shutil.rmtree(place)
@@ -150,7 +152,7 @@ def test_a_copy_of_the_whole_folder_is_told_from_what_it_was_made_of(
 
 
 @pytest.mark.slow
-def test_another_machine_is_told_from_this_one(
+def test_another_machine_is_distinguished_from_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -163,7 +165,7 @@ def test_another_machine_is_told_from_this_one(
 
 
 @pytest.mark.slow
-def test_a_site_that_was_moved_goes_on_at_no_cost(tmp_path: Path) -> None:
+def test_a_moved_site_continues_at_no_cost(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy, older = env.policies[0], tmp_path / "older"
     env.agent(0)
@@ -181,7 +183,7 @@ def test_a_site_that_was_moved_goes_on_at_no_cost(tmp_path: Path) -> None:
     assert amiss(env) == []
     assert len(env.ledger(0).releases()) == 1
     release(env, 2, receipt)
-    # No declaration of its operator makes up for an older ledger at the new place.
+    # A declaration of its operator does not make up for an older ledger at the new place.
     shutil.copy(older / "ledger.sqlite", policy.ledger)
     with pytest.raises(LedgerUnusable, match="lacks release 2"):
         moved_to(policy, "none")
@@ -214,7 +216,7 @@ def test_a_ledger_of_an_earlier_fedldp_is_marked_at_first_use_and_it_says_so(
     policy.mark.unlink()
     (policy.state / "ledger-begun").write_text("The site's ledger was begun. Do not remove it.\n")
     assert amiss(env) == []
-    assert not policy.mark.exists()  # a check marks nothing
+    assert not policy.mark.exists()  # a check does not mark the ledger
     release(env)
     (line,) = [r.getMessage() for r in caplog.records if "marked now, at release 1" in r.message]
     assert env.ledger(0).releases()[0].hash in line
@@ -223,7 +225,7 @@ def test_a_ledger_of_an_earlier_fedldp_is_marked_at_first_use_and_it_says_so(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_marked_does_not_leave_and_costs_once(
+def test_a_release_that_cannot_be_marked_does_not_leave_and_costs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -250,7 +252,7 @@ def test_a_kill_before_the_mark_is_no_reason_to_refuse(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     release(env)
-    write_mark(policy.mark, Mark())  # as before: what was paid has not left
+    write_mark(policy.mark, Mark())  # as before the kill: what was paid has not left
     assert amiss(env) == []
     release(env)
     last = env.ledger(0).releases()[0].hash
@@ -271,10 +273,10 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
     shutil.copytree(folder_of(env), copy)
     env.serve()
     set_back_with_all(env, copy)
-    assert amiss(env) == []  # the site alone cannot know
+    assert amiss(env) == []  # the site alone cannot notice it
     later = next_run(env)
     later.folder = tmp_path / "later"
-    # The next run's folder lies elsewhere, with a copy of the receipts of all runs beside it.
+    # The next run's folder is elsewhere, next to a copy of the receipts of all runs.
     later.folder.mkdir()
     shutil.copytree(tmp_path / "receipts", later.folder / "receipts")
     with pytest.raises(RunError, match="site-0 refused: ledger"):
@@ -282,7 +284,8 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
     assert "site site-0 refuses: its ledger cannot be used, or is an older copy" in caplog.text
     assert env.ledger(0).releases() == []
     assert "own receipt of release 2, which the ledger lacks" in amiss(env)[0]
-    # Also for a server without a receipt, and after a restart: until its operator declares it.
+    # This also holds for a server without a receipt and after a restart, until the operator
+    # declares the restore.
     refuses(next_run(env, "e"))
     charge_lost(env.policies[0], [])
     assert amiss(env) == []
@@ -295,7 +298,7 @@ def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
     assert len({e.round for e in env.ledger(0).releases() if e.run == last.agreement.run}) == 2
 
 
-def test_a_server_cannot_shut_a_site_out_by_what_it_invents(
+def test_a_server_cannot_shut_a_site_out_with_an_invented_receipt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -310,25 +313,25 @@ def test_a_server_cannot_shut_a_site_out_by_what_it_invents(
     assert "a receipt that this site's key never made" in caplog.text
     assert env.policies[0].mark.read_bytes() == before
     assert amiss(env) == []
-    # Others are answered, and so is this one once it shows a genuine receipt, or none.
+    # Other servers are answered, and so is this one if it shows a genuine receipt or none.
     assert isinstance(content(ask(agent, other, request_of(other), given)), Report)
     assert isinstance(content(ask(agent, other, request_of(other, 2), NO_RECEIPT)), Report)
 
 
 @pytest.mark.slow
-def test_a_receipt_tells_a_server_nothing_of_other_runs(tmp_path: Path) -> None:
+def test_a_receipt_tells_a_server_nothing_about_other_runs(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=3", seeded=False)
     agent, other = env.agent(0), next_run(env)
     first = ask(agent, env, request_of(env)).receipt
     ask(agent, other, request_of(other))
     again = ask(agent, env, request_of(env), first)
-    assert again.receipt == first  # though the ledger grew
-    assert ask(agent, other, request_of(other, 9), first).receipt != first  # the later is kept
+    assert again.receipt == first  # although the ledger has grown
+    assert ask(agent, other, request_of(other, 9), first).receipt != first  # the later one is kept
     assert len({first, ask(agent, env, request_of(env, 2), first).receipt}) == 2
 
 
 @pytest.mark.slow
-def test_each_restore_ends_what_was_given_before_it_and_no_more(tmp_path: Path) -> None:
+def test_each_restore_covers_only_releases_before_it(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=4", seeded=False)
     policy, copy, later = env.policies[0], tmp_path / "copy", tmp_path / "later"
     env.agent(0)
@@ -339,27 +342,27 @@ def test_each_restore_ends_what_was_given_before_it_and_no_more(tmp_path: Path) 
     shutil.copytree(folder_of(env), later)  # after the first restore
     second = release(env, 2, first)
     set_back_with_all(env, later)
-    # Releases from before the declared restore may be missing; later ones may not.
+    # Releases from before the declared restore may be missing, but not later ones.
     answer = ask(env.agent(0), env, request_of(env, 2), first)
     assert isinstance(content(answer), Report)
     set_back_with_all(env, later)
     refuses(env, second)
     charge_lost(policy, [])
     release(env, 3, second)
-    # Twice from one copy.
+    # Restored twice from one copy.
     set_back_with_all(env, copy)
     charge_lost(policy, [], restores=3)
     release(env, 4, second)
 
 
 @pytest.mark.slow
-def test_of_parallel_runs_the_server_keeps_the_later_receipt(tmp_path: Path) -> None:
+def test_in_parallel_runs_the_server_keeps_the_later_receipt(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     other = next_run(env)
     agent = env.agent(0)
     first = ask(agent, env, request_of(env)).receipt
     second = ask(agent, other, request_of(other), first).receipt
-    # Asked again in the first run, it does not return the earlier receipt.
+    # Asked again in the first run, the site does not return the earlier receipt.
     assert ask(agent, env, request_of(env), second).receipt == second
 
 
@@ -392,7 +395,7 @@ def test_receipts_of_an_earlier_fedldp_are_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_newest_ledger_in_its_place_is_as_good_as_a_restore_that_is_said(
+def test_putting_the_newest_ledger_back_equals_a_declared_restore(
     tmp_path: Path,
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -422,7 +425,7 @@ def witnessed(tmp_path: Path) -> tuple[Environment, Path]:
 
 
 @pytest.mark.slow
-def test_a_witness_tells_of_what_everything_else_forgot(
+def test_a_witness_reports_a_release_that_everything_else_forgot(
     witnessed: tuple[Environment, Path], tmp_path: Path
 ) -> None:
     env, witness = witnessed
@@ -435,7 +438,7 @@ def test_a_witness_tells_of_what_everything_else_forgot(
     lines = [line.split(" ")[1:] for line in witness.read_text().splitlines()]
     assert lines == [[str(entry.number), entry.hash] for entry in entries]
     set_back_with_all(env, copy)
-    refuses(env)  # and the server shows nothing
+    refuses(env)  # although the server shows nothing
     assert f"lacks release 2, which the witness {witness} knows" in amiss(env)[0]
     with pytest.raises(LedgerUnusable, match="which the witness"):
         moved_to(env.policies[0], "none")
@@ -445,10 +448,10 @@ def test_a_witness_tells_of_what_everything_else_forgot(
 
 
 @pytest.mark.slow
-def test_without_a_witness_a_snapshot_of_all_with_a_silent_server_is_not_noticed(
+def test_without_a_witness_a_whole_snapshot_with_a_silent_server_is_not_noticed(
     tmp_path: Path,
 ) -> None:
-    """What the guide calls unnoticeable: if this test fails, the guide must change."""
+    """The guide says that this cannot be noticed: if this test fails, the guide must change."""
     env = make_environment(tmp_path, seeded=False)
     copy = tmp_path / "copy"
     env.agent(0)
@@ -460,7 +463,7 @@ def test_without_a_witness_a_snapshot_of_all_with_a_silent_server_is_not_noticed
 
 
 @pytest.mark.slow
-def test_a_witness_that_is_missing_or_not_ones_own_is_no_witness(
+def test_a_missing_or_foreign_witness_is_refused(
     witnessed: tuple[Environment, Path],
 ) -> None:
     env, witness = witnessed
@@ -480,14 +483,14 @@ def test_a_witness_that_is_missing_or_not_ones_own_is_no_witness(
     lines = witness.read_bytes().split(b"\n")
     assert [len(line) for line in lines] == [len(good) - 1, 30, len(good) - 1, 0]
     assert amiss(env) == []
-    # An empty one starts at the ledger's present state.
+    # An empty witness starts at the ledger's current state.
     witness.write_bytes(b"")
     assert amiss(env) == []
     release(env, 3)
     assert [line.split(" ")[1] for line in witness.read_text().splitlines()] == ["2", "3"]
 
 
-def test_a_witness_that_cannot_be_written_lets_nothing_leave(
+def test_a_witness_that_cannot_be_written_to_lets_nothing_leave(
     witnessed: tuple[Environment, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env, witness = witnessed
@@ -572,7 +575,7 @@ def of_another_version(env: Environment) -> None:
      without_witness, of_another_version, None],
     ids=lambda breaks: getattr(breaks, "__name__", "whole"),
 )  # fmt: skip
-def test_a_check_says_ok_only_where_the_agent_answers(
+def test_a_check_says_ok_only_if_the_agent_answers(
     tmp_path: Path, breaks: Callable[[Environment], None] | None
 ) -> None:
     cost = make_environment(tmp_path / "free", seeded=False)
@@ -614,10 +617,10 @@ def test_the_log_and_the_check_name_the_last_release(
     assert "release 1 on 20" in line
 
 
-def test_a_line_that_a_full_disk_cuts_is_no_line(
+def test_a_line_cut_short_by_a_full_disk_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A short write raises no system error; still the release may not leave."""
+    """A short write raises no system error, but the release may not leave."""
     path, write = tmp_path / "witness", os.write
     path.touch()
     witness = Witness(path)

@@ -1,4 +1,4 @@
-"""The site agent against servers that lie, its own disk, and noise on its socket."""
+"""The site agent against lying servers, failures of its disk, and garbage on its socket."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def env(tmp_path: Path) -> Environment:
 # Servers that lie
 
 
-def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(env: Environment) -> None:
+def test_a_site_answers_agreed_requests_and_repeats_an_answer_at_no_cost(env: Environment) -> None:
     agent = env.agent(0)
     first = ask(agent, env, request_of(env))
     spent = env.ledger(0).spent()
@@ -86,7 +86,7 @@ def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(env: Environme
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_was_not_agreed_is_refused_and_nothing_is_paid(
+def test_requests_that_were_not_agreed_on_are_refused_and_cost_nothing(
     env: Environment, changes: dict[str, Any], reason: Reason
 ) -> None:
     agent = env.agent(0)
@@ -107,7 +107,7 @@ def test_requests_that_no_server_packs_are_refused(env: Environment) -> None:
     assert env.releases(0) == []
 
 
-def test_there_is_one_broadcast_for_a_round_and_no_way_back(env: Environment) -> None:
+def test_there_is_one_broadcast_for_a_round_and_no_earlier_round(env: Environment) -> None:
     agent = env.agent(0)
     ask(agent, env, request_of(env))
     other = np.ones(env.agreement.layout.size, np.float32)
@@ -119,7 +119,7 @@ def test_there_is_one_broadcast_for_a_round_and_no_way_back(env: Environment) ->
     assert env.releases(0) == [(1, 0), (2, 0)]
 
 
-def test_other_agreements_are_strangers_also_of_the_same_run(env: Environment) -> None:
+def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) -> None:
     agent = env.agent(0)
     config = env.agreement.config.changed(epsilon=9.0)
     other = replace(env.agreement, config=config)
@@ -132,8 +132,8 @@ def test_other_agreements_are_strangers_also_of_the_same_run(env: Environment) -
     assert env.releases(0) == []
 
 
-def test_what_is_agreed_on_for_one_link_is_unknown_over_another(env: Environment) -> None:
-    """Otherwise anyone who opens the socket could ask what only a pinned authority may."""
+def test_an_agreement_for_one_link_is_unknown_over_another(env: Environment) -> None:
+    """Otherwise anyone who opens the socket could ask what only the pinned server may."""
     agent = env.agent(0)
     other: Link = "https" if env.agreement.link == "flower" else "flower"
     for body in (
@@ -148,7 +148,7 @@ def test_what_is_agreed_on_for_one_link_is_unknown_over_another(env: Environment
     )
 
 
-def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:
+def test_a_site_never_pays_more_than_its_budget(tmp_path: Path) -> None:
     env = make_environment(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
     agent = env.agent(0)
     assert isinstance(content(ask(agent, env, request_of(env))), Report)
@@ -157,7 +157,7 @@ def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:
     assert env.releases(0) == [(1, 0)]
 
 
-def test_agreements_from_a_seed_are_for_the_demo_alone(
+def test_agreements_with_a_seed_are_for_the_demo_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path)
@@ -200,7 +200,7 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
         answer = ask(agent, env, request_of(env, 2), receipt)
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
-    # A greeting does not read it: the time that takes would reveal that it is being written.
+    # A greeting does not read the ledger: the time for that would reveal that it is being written.
     hello = read_by_server(agent.answer(pack(Challenge(env.agreement.digest, bytes(32)))))
     assert isinstance(hello, Hello)
     assert hello.receipt == receipt
@@ -208,7 +208,7 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_an_older_ledger_is_refused_until_told_and_then_charged(
+def test_an_older_ledger_is_refused_until_declared_and_then_charged(
     tmp_path: Path, before: int
 ) -> None:
     env = make_environment(tmp_path, "rounds=4", seeded=False)
@@ -220,7 +220,7 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
         receipt = ask(agent, env, request_of(env, round), receipt).receipt
     shutil.copy(copy, ledger)
     agent = env.agent(0)
-    for round in (3, 3, 4):  # and the server goes on to show what it saw
+    for round in (3, 3, 4):  # and the server continues to show what it saw
         answer = ask(agent, env, request_of(env, round), receipt)
         assert content(answer) == Refusal(round, Reason.LEDGER)
         receipt = answer.receipt
@@ -230,14 +230,15 @@ def test_an_older_ledger_is_refused_until_told_and_then_charged(
     assert lost.rounds == turns - before
     cost = env.policies[0].costs(env.agreement)[0]
     assert env.ledger(0).spent() == pytest.approx(turns * cost)
-    # What was given before the restore is charged.
+    # Releases from before the restore are charged.
     answer = ask(env.agent(0), env, request_of(env, 3), receipt)
     assert isinstance(content(answer), Report)
-    # One known, those that may be lost, and one since: never fewer than were released.
+    # Charged are one known release, those that may be lost, and one since: never fewer than were
+    # released.
     assert env.ledger(0).spent() == pytest.approx((turns + 1) * cost)
 
 
-def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_lost_ledger_is_not_started_afresh(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     ask(env.agent(0), env, request_of(env))
     env.policies[0].ledger.unlink()
@@ -245,7 +246,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
         env.agent(0)
 
 
-def test_an_agreement_that_is_taken_back_is_answered_no_more(tmp_path: Path) -> None:
+def test_a_withdrawn_agreement_is_no_longer_answered(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     agent = env.agent(0)
     ask(agent, env, request_of(env))
@@ -255,7 +256,7 @@ def test_an_agreement_that_is_taken_back_is_answered_no_more(tmp_path: Path) -> 
     assert len(env.releases(0)) == 1
 
 
-def test_a_whole_run_goes_on_without_a_site_that_has_an_older_ledger(tmp_path: Path) -> None:
+def test_a_run_continues_without_a_site_that_has_an_older_ledger(tmp_path: Path) -> None:
     env = make_environment(tmp_path, quorum=2, deadline=2.0)
     pipe, ledger, copy = env.pipe(), env.policies[0].ledger, tmp_path / "copy"
     shutil.copy(ledger, copy)
@@ -265,7 +266,7 @@ def test_a_whole_run_goes_on_without_a_site_that_has_an_older_ledger(tmp_path: P
     assert bits(served)
 
 
-def test_what_an_agent_makes_is_its_owners_only(
+def test_an_agents_files_are_readable_by_its_owner_only(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.umask(0o077)  # as ``running`` sets it
@@ -293,7 +294,7 @@ def test_data_of_another_shape_is_refused_in_one_line(
     assert "data" in line
 
 
-def test_examples_of_no_agreed_class_are_left_out(
+def test_examples_of_other_classes_are_left_out(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
@@ -313,7 +314,7 @@ def listening(env: Environment, tmp_path_factory: pytest.TempPathFactory) -> Ite
     place = folder / "site.sock"
     try:
         server = Listening(place, None, agent.answer, lambda: agent.largest_message)
-    except ConfigError as error:  # others may write in a folder above the tests' own
+    except ConfigError as error:  # others may write to a folder above that of the tests
         pytest.skip(str(error))
     thread = threading.Thread(target=server.serve, args=(stop,))
     thread.start()
@@ -365,11 +366,11 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
         stop.set()
         shouter.join()
     assert sent[0] >= 20
-    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may occur once in each
+    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may occur once a minute
     assert len(caplog.records) <= 12 * minutes, caplog.text
 
 
-def test_a_message_over_the_limit_is_refused_before_it_is_read(listening: Path) -> None:
+def test_a_message_over_the_size_limit_is_refused_before_it_is_read(listening: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         one.connect(str(listening))
         one.sendall(LENGTH.pack(1 << 40))
@@ -382,7 +383,7 @@ def test_only_the_owner_may_connect(listening: Path) -> None:
     assert listening.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_it_signs_for_its_own_place_alone(env: Environment) -> None:
+def test_a_site_signs_for_its_own_place_only(env: Environment) -> None:
     found = read_by_server(env.agent(1).answer(pack(Challenge(env.agreement.digest, bytes(32)))))
     assert isinstance(found, Hello)
     assert found.index == 1
@@ -395,7 +396,7 @@ def test_an_unwritable_state_folder_is_refused_in_one_line(env: Environment) -> 
     assert "\n" not in str(found.value)
 
 
-def test_without_its_secret_a_site_that_released_something_does_not_begin_anew(
+def test_a_site_that_released_something_does_not_start_afresh_without_its_secret(
     env: Environment,
 ) -> None:
     env.serve()

@@ -1,4 +1,4 @@
-"""What a site's policy refuses, in one line, before it imports anything of the agreement."""
+"""A site's policy refuses in one line, before the site imports anything of the agreement."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refused(place: Path, agreement: Agreement, *parts: str, **terms: Any) -> Non
     one_line(found.value, *parts)
 
 
-def test_what_the_policy_does_not_name_is_refused(
+def test_parts_that_the_policy_does_not_name_are_refused(
     env: Environment, summed: Environment, tmp_path: Path
 ) -> None:
     for terms, parts in (
@@ -70,7 +70,9 @@ def test_what_the_policy_does_not_name_is_refused(
     write_policy(tmp_path, channels=["sum"]).check(summed.agreement)
 
 
-def test_a_release_and_a_run_may_not_cost_more_than_said(env: Environment, tmp_path: Path) -> None:
+def test_a_release_and_a_run_may_not_cost_more_than_the_policy_allows(
+    env: Environment, tmp_path: Path
+) -> None:
     release, run = env.policies[0].costs(env.agreement)
     assert run == pytest.approx(2 * release)
     write_policy(tmp_path, largest={"release": release, "run": run}).check(env.agreement)
@@ -80,7 +82,7 @@ def test_a_release_and_a_run_may_not_cost_more_than_said(env: Environment, tmp_p
 
 
 @pytest.mark.parametrize("recipe", ["fedavg-quickstart", "secure-aggregation-digits"])
-def test_what_leaves_in_clear_must_be_allowed_and_costs_without_end(
+def test_releases_in_clear_must_be_allowed_and_cost_infinitely_much(
     tmp_path: Path, recipe: str
 ) -> None:
     channel = "sum" if recipe.startswith("secure") else "named"
@@ -117,7 +119,7 @@ def policy_of(folder: Path, **terms: Any) -> SitePolicy:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_policy_that_says_no_sense_is_refused(
+def test_a_bad_policy_is_refused(
     tmp_path: Path, terms: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     with pytest.raises(ConfigError) as found:
@@ -141,7 +143,7 @@ def test_paths_are_relative_to_the_policys_folder(env: Environment) -> None:
     assert policy.ledger.is_absolute()
 
 
-def test_a_model_of_ones_own_is_refused_before_it_is_imported(
+def test_a_users_model_is_refused_before_it_is_imported(
     env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "evil_model.py").write_text(
@@ -160,15 +162,15 @@ def test_a_model_of_ones_own_is_refused_before_it_is_imported(
     refused(tmp_path, found, "models = ", "evil_model:net")
     assert "evil_model" not in sys.modules
     assert not (tmp_path / "ran").exists()
-    # If the policy names it, it may be used, and the statement is still compared.
+    # A model that the policy names may be used, and the statement is still compared.
     write_policy(tmp_path, models=["evil_model:net"]).check(found)
     assert (tmp_path / "ran").exists()
 
 
-# What was accepted
+# Accepted agreements
 
 
-def test_an_agreement_that_promises_less_than_holds_is_not_accepted(env: Environment) -> None:
+def test_an_agreement_with_too_small_an_epsilon_is_not_accepted(env: Environment) -> None:
     statement = json.loads(json.dumps(env.agreement.statement))
     for line in statement["guarantees"]:
         line["epsilon"] *= 0.9
@@ -177,7 +179,9 @@ def test_an_agreement_that_promises_less_than_holds_is_not_accepted(env: Environ
     one_line(found.value, "its statement differs")
 
 
-def test_what_is_accepted_is_its_owners_only_and_read_as_it_was(tmp_path: Path) -> None:
+def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_unchanged(
+    tmp_path: Path,
+) -> None:
     before = os.umask(0o022)
     try:
         env = make_environment(tmp_path, seeded=False)
@@ -212,13 +216,13 @@ def test_two_agreements_of_one_run_are_not_accepted(env: Environment) -> None:
     one_line(found.value, f"run {env.agreement.run}", "refuse this one")
 
 
-def test_a_policy_that_became_stricter_holds_for_what_was_accepted(env: Environment) -> None:
+def test_a_stricter_policy_applies_to_accepted_agreements(env: Environment) -> None:
     stricter = env.policies[2].model_copy(update={"channels": ("sum",)})
     with pytest.raises(PrivacyError):
         accepted_agreement(stricter, env.agreement.digest)
 
 
-def test_a_site_that_is_not_in_the_roster_is_told(env: Environment) -> None:
+def test_a_site_outside_the_roster_is_told_so(env: Environment) -> None:
     assert own_place(env.agreement, env.agreement.sites[1].key) == 1
     with pytest.raises(ConfigError) as found:
         own_place(env.agreement, "0" * 64)
@@ -226,7 +230,7 @@ def test_a_site_that_is_not_in_the_roster_is_told(env: Environment) -> None:
 
 
 @pytest.mark.parametrize("setting", ["mechanism", "system"])
-def test_code_of_others_is_refused_before_it_is_imported(
+def test_foreign_code_is_refused_before_it_is_imported(
     env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     name = f"evil_{setting}"
@@ -246,7 +250,8 @@ def test_code_of_others_is_refused_before_it_is_imported(
     document["config"][setting] = f"{name}:Part"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
-    # However an agent comes to read it: a site accepts nothing that its policy does not list.
+    # However an agent comes to read the agreement, it accepts no code that the policy does not
+    # list.
     policy = write_policy(tmp_path)
     for own in ((), policy.own_code, {"another:Part"}):
         with pytest.raises(ConfigError) as found:
@@ -254,7 +259,7 @@ def test_code_of_others_is_refused_before_it_is_imported(
         one_line(found.value, f"{setting} = {name}:Part", f"add it to {setting}s")
     assert name not in sys.modules
     assert not (tmp_path / "ran").exists()
-    # If the policy names it, it is read, and the rest of the policy still holds.
+    # If the policy lists the code, it is imported, and the rest of the policy still holds.
     policy = write_policy(tmp_path, **{f"{setting}s": [f"{name}:Part"]})
     assert policy.own_code == {f"{name}:Part"}
     assert getattr(read_agreement(path, own=policy.own_code).config, setting) == f"{name}:Part"
@@ -266,7 +271,7 @@ def test_a_mechanism_that_the_policy_omits_is_refused(env: Environment, tmp_path
     refused(tmp_path, env.agreement, *parts, mechanisms=["laplace"])
 
 
-# For each person
+# Budgets for people
 
 
 SHARE = GaussianShare(squared_distance=64, variance=320)  # rho 0.1
@@ -278,7 +283,7 @@ Releasing = Callable[[Event], Agreement]
 
 @pytest.fixture
 def releasing(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Releasing:
-    """Return an agreement under which a site releases an event in each round."""
+    """Return an agreement under which a site releases a given event in each round."""
 
     def with_event(event: Event) -> Agreement:
         monkeypatch.setattr(Agreement, "events_of", lambda agreement, site: [event])
@@ -307,7 +312,7 @@ def people_only(place: Path, **terms: Any) -> SitePolicy:
     return without(place, "budget", **{"person_budget": PEOPLE, **terms})
 
 
-def test_a_budget_for_people_lets_leave_what_protects_them(
+def test_a_budget_for_people_allows_releases_that_protect_them(
     of_people: Agreement, tmp_path: Path
 ) -> None:
     policy = people_only(tmp_path)
@@ -321,14 +326,14 @@ def test_a_budget_for_people_lets_leave_what_protects_them(
         people_only(tmp_path, largest={"release": 0.05}).check(of_people)
 
 
-def test_a_budget_for_the_whole_site_refuses_it_and_names_the_remedy(
+def test_a_budget_for_the_whole_site_refuses_such_releases_and_names_the_remedy(
     of_people: Agreement, tmp_path: Path
 ) -> None:
     refused(
         tmp_path, of_people, "allow_in_clear = false", "what many people add up to",
         "as it protects each person, give a [person_budget] instead of [budget]",
     )  # fmt: skip
-    # Together with a budget for people, it still protects the whole site.
+    # Combined with a budget for people, it still protects the whole site.
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE)
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE, budget=COUNTS)
     counting = write_policy(tmp_path, person_budget=PEOPLE, budget=COUNTS, allow_in_clear=True)
@@ -339,7 +344,7 @@ def test_a_budget_for_the_whole_site_refuses_it_and_names_the_remedy(
     ]
 
 
-def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
+def test_a_budget_for_people_does_not_cover_rows_or_releases_in_clear(
     releasing: Releasing, tmp_path: Path
 ) -> None:
     of_rows = releasing(PerRecord(record=SHARE, client=InClear(what="all rows")))
@@ -357,7 +362,7 @@ def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
         )
 
 
-def test_a_policy_has_a_budget_and_says_which(tmp_path: Path) -> None:
+def test_a_policy_must_have_a_budget(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="allow_in_clear = true: what leaves unprotected"):
         people_only(tmp_path, allow_in_clear=True)
     with pytest.raises(ConfigError, match=r"budget is not set; add a table \[budget\] \(or \[pe"):

@@ -1,4 +1,4 @@
-"""Where a socket may lie, and what is refused."""
+"""Where a socket may be, and what is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_it_is_its_owners_alone_and_can_be_reached(tmp_path: Path) -> None:
+def test_a_socket_is_accessible_to_its_owner_only_and_can_be_reached(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.sock"
     with listen(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         assert mode(path) == 0o600
@@ -26,7 +26,7 @@ def test_it_is_its_owners_alone_and_can_be_reached(tmp_path: Path) -> None:
         other.connect(str(path))
 
 
-def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
+def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
     listen(path).close()
     assert path.exists()
@@ -34,13 +34,13 @@ def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
         assert mode(path) == 0o600
 
 
-def test_a_living_process_is_not(tmp_path: Path) -> None:
+def test_the_socket_of_a_living_process_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
     with listen(path), pytest.raises(ConfigError, match="another process listens at"):
         listen(path)
 
 
-def test_neither_is_a_file(tmp_path: Path) -> None:
+def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
     path.parent.mkdir(mode=0o700)
     path.write_text("precious")
@@ -60,14 +60,14 @@ def test_a_folder_open_to_others_is_refused(tmp_path: Path, open_to: int) -> Non
         listen(folder / "a.sock")
 
 
-def test_so_is_one_that_others_could_replace(tmp_path: Path) -> None:
+def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     above = tmp_path / "above"
     above.mkdir()
     above.chmod(0o777)
     (above / "run").mkdir(mode=0o700)
     with pytest.raises(ConfigError, match="others could replace the socket's folder"):
         listen(above / "run" / "a.sock")
-    above.chmod(0o1777)  # like /tmp: there nobody can replace another user's files
+    above.chmod(0o1777)  # like /tmp, where nobody can replace another user's files
     listen(above / "run" / "a.sock").close()
 
 
@@ -96,6 +96,6 @@ def test_a_group_may_be_let_in(tmp_path: Path) -> None:
         listen(folder / "b.sock", group="nobody-has-this")
 
 
-def test_a_path_too_long_is_refused(tmp_path: Path) -> None:
+def test_too_long_a_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="more than 107 bytes: choose a shorter path"):
         listen(tmp_path / ("x" * 100) / "a.sock")

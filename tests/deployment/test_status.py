@@ -1,4 +1,4 @@
-"""The state of a run: what server and site say, log and measure, during a run and after it."""
+"""The state of a run: what server and site report, log and measure, during and after it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def assert_contract(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Path) -> None:
+def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     folder, seen = tmp_path / "server", list[dict[str, Any]]()
     server = env.server()
@@ -65,7 +65,7 @@ def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Pat
     for found in seen:
         assert_contract(found)
         assert [site["name"] for site in found["sites"]] == ["site-0", "site-1", "site-2"]
-        # What is left there is each site's own.
+        # The remaining budget is each site's own.
         assert {site["budget_left"] for site in found["sites"]} == {None}
     assert [each["rounds"] for each in seen] == [{"done": n, "of": 2} for n in (0, 1, 2, 2)]
     assert [each["state"] for each in seen] == ["stopped", "runs", "runs", "complete"]
@@ -77,7 +77,7 @@ def test_a_server_tells_of_every_round_beside_the_run_and_after_it(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -> None:
+def test_a_server_that_missed_the_quorum_says_who_was_missing(tmp_path: Path) -> None:
     env = make_environment(tmp_path, deadline=1.0)
     pipe = env.pipe()
     pipe.agents[101] = None
@@ -90,7 +90,7 @@ def test_a_server_that_missed_the_quorum_tells_who_was_missing(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     env.server()
     for damaged in ("", "[]", '{"sites": 3}', '{"sites": [3, {"name": "site-0"}]}'):
@@ -99,7 +99,7 @@ def test_a_status_file_that_is_damaged_tells_nothing_and_stops_nothing(tmp_path:
         assert env.server().watch.document()["rounds"]["of"] == 2
 
 
-def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_servers_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a server's folder"):
         status_of_server(tmp_path)
 
@@ -108,7 +108,7 @@ def test_no_server_s_folder_is_said_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_site_tells_of_its_own_ledger(served: Environment) -> None:
+def test_a_site_reports_its_own_ledger(served: Environment) -> None:
     policy, ledger = served.policies[0], served.ledger(0)
     found = status_of_site(policy)
     assert_contract(found)
@@ -127,11 +127,13 @@ def test_a_site_tells_of_its_own_ledger(served: Environment) -> None:
 
 
 @pytest.mark.slow
-def test_a_renewed_budget_is_told_with_the_total(served: Environment) -> None:
+def test_a_renewed_budget_is_reported_with_the_total(served: Environment) -> None:
     policy, ledger = served.policies[1], served.ledger(1)
     spent = ledger.spent()
     ledger.renew()
-    found = status_of_site(policy)  # an entry that the mark lacks does not make an older copy
+    found = status_of_site(
+        policy
+    )  # an entry that the mark lacks does not make the ledger an older copy
     (budget,) = found["sites"][0]["budget_left"]
     assert (budget["spent"], budget["renewals"]) == (spent, 1)
     assert budget["left"] == budget["limit"]
@@ -163,7 +165,7 @@ def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: Path) -> None:
+def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     env.agent(0)
@@ -185,7 +187,7 @@ def test_a_site_whose_ledger_was_set_back_says_so_and_tells_no_budget(tmp_path: 
 
 
 def fedldp(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str]:
-    """Return the exit status and what was printed."""
+    """Return the exit status and the printed text."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fedldp", "deploy", *map(str, given)])
         with pytest.raises(SystemExit) as ended:
@@ -195,7 +197,7 @@ def fedldp(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str
 
 
 @pytest.mark.slow
-def test_the_commands_print_what_the_functions_say(
+def test_the_commands_print_what_the_functions_return(
     served: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, policy = served.folder / "server", served.folder / "site-1" / "site.toml"
@@ -245,7 +247,7 @@ def is_served(agent: Any, env: Environment) -> bool:
 
 
 @pytest.mark.slow
-def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore(
+def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     tmp_path: Path,
 ) -> None:
     env = make_environment(tmp_path, seeded=False)
@@ -265,7 +267,7 @@ def test_a_retired_agreement_is_loaded_no_more_and_still_charged_after_a_restore
 
 
 @pytest.mark.slow
-def test_a_server_that_waits_for_a_site_fills_no_log(
+def test_a_server_that_waits_for_a_site_does_not_fill_its_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path)
@@ -278,16 +280,16 @@ def test_a_server_that_waits_for_a_site_fills_no_log(
     assert lines[1].startswith("refused a request for agreement 0101010101010101, which is not")
 
 
-def test_what_was_not_accepted_cannot_be_retired(tmp_path: Path) -> None:
+def test_only_accepted_agreements_can_be_retired(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     with pytest.raises(ConfigError, match="no agreement with this digest is accepted here"):
         retire(env.policies[0], bytes(32))
 
 
-# Locks, and checks beside an agent
+# Locks, and checks while an agent runs
 
 
-def test_who_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
+def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
     file, over = tmp_path / "lock", threading.Event()
     assert not is_held(file)
     assert not file.exists()
@@ -307,7 +309,7 @@ def test_who_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Path) -> None:
+def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: Path) -> None:
     write_tls(tmp_path / "tls")
     write_tls(tmp_path / "other")
     env = make_environment(tmp_path, seeded=False)
@@ -329,7 +331,7 @@ def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Pa
             token = pipe._sites[0].token
             ok, what = server_line("tls")
             assert ok, what
-            assert pipe._sites[0].token == token  # the agent's session goes on
+            assert pipe._sites[0].token == token  # the agent's session continues
             ok, what = server_line("other")
             assert not ok
             assert "CERTIFICATE_VERIFY_FAILED" in what
@@ -339,7 +341,7 @@ def test_a_check_reaches_the_server_as_the_agent_does_and_beside_it(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_hello_tells_the_version_of_a_site(
+def test_a_hello_has_the_version_of_a_site(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_tls(tmp_path)
@@ -361,7 +363,7 @@ def test_a_hello_tells_the_version_of_a_site(
 
 
 @pytest.mark.slow
-def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: Environment) -> None:
+def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> None:
     text = text_of(of_server(served.server().watch.document()))
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in lines)
@@ -375,14 +377,14 @@ def test_metrics_are_in_prometheus_form_and_tell_what_is_known(served: Environme
     ledger = served.ledger(0)
     assert f'fedldp_budget_spent{{kind="zcdp",unit="client"}} {ledger.spent()!r}\n' in own
     assert "fedldp_releases 2.0\n" in own
-    # The duration of training would reveal how many examples there are.
+    # The duration of training would reveal the number of examples.
     assert not any("second" in each.name and "seen" not in each.name for each in metrics)
     odd = Metric("odd", "one", (({"site": 'a"b\\c\nd'}, float("inf")),))
     assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
 
 
 @pytest.mark.slow
-def test_metrics_are_served_on_this_machine_alone_unless_said_otherwise(
+def test_metrics_are_served_on_this_machine_only_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rounds = [1.0]
@@ -422,8 +424,8 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
 
 
 @pytest.mark.slow
-def test_metrics_tell_of_a_release_once_it_has_left(tmp_path: Path) -> None:
-    """Reading the ledger while an answer waits for its time would reveal when training ended."""
+def test_metrics_count_a_release_once_it_has_left(tmp_path: Path) -> None:
+    """Reading the ledger while an answer waits to leave would reveal when training ended."""
     env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
     agent = env.agent(0)
     asking = threading.Thread(target=ask, args=(agent, env, request_of(env)))

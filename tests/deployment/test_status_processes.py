@@ -1,4 +1,4 @@
-"""A server that is restarted automatically, watched from outside: nobody intervenes."""
+"""A server that is restarted automatically and watched from outside, without intervention."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 DEATHS = 2
 
 
-def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+def test_a_waiting_server_says_for_whom_it_waits_and_ends_at_ctrl_c(tmp_path: Path) -> None:
     with playing(tmp_path, "named") as stage:
         stage.agents[1].start()
         stage.server.start()
@@ -47,8 +47,8 @@ def test_a_server_that_waits_says_for_whom_and_ends_at_ctrl_c(tmp_path: Path) ->
         stage.close()
 
 
-def test_a_server_that_is_killed_comes_back_without_a_hand(tmp_path: Path) -> None:
-    """A loop stands for systemd. Status, metrics, checks and logs are read all the time."""
+def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None:
+    """A loop stands in for systemd. Status, metrics, checks and logs are read all the time."""
     with playing(tmp_path, "sum") as stage:
         metrics, own = free_ports(2)
         tells = ["--log", "json", "--metrics"]
@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_comes_back_without_a_hand(tmp_path: Path) -> No
         assert status_of_site(policy)["sites"][0]["state"] == "stopped"
 
 
-def test_lines_are_json_although_a_library_configured_its_own() -> None:
+def test_lines_are_json_although_a_library_configured_logging() -> None:
     program = """import logging
 logging.basicConfig(format="a library's: %(message)s")
 from fedldp.deployment.running import _log_to_stderr

@@ -1,4 +1,4 @@
-"""Tables at sites, and the model of a deployed run: both work as in a simulation."""
+"""Tables at sites and the model of a deployed run work as in a simulation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGREED = Columns(
 )
 
 
-def test_a_sites_table_is_read_as_was_agreed(tmp_path: Path) -> None:
+def test_a_sites_table_is_read_as_agreed(tmp_path: Path) -> None:
     path = tmp_path / "site.csv"
     path.write_text("age,sex,ill\n50,f,yes\n,m,no\n100,m,maybe\n0,m,no\n")
     source = open_source(path, "ill")
@@ -31,7 +31,7 @@ def test_a_sites_table_is_read_as_was_agreed(tmp_path: Path) -> None:
     examples = source.examples(AGREED)
     assert examples.features.tolist() == [[0.5, 1, 0], [0, 0, 1]]
     assert examples.labels.tolist() == [1, 0]
-    # Its own operator learns what nobody else may know.
+    # The site's own operator learns what nobody else may know.
     with pytest.raises(DataError, match="line 3: column 'age' holds ''"):
         source.examples(AGREED, leave_out=False)
 
@@ -62,7 +62,7 @@ def test_a_sites_columns_are_found_by_the_agreed_names(tmp_path: Path) -> None:
         open_source(path, "ill").examples(AGREED, ("pressure", *features))
 
 
-def test_names_of_features_are_agreed_and_kept_with_the_model(tmp_path: Path) -> None:
+def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path) -> None:
     assert input_of("age,sex=f, sex=m") == ((3,), ("age", "sex=f", "sex=m"))
     assert input_of("1x8x8") == ((1, 8, 8), None)
     config = recipe("fedavg-quickstart", model="logistic", standardise=False)

@@ -1,4 +1,4 @@
-"""What outlasts a run: expiring certificates and authorities, keys, a week's pause."""
+"""Long runs: expiring certificates and authorities, and a pause of a week."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def let_it_end(folder: Path, days: int = -1) -> None:
 
 
 def is_served(ends: Ends) -> bool:
-    """Return whether a newly started server gets an answer from the site that waits for it."""
+    """Return whether a newly started server gets an answer from the waiting site."""
     with ends.pipe() as pipe:
         eventually(lambda: pipe.connected)
         return taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
@@ -72,7 +72,7 @@ def is_served(ends: Ends) -> bool:
 
 
 @pytest.mark.slow
-def test_a_certificate_that_ended_in_a_pause_is_renewed_and_the_site_comes_by_itself(
+def test_a_certificate_that_expired_in_a_pause_is_renewed_and_the_site_returns_by_itself(
     ends: Ends, caplog: pytest.LogCaptureFixture
 ) -> None:
     let_it_end(ends.folder)
@@ -93,7 +93,7 @@ def test_a_certificate_that_ended_in_a_pause_is_renewed_and_the_site_comes_by_it
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOST]
 
 
-def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
+def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
@@ -112,7 +112,7 @@ def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
         new = {name: (folder / name).read_bytes() for name in old}
         eventually(lambda: shown() == ends.certificate)
         assert ends.certificate != before
-        # If only one of two files changed, the former pair is used until the other file changes.
+        # If only one of the two files has changed, the old pair is used until the other changes.
         (folder / "server.key").write_bytes(old["server.key"])
         time.sleep(0.2)
         assert x509.load_der_x509_certificate(shown() or b"") == x509.load_pem_x509_certificate(
@@ -123,23 +123,23 @@ def test_a_server_that_runs_shows_a_renewed_certificate_and_nobody_is_cut_off(
         renew_server_keys(folder, 365)
         eventually(lambda: shown() == ends.certificate)
         assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
-        assert pipe._sites[0].token == token  # it was connected all the time
-        with ends.link(1):  # its hello is for the new certificate
+        assert pipe._sites[0].token == token  # it has been connected all the time
+        with ends.link(1):  # its hello names the new certificate
             assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 
 
 @pytest.mark.slow
-def test_two_authorities_overlap_and_the_site_goes_from_one_to_the_other(
+def test_two_authorities_overlap_and_the_site_moves_from_one_to_the_other(
     ends: Ends, tmp_path: Path
 ) -> None:
-    """Both have the same name, so only their keys tell which of them signed."""
+    """Both have the same name, so only their keys show which of them signed."""
     write_server_keys(tmp_path / "new", [HOST], 2)
     old, new = ends.folder / "ca.pem", tmp_path / "new" / "ca.pem"
     both = tmp_path / "both.pem"
     both.write_bytes(old.read_bytes() + new.read_bytes())
     assert fingerprints(both) == fingerprints(old) + fingerprints(new)
     with ends.pipe():
-        pass  # which finds a port
+        pass  # only to find a free port
     with ends.link(0, ca=both):
         assert is_served(ends)
         for name in ("server.pem", "server.key"):
@@ -147,7 +147,7 @@ def test_two_authorities_overlap_and_the_site_goes_from_one_to_the_other(
         assert is_served(ends)
 
 
-def test_a_site_may_know_one_or_both_of_an_agreement_s_authorities(tmp_path: Path) -> None:
+def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path) -> None:
     for name in ("old", "new", "other"):
         write_server_keys(tmp_path / name, [HOST], 2)
     old, new, other = (tmp_path / name / "ca.pem" for name in ("old", "new", "other"))
@@ -170,7 +170,7 @@ def test_a_site_may_know_one_or_both_of_an_agreement_s_authorities(tmp_path: Pat
             policy.check(env.agreement)
 
 
-def test_of_two_authorities_one_must_be_in_time(ends: Ends, tmp_path: Path) -> None:
+def test_one_of_two_authorities_must_be_valid(ends: Ends, tmp_path: Path) -> None:
     over = authority("fedldp", -1).certificate
     file = ends.folder / "ca.pem"
     url = f"https://{HOST}:1"
@@ -187,9 +187,9 @@ def test_of_two_authorities_one_must_be_in_time(ends: Ends, tmp_path: Path) -> N
     assert checked() == [False]
 
 
-def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_path: Path) -> None:
+def test_a_certificate_is_renewed_only_by_its_own_authority(ends: Ends, tmp_path: Path) -> None:
     folder = ends.folder
-    # Another authority may stand beside it, in any order.
+    # The file may also hold another authority, in any order.
     other = authority("fedldp", 9)
     (folder / "ca.pem").write_bytes(other.certificate + (folder / "ca.pem").read_bytes())
     renew_server_keys(folder, 30)
@@ -198,7 +198,7 @@ def test_a_certificate_is_renewed_by_its_own_authority_alone(ends: Ends, tmp_pat
     (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
     with pytest.raises(ConfigError, match=r"is not the key of an authority in ca\.pem"):
         renew_server_keys(folder, 60)
-    (folder / "ca.key").write_bytes(other.key)  # its authority ends earlier than the present one
+    (folder / "ca.key").write_bytes(other.key)  # its authority expires earlier than the current one
     with pytest.raises(ConfigError, match="its certificates cannot last longer"):
         renew_server_keys(folder, 60)
     (folder / "ca.key").unlink()
@@ -241,7 +241,7 @@ def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_la
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_run_goes_on_after_a_week(tmp_path: Path, channel: str, a_week_later: Any) -> None:
+def test_a_run_continues_after_a_week(tmp_path: Path, channel: str, a_week_later: Any) -> None:
     env = make_environment(tmp_path, channel=channel)
 
     def stop(record: Any) -> None:

@@ -1,4 +1,4 @@
-"""A run that trains a part of a model: all parties freeze the same weights, or do not take part."""
+"""A run that trains part of a model: parties freeze the same weights, or do not take part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_sites_do_what_a_simulation_does_to_the_last_bit(tmp_path: Path, channel: str) -> None:
+def test_sites_do_what_a_simulation_does_bit_for_bit(tmp_path: Path, channel: str) -> None:
     env = make_environment(tmp_path, *SETTINGS, channel=channel, policy={"models": [NORMED]})
     pipe = env.pipe()
     served, simulated = env.serve(pipe), simulate(env.config)
@@ -48,7 +48,7 @@ def test_sites_do_what_a_simulation_does_to_the_last_bit(tmp_path: Path, channel
     assert noted["frozen"] == env.agreement.frozen
 
 
-def test_a_site_with_another_encoder_takes_no_part(
+def test_a_site_with_another_encoder_does_not_take_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = make_environment(tmp_path, *SETTINGS, policy={"models": [NORMED]})
@@ -68,7 +68,7 @@ def test_a_site_with_another_encoder_takes_no_part(
         without.check()
 
 
-def test_whoever_is_invited_with_another_encoder_does_not_join(
+def test_a_site_invited_with_another_encoder_does_not_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = resolve("quickstart", [*SETTINGS, "shuffle=false"])
@@ -108,7 +108,7 @@ def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
         env.policies[0].check(env.agreement)
 
 
-def test_one_file_is_given_in_one_place(tmp_path: Path) -> None:
+def test_a_file_is_given_in_one_place_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give the file as deploy invite --initial"):
         make_environment(tmp_path / "one", "model=mlp", "initial=encoder.safetensors")
     with pytest.raises(ConfigError, match="set initial to the file in the configuration"):

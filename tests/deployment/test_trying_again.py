@@ -1,4 +1,4 @@
-"""A server that waits for its sites: until they have accepted, and round by round."""
+"""A server waits for its sites until they have accepted, and tries rounds again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 class Knowing(FakePipe):
-    """A pipe that knows its sites, like the one over HTTPS: a node is a site's number."""
+    """A pipe that knows its sites, like the one over HTTPS, where a node is a site's number."""
 
     versions: tuple[str, ...] = ()
 
@@ -78,10 +78,10 @@ def status(env: Environment) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
+def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     tmp_path: Path, channel: str, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At every request one site is away for longer than the deadline: nobody releases twice."""
+    """At every request, one site is away for longer than the deadline; no site releases twice."""
     env = make_environment(tmp_path, channel=channel, deadline=1.0)
     pipe, lost = env.pipe(), Counter[tuple[int, int]]()
 
@@ -120,7 +120,7 @@ def test_a_round_that_too_few_answer_is_tried_again_in_the_same_words(
 
 
 @pytest.mark.slow
-def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
+def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continues_it(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, deadline=1.0)
@@ -135,10 +135,10 @@ def test_a_stated_number_of_tries_ends_it_and_the_next_start_goes_on(
 
 
 @pytest.mark.slow
-def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
+def test_a_site_that_refuses_because_of_its_ledger_takes_part_once_that_is_mended(
     tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    """The same server goes on: nobody has to run its command again."""
+    """The same server continues: its command need not be run again."""
     env = make_environment(tmp_path, deadline=1.0)
     pipe, mark = env.pipe(), env.policies[1].mark
     away = mark.rename(tmp_path / "mark")
@@ -159,7 +159,7 @@ def test_a_site_that_refuses_for_its_ledger_takes_part_once_that_is_mended(
     assert_each_once(env, pipe)
 
 
-def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
+def test_the_server_does_not_wait_for_used_up_budgets(tmp_path: Path) -> None:
     env = make_environment(
         tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
     )
@@ -167,10 +167,10 @@ def test_budgets_that_are_used_up_are_not_waited_for(tmp_path: Path) -> None:
         env.server().serve(env.pipe(), lambda record: None, None)
 
 
-def test_a_site_that_takes_its_acceptance_back_is_neither_asked_nor_waited_for(
+def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
     tmp_path: Path,
 ) -> None:
-    """Until it accepts again: the deadline is never reached."""
+    """It is asked again once it accepts again; the deadline is never reached."""
     env = make_environment(tmp_path, "rounds=5", deadline=300.0, quorum=2)
     pipe, policy, clients = env.pipe(), env.policies[1], list[int]()
 
@@ -189,7 +189,7 @@ def test_a_site_that_takes_its_acceptance_back_is_neither_asked_nor_waited_for(
     assert env.releases(1) == [(1, 0), (5, 0)]
 
 
-def test_the_wait_for_the_first_sites_is_no_part_of_a_rounds_seconds(tmp_path: Path) -> None:
+def test_the_wait_for_the_first_sites_does_not_count_as_time_of_a_round(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     pipe, records, looks = env.pipe(), list[Round](), list[float]()
     agents, take = dict(pipe.agents), pipe.take
@@ -213,10 +213,10 @@ def test_the_wait_for_the_first_sites_is_no_part_of_a_rounds_seconds(tmp_path: P
 
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("lost", ["ledger.sqlite", "state/secret"])
-def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
+def test_a_site_that_lost_its_ledger_is_not_restarted_automatically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any, form: str, lost: str
 ) -> None:
-    """By its exit status, which units know."""
+    """Its exit status tells the unit not to restart it."""
     monkeypatch.setattr(running, "_log_to_stderr", lambda as_json: None)
     monkeypatch.setattr(running.os, "umask", lambda mask: mask)
     env = make_environment(tmp_path, sites=1)
@@ -228,10 +228,10 @@ def test_a_site_that_lost_its_ledger_is_started_again_by_a_person_alone(
 
 
 @pytest.mark.slow
-def test_nobody_is_asked_before_the_quorum_has_accepted_and_has_the_version(
+def test_no_site_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long that takes: the one-second deadline runs only from then on."""
+    """That may take any time: the deadline of one second runs only from then on."""
     caplog.set_level(logging.INFO)
     env = make_environment(tmp_path, deadline=1.0)
     pipe, seen = knowing(env), list[dict[str, str]]()

@@ -40,7 +40,9 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     return found
 
 
-def test_units_say_what_they_may_do(env: Environment, fedldp_command: Callable[..., Any]) -> None:
+def test_units_restrict_what_they_may_do(
+    env: Environment, fedldp_command: Callable[..., Any]
+) -> None:
     policy, agreement = env.folder / "site-0" / "site.toml", env.folder / "run.agreement"
     outcome = fedldp_command("deploy", "enable", policy)
     assert outcome.status == 0
@@ -68,7 +70,7 @@ def test_units_say_what_they_may_do(env: Environment, fedldp_command: Callable[.
         assert line in outcome.out.splitlines()
 
 
-def test_a_server_that_is_not_reached_is_named_by_its_setting(
+def test_an_unreachable_server_is_named_by_its_setting(
     env: Environment, fedldp_command: Callable[..., Any]
 ) -> None:
     outcome = fedldp_command("deploy", "site", env.folder / "site-0" / "site.toml", "--check")
@@ -77,7 +79,7 @@ def test_a_server_that_is_not_reached_is_named_by_its_setting(
     assert "correct url in the policy's table [server]" in line
 
 
-def test_what_cannot_be_enabled_is_refused(
+def test_units_that_cannot_work_are_refused(
     env: Environment, fedldp_command: Callable[..., Any]
 ) -> None:
     policy = env.folder / "site-0" / "site.toml"
@@ -106,7 +108,7 @@ def test_what_cannot_be_enabled_is_refused(
         assert "this would run as root" in line
 
 
-def test_places_that_a_reboot_empties_are_refused(
+def test_folders_that_a_reboot_empties_are_refused(
     env: Environment, fedldp_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units, "_passing", lambda place: "it is a dream")
@@ -122,7 +124,7 @@ def test_places_that_a_reboot_empties_are_refused(
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-def test_systemd_finds_nothing_to_say_of_them(env: Environment) -> None:
+def test_systemd_finds_nothing_wrong_with_units(env: Environment) -> None:
     assert ANALYZE is not None
     policy = env.folder / "site-0" / "site.toml"
     witness = f'witness = "{env.folder}/witness"\n'

@@ -1,4 +1,4 @@
-"""Offers a server unknown keys, at a fixed rate, whatever happened to earlier ones."""
+"""Offers a server unknown keys at a fixed rate, whatever happened to earlier ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _MOST_OPEN = 600
 
 
 def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
-    """Return how often each status was answered, and the other outcomes of connections.
+    """Return how often each status came back, and the other outcomes of connections.
 
     Args:
-        port: of the server.
+        port: the server's port.
         hello: a stranger's request, sent in each connection.
         rate: new connections per second; at most 600 are open.
-        seconds: how long.
+        seconds: how long to go on.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the cheapest there is
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the cheapest kind
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     open_ones, found = selectors.DefaultSelector(), Counter[str]()
     began, begun = time.monotonic(), 0
@@ -34,7 +34,7 @@ def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
             begun += 1
             try:
                 secured = context.wrap_socket(plain, do_handshake_on_connect=False)
-            except BlockingIOError:  # the system's queue is full, so it is not connected
+            except BlockingIOError:  # the system's queue is full, so this one is not connected
                 plain.close()
                 continue
             open_ones.register(secured, selectors.EVENT_WRITE)
@@ -53,7 +53,7 @@ def offer(port: int, hello: bytes, rate: float, seconds: float) -> Counter[str]:
 def _goes_on(
     open_ones: selectors.BaseSelector, key: selectors.SelectorKey, hello: bytes
 ) -> str | None:
-    """Advance a connection; return its outcome, once that is known."""
+    """Advance a connection; return its outcome once it is known."""
     secured, greeted = key.fileobj, key.data
     assert isinstance(secured, ssl.SSLSocket)
     try:
