@@ -208,7 +208,7 @@ def test_agree_with_json_prints_one_document(agreed: Any) -> None:
         (("--quorum", "1"), "give more than half"),
         (("--deadline", "nan"), "deadline_seconds = nan"),
         (("--deadline", "0"), "deadline_seconds = 0"),
-        (("--site", "hospital=keys/hospital.pub"), "write each site once"),
+        (("--site", "hospital=keys/hospital.pub"), "give each site once"),
         (("--site", "other"), "NAME=FILE"),
         (("--site", "other=keys/none.pub"), "none.pub"),
         (("--site", "other=keys/clinic.key"), "clinic.key"),
@@ -354,7 +354,7 @@ def test_an_agreement_that_the_policy_forbids_is_not_accepted(
     assert "its statement differs" in fedldp_command(*accept).assert_refused()
     changed["test_seed"] = 0
     Path("run.agreement").write_text(json.dumps(changed))
-    assert "draws all randomness from a seed" in fedldp_command(*accept).assert_refused()
+    assert "all its random numbers come from a seed" in fedldp_command(*accept).assert_refused()
     Path("keys/hospital.key").chmod(0o644)
     assert not Path("state").exists()
 
@@ -366,7 +366,7 @@ def test_persons_are_agreed_on_and_a_missing_person_is_reported_before_a_site_ac
     more = [part for each in table for part in ("--set", each)]
     more += ["--input-shape", "age,height", "--classes", "2", "--examples", "100"]
     assert "give --people NUMBER" in agreed(*more).assert_refused()
-    assert "people = 0: give at least 1" in agreed(*more, "--people", "0").assert_refused()
+    assert "people = 0: give 1 or more" in agreed(*more, "--people", "0").assert_refused()
     assert agreed(*more, "--people", "50").status == 0
     assert document(Path("run.agreement").read_text())["problem"]["people"] == 50
     site()

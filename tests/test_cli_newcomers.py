@@ -42,7 +42,7 @@ SETTINGS = {
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",
     "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, person, client-round or cl",
-    "target=1": "target = 1: it is a table of settings: give target.unit, target.epsilon",
+    "target=1": "target = 1: this is a table of settings: give target.unit, target.epsilon",
     f"epsilon={DEEP}": "set epsilon: its value is nested too deeply",
     f"epsilon={'[' * 300}{']' * 300}": "give a number",
     f"seed={'9' * 5000}": "set seed: it has thousands of digits",
@@ -149,7 +149,7 @@ def test_no_more_workers_than_cores(fedldp_command: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
     outcome = fedldp_command("run", *SHORT, "--workers", 100_000, "--json")
     assert outcome.status == 0
-    assert outcome.err.startswith("workers    1 instead of 100,000: there are no more cores here")
+    assert outcome.err.startswith("workers    1 instead of 100,000: this machine has no more cores")
     assert "in place of" not in fedldp_command("run", *SHORT, "--workers", 1).err
 
 
@@ -402,7 +402,7 @@ def test_days_of_work_are_not_started_by_mistake(
     outcome = fedldp_command(
         "reproduce", "ldp-fl-table1", "--run", "--budget", "1s", "--data-dir", tmp_path
     )
-    assert "budget = 1s: no run fits into this time; nothing is run" in outcome.err
+    assert "budget = 1s: no run fits into this time, so nothing is run" in outcome.err
 
 
 def test_two_runs_within_a_second_get_different_folders(
@@ -424,13 +424,13 @@ def test_two_runs_within_a_second_get_different_folders(
     [
         (
             ["run", "--epsilon", "2"],
-            "--set epsilon=2, or --set target.epsilon=2 to calibrate to it",
+            "use --set epsilon=2, or --set target.epsilon=2 to calibrate the noise to it",
         ),
         (["run", "--clip", "2"], "--set clip=VALUE"),
         (["run", "dp-sgd-digits", "--set", "epsilon=1"], "set target.epsilon instead"),
         (
             ["list", "recipes", "mnist", "no-such-word"],
-            "no entry has all these words; leave one out",
+            "no entry has all these words; leave some out",
         ),
     ],
 )
@@ -452,5 +452,5 @@ def test_labels_that_start_at_one_are_refused_with_the_classes_to_declare(
 
 def test_a_command_without_set_says_how_to_give_settings(fedldp_command: Any) -> None:
     line = fedldp_command("audit", "quickstart", "--set", "epsilon=2").assert_refused()
-    assert "takes settings from a file: fedldp run RECIPE --set KEY=VALUE --print-config" in line
+    assert "takes settings from a file: write one with `fedldp run RECIPE --set KEY=VALUE" in line
     assert "--set set" not in line

@@ -159,7 +159,7 @@ def test_a_model_that_learned_nothing_gets_a_warning(fedldp_command: Any) -> Non
         ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
         ("partition=shards:2", "client_column = hospital names the client"),
         ("num_examples=10", "client_column = hospital names the client"),
-        ("dataset=digits", "client_column: it applies to .csv and .parquet files only"),
+        ("dataset=digits", "client_column: this applies only to .csv and .parquet files"),
         ("test_file=later.npz", "test_file = later.npz"),
         ("categories={}", "column 'sex' holds"),
         ("label_column=hospital", "'hospital'"),
@@ -355,7 +355,7 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
             "features", "local update", "bound", "calibration", "channel", "estimate",
             "participation",
         ]  # fmt: skip
-        assert "without a name" in found["parts"]["channel"]
+        assert "without names" in found["parts"]["channel"]
         assert "secure sum" in fedldp_command("show", "composed-digits").out
 
 
@@ -383,7 +383,7 @@ def test_a_users_mechanism_is_for_ldp_fl_only(fedldp_command: Any) -> None:
     line = fedldp_command(
         "account", "ldpfl-sound-digits", "--set", "mechanism=own_mechanism:Own"
     ).assert_refused()
-    assert "only ldp_fl takes one of your own; choose" in line
+    assert "only ldp_fl accepts your own mechanism; choose" in line
 
 
 def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:

@@ -159,7 +159,9 @@ def test_a_partition_with_too_small_a_client_is_refused_before_training(
 @pytest.mark.parametrize("delta", ["1e-320", "1", "nan", "-1"])
 def test_an_impossible_delta_is_refused(fedldp_command: Any, delta: str) -> None:
     line = fedldp_command("account", "nbafl-digits", "--delta", delta).assert_refused()
-    assert re.match(f"error: delta = {float(delta)}: give 0, or a number of at least 1e-300", line)
+    assert re.match(
+        f"error: delta = {float(delta)}: give 0, or a number that is at least 1e-300", line
+    )
 
 
 def test_the_smallest_delta_has_a_statement(fedldp_command: Any) -> None:

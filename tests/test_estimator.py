@@ -147,12 +147,12 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (
             {"epsilon": 1.0},
             {},
-            "unit = None, adversary = None, epsilon = 1.0: the three define one",
+            "unit = None, adversary = None, epsilon = 1.0: these three define one",
         ),
-        ({**PRIVATE, "unit": "person"}, {}, "unit = person: the persons of the rows are unknown"),
-        (PRIVATE, {"persons": np.arange(200)}, "unit = record: with persons"),
-        (PRIVATE, {"groups": None}, "groups: give the client of each row"),
-        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups already give"),
+        ({**PRIVATE, "unit": "person"}, {}, "unit = person: nothing says which person each row"),
+        (PRIVATE, {"persons": np.arange(200)}, "unit = record: persons are given"),
+        (PRIVATE, {"groups": None}, "groups: not given; pass the client of each row"),
+        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups already name"),
         (PRIVATE, {"groups": np.arange(3)}, "clients have shape (3,); give one for each of the"),
         (PRIVATE, {"groups": np.full(200, 0.5)}, "clients are of type float64"),
         ({**PRIVATE, "unit": "weight"}, {}, "unit = weight, adversary = server: without a recipe"),
@@ -164,10 +164,14 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (
             {**PRIVATE, "unit": "person"},
             {"groups": np.arange(200) // 8, "persons": np.arange(200) // 8 % 4},
-            "groups has 25 clients but persons has only 4 persons, so somebody would be at several",
+            "groups names 25 clients but persons names only 4 people, so somebody would have",
         ),
         ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
-        (PRIVATE, {"X": np.full((200, 3), np.nan)}, "X: row 0 has NaN or inf; fill in numbers"),
+        (
+            PRIVATE,
+            {"X": np.full((200, 3), np.nan)},
+            "X: row 0 has NaN or inf; replace it with a public number",
+        ),
     ],
 )
 def test_a_mistake_is_refused_in_one_line(parameters: Any, extra: Any, line: str) -> None:
@@ -249,7 +253,9 @@ def test_a_pipeline_of_public_steps_passes_groups_on() -> None:
     alone = FederatedClassifier(**PRIVATE, **QUICK).fit(scaled, labels, groups=sites)
     for each in (named, routed):
         same(each[-1], alone.result_)
-    assert "groups: give the client" in refusal(lambda: public_steps(model).fit(features, labels))
+    assert "groups: not given; pass the client" in refusal(
+        lambda: public_steps(model).fit(features, labels)
+    )
 
 
 def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> None:
@@ -257,7 +263,7 @@ def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         copy.deepcopy(fitted).fit(features, labels, groups=sites)  # its statement is for one fit
-    with pytest.warns(ReleaseWarning, match="exact function of the rows"):
+    with pytest.warns(ReleaseWarning, match="exact function of the given rows"):
         assert fitted.score(features, labels) == np.mean(fitted.predict(features) == labels)
     with pytest.warns(ReleaseWarning, match="this classifier is a clone"):
         cross_val_score(
@@ -306,7 +312,7 @@ def test_a_column_of_texts_is_refused_with_a_remedy() -> None:
 def test_hiding_one_of_few_clients_gets_a_warning() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**{**PRIVATE, "unit": "client-run"}, settings={"rounds": 1})
-    with pytest.warns(DoubtWarning, match="hides one of 4 clients as a whole"):
+    with pytest.warns(DoubtWarning, match="there are 4 clients, and with fewer than"):
         model.fit(features, labels, groups=sites)
 
 

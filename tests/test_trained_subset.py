@@ -215,7 +215,7 @@ def test_a_malformed_setting_is_refused(trainable: str) -> None:
 def test_systems_that_train_the_whole_model_refuse_trainable() -> None:
     for name in ("priority-digits", "ldpfl-digits", "composed-digits-solution"):
         with pytest.raises(
-            ConfigError, match=r"^trainable = head: clients here need the whole model"
+            ConfigError, match=r"^trainable = head: these clients need the whole model"
         ):
             fedldp.recipe(name, trainable="head")
 

@@ -77,8 +77,8 @@ def run(
             path of a file. Your own data are read once and used as they are, so ``standardise`` is
             off even if the recipe has it.
         test: your own examples to test on, in any of these forms. Without them, a fifth of the rows
-            is split off (of each client's rows, if the clients' data are given separately), and the
-            scores are then measured on private rows, and the statement says so.
+            is held out for testing (a fifth of each client's rows, if the clients' data are given
+            separately). The scores are then measured on private rows, and the statement says so.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
         workers: the number of processes; more than one per core is no faster. With more than one,
@@ -127,8 +127,8 @@ def resume(
     """Continue an interrupted run from its last complete round.
 
     The final weights equal those of a run that was never interrupted. Arguments are as for ``run``;
-    ``after_round`` is also called for the rounds before the interruption. ``model`` is for a run
-    whose model was given as an object in another process: give the same model.
+    ``after_round`` is also called for the rounds before the interruption. ``model`` is needed only
+    if the run's model was given as an object in another process: give the same model.
 
     Raises:
         FedldpError: ``run_dir`` is not a run folder, or ``run`` would raise it.
@@ -156,8 +156,8 @@ def load(run_dir: str | Path, *, model: Any = None) -> Result:
 
     Args:
         run_dir: the run's folder.
-        model: for a run whose model was given as an object in another process, the same model
-            again; it gets the weights from the folder.
+        model: the run's model, if it was given as an object in another process; it gets the weights
+            from the folder.
 
     Raises:
         RunError: ``run_dir`` is not a run folder, the run is not finished, or a file is missing or
@@ -179,17 +179,19 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
-    The scores are exact functions of the rows that they are measured on: scores of private rows are
-    a release that no statement counts, and so is a choice based on them. "warnings" says so for a
-    test set that was held out of the run's own rows; fedldp does not know whose any other rows are.
+    The scores are exact functions of the rows that they are measured on: scores on private rows are
+        a release that no statement counts, and so is a choice based on these scores. The field
+        "warnings" says so for a test set that was held out from the run's own rows; for other rows,
+        fedldp does not know whose they are.
 
     Args:
         run: the result or folder of a simulation or deployment.
         dataset: features and labels, or a torch data set, a DataLoader or a table, all of whose
-            rows are tested; a ``Dataset``, whose test set is used; or the path of a .npz, .csv or
+            rows are used; a ``Dataset``, whose test set is used; or the path of a .npz, .csv or
             .parquet file. By default the run's own test set, if it can be loaded again.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
-        threshold: for two classes, the probability from which class 1 is predicted.
+        threshold: for two classes, the smallest probability of class 1 at which class 1 is
+            predicted.
 
     Raises:
         FedldpError: the run or the data cannot be used, or the threshold is invalid.
@@ -228,7 +230,8 @@ def account(
         dataset: the data, in any form that ``run`` takes; for a built-in data set, no file is read.
         test: the examples to test on, in any form that ``run`` takes.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
-        at_delta: delta of the statement's approximate lines; by default the setting ``delta``.
+        at_delta: delta for the statement's lines with approximate guarantees; by default the
+            setting ``delta``.
         settings: changes to the recipe's settings, by name; None unsets one.
 
     Returns:
@@ -247,18 +250,18 @@ def account(
 
 
 def new_run_dir(name: str, seed: int) -> Path:
-    """Return the folder of a new run called ``name``, under runs/ in the working folder."""
+    """Return the folder for a new run called ``name``, under runs/ in the working folder."""
     return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
-    """Return the configuration, and the data if no setting of it loads them."""
+    """Return the configuration, and the data unless one of its settings loads them."""
     if test is not None and (dataset is None or isinstance(dataset, str | Path)):
         raise ConfigError(
-            "test: it is only for data given as dataset= in Python; a built-in data set has a "
-            "test set, and a table has the setting test_file"
+            "test: this argument is only for data given as dataset= in Python; a built-in data "
+            "set has its own test set, and for a table there is the setting test_file"
         )
     if dataset is None:
         return recipe(named, **settings), None
@@ -274,7 +277,7 @@ def _configured(
 
 
 def _give_model(config: dict[str, Any], model: Any) -> None:
-    """Register a model that existed only in another process, so that a run finds it."""
+    """Register a model that existed only in another process, so that the run can find it."""
     if model is not None:
         give_again(str(config.get("model")), model)
 
@@ -307,7 +310,7 @@ def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as settings files have it: numpy numbers become Python numbers."""
+    """Return a value in the form that settings files use: numpy numbers become Python numbers."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):

@@ -26,16 +26,16 @@ _OWN = {
     "seed": "random_state",
     "target": "unit, adversary, epsilon and delta",
 }
-"""The settings that parameters of the classifier give, with the names of these parameters."""
+"""The settings that the classifier's parameters determine, with the names of these parameters."""
 
 CLONED = (
-    "this classifier is a clone, such as GridSearchCV, cross_val_score and ensembles make: each "
-    "of their fits is another release of its rows, and privacy_ covers only one fit; scores on "
-    "private rows, and choices made by them, are releases that nothing counts"
+    "this classifier is a clone, as made by GridSearchCV, cross_val_score and ensembles: each of "
+    "their fits is another release about its rows, and privacy_ covers only one fit; scores on "
+    "private rows, and choices based on such scores, are releases that nothing counts"
 )
 SCORED = (
-    "score is an exact function of the rows that it is given: if they are private, publishing "
-    "the score or choosing by it is a release that privacy_ does not count"
+    "the score is an exact function of the given rows: if they are private, publishing the score, "
+    "or choosing a model by it, is a release that privacy_ does not count"
 )
 
 
@@ -44,7 +44,7 @@ class ReleaseWarning(UserWarning):
 
 
 class DoubtWarning(UserWarning):
-    """Warns that a model may be of little use, judged without a test."""
+    """Warns that a model may be of little use, although it has not been tested."""
 
 
 class EstimatorError(ConfigError, ValueError):
@@ -59,19 +59,20 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     configuration protects when it is deployed, for which unit and against whom.
 
     Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
-    rows releases what it measured, and no line of ``privacy_`` counts that.
+    rows releases what it measured, and no line of ``privacy_`` covers that.
 
     Args:
         recipe: a recipe's name, the path of a TOML file, or a configuration. By default, the
             composition that `fedldp advise` tries for the unit and the adversary, with the middle
-            of the values that it tries.
-        unit: whom the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
+            one of the values that `fedldp advise` tries.
+        unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
             default.
         adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
             "shuffled-server" or "downlink" (the server is trusted).
         epsilon: the epsilon of that guarantee, for the whole run. If unit, adversary and epsilon
-            are all left out, the recipe's own epsilon applies, with the recipe's own meaning.
+            are all left out, the recipe's own epsilon applies, with the meaning that the recipe
+            gives it.
         delta: the delta of that guarantee.
         num_clients: the number of simulated clients among which the rows are divided at random, if
             ``fit`` gets no ``groups``.
@@ -79,7 +80,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             them.
         settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
         random_state: the simulation's seed, a whole number. The same rows and seed give the same
-            bits.
+            results, bit for bit.
 
     Attributes:
         classes_: the labels, sorted.
@@ -133,10 +134,10 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on all rows.
 
         Args:
-            X: numbers of shape (n, features), or (n, ...) for a model of images.
+            X: numbers of shape (n, features), or (n, ...) for an image model.
             y: labels of any type, shape (n,), of two classes or more.
-            groups: the client of each row, whole numbers from 0 or strings, shape (n,). These are
-                not the persons, which ``Dataset.from_arrays`` calls groups.
+            groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
+                not people; ``Dataset.from_arrays`` calls people groups.
             persons: the person of each row, in the same form. Rows with the same value belong to
                 one person. A person with rows at two clients is refused, unless the setting
                 ``persons_at_sites`` allows it. Without ``persons``, every row is a different
@@ -170,7 +171,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the probability of each class, in the order of ``classes_``, shape (n, K).
 
-        Uses double precision if the model can, so that a row's result does not depend on others.
+        Uses double precision if the model supports it, so that a row's result does not depend on
+        the other rows.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
@@ -231,30 +233,30 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gaps = ~np.isfinite(X).reshape(len(X), -1).all(1)
         if gaps.any():
             raise ConfigError(
-                f"X: row {int(gaps.argmax())} has NaN or inf; fill in numbers that everybody may "
-                "know, as SimpleImputer(strategy='constant') does: a mean of the rows reveals "
+                f"X: row {int(gaps.argmax())} has NaN or inf; replace it with a public number, as "
+                "SimpleImputer(strategy='constant') does: the mean of the rows would reveal "
                 "something about them"
             )
         if groups is None and self.num_clients is None:
             raise ConfigError(
-                "groups: give the client of each row, fit(X, y, groups=clients), in a pipeline "
-                "by STEP__groups= or metadata routing; or set num_clients to divide the rows at "
-                "random among that many simulated clients"
+                "groups: not given; pass the client of each row with fit(X, y, groups=clients), "
+                "or in a pipeline with STEP__groups= or metadata routing; or set num_clients to "
+                "divide the rows at random among that many simulated clients"
             )
         if groups is not None and self.num_clients is not None:
             raise ConfigError(
-                f"num_clients = {self.num_clients}: groups already give the client of each row; "
-                "leave one of the two out"
+                f"num_clients = {self.num_clients}: groups already name the client of each row; "
+                "give only one of the two"
             )
         return Dataset.from_arrays(
             X, labels, groups=persons, clients=groups, test_share=0, name="X and y"
         )
 
     def _check_not_swapped(self, groups: ArrayLike | None, persons: ArrayLike | None) -> None:
-        """Refuse more clients than persons, because somebody would have rows at several clients.
+        """Refuse more clients than people, because somebody would have rows at several clients.
 
         Raises:
-            ConfigError: there are more clients than persons, and no setting allows it.
+            ConfigError: there are more clients than people, and no setting allows it.
         """
         if groups is None or persons is None or "persons_at_sites" in (self.settings or {}):
             return
@@ -263,45 +265,48 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if clients > people:
             raise ConfigError(
-                f"groups has {clients} clients but persons has only {people} persons, so somebody "
-                "would be at several clients: groups are the clients and persons the owners of "
-                "the rows; swap them, or give settings={'persons_at_sites': ...}"
+                f"groups names {clients} clients but persons names only {people} people, so "
+                "somebody would have rows at several clients: groups are the clients, and "
+                "persons are the owners of the rows; swap the two, or give "
+                "settings={'persons_at_sites': ...}"
             )
 
     def _doubts(self, clients: int) -> list[str]:
-        """Return doubts that need no test, such as about hiding one of a few clients as a whole."""
+        """Return doubts that need no test, such as doubts about hiding one of a few clients."""
         if self.unit not in ("client-run", "client-round") or clients >= MANY:
             return []
         return [
-            f"unit = {self.unit}: the noise that hides one of {clients} clients as a whole rarely "
-            f"leaves a useful model with fewer than {MANY} clients; give unit='person' or "
-            "'record' if that is what must be hidden, and ask fedldp advise what is viable"
+            f"unit = {self.unit}: there are {clients} clients, and with fewer than {MANY}, the "
+            "noise that hides a whole client rarely leaves a useful model; give unit='person' or "
+            "'record' if it is enough to hide that, and run `fedldp advise` to see what is "
+            "viable"
         ]
 
     def _recipe(self, persons: bool) -> Recipe:
         given = (self.unit, self.adversary, self.epsilon)
         if any(each is None for each in given) and any(each is not None for each in given):
             raise ConfigError(
-                f"unit = {self.unit}, adversary = {self.adversary}, epsilon = {self.epsilon}: the "
-                "three define one guarantee; give all of them, such as unit='person', "
-                "adversary='server', epsilon=4.0, or none, for the recipe's own"
+                f"unit = {self.unit}, adversary = {self.adversary}, epsilon = {self.epsilon}: "
+                "these three define one guarantee; give all of them, such as unit='person', "
+                "adversary='server', epsilon=4.0, or none, for the recipe's own guarantee"
             )
         if self.unit == "person" and not persons:
             raise ConfigError(
-                "unit = person: the persons of the rows are unknown; give fit(..., persons=), or "
-                "unit='record' if each row is a different person's"
+                "unit = person: nothing says which person each row belongs to; pass fit(..., "
+                "persons=), or give unit='record' if every row belongs to a different person"
             )
         if self.unit == "record" and persons:
             raise ConfigError(
-                "unit = record: with persons, a person may have several rows, and hiding one row "
-                "leaves the others; give unit='person'"
+                "unit = record: persons are given, so a person may have several rows, and hiding "
+                "one row does not hide the person's other rows; give unit='person'"
             )
         if self.recipe is not None:
             return self.recipe
         if self.unit is None or self.adversary is None:
             raise ConfigError(
-                "unit, adversary, epsilon: say whom to protect, against whom and how much, such as "
-                "unit='person', adversary='server', epsilon=4.0; or give a recipe"
+                "unit, adversary, epsilon: say what to protect, against whom, and with which "
+                "epsilon, such as unit='person', adversary='server', epsilon=4.0; or give a "
+                "recipe"
             )
         start = starting_point(self.unit, self.adversary)
         return from_mapping({"dataset": "X and y", "num_clients": 1, **start})
@@ -316,8 +321,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
         if not isinstance(self.random_state, Integral):
             raise ConfigError(
-                f"random_state = {self.random_state!r}: give a whole number; a simulation's seed "
-                "is fixed"
+                f"random_state = {self.random_state!r}: give a whole number, because a simulation "
+                "needs a fixed seed"
             )
         settings["seed"] = int(self.random_state)
         if not groups:
@@ -345,12 +350,12 @@ def _check_columns(X: Any) -> None:  # noqa: N803
         if str(kind) in ("object", "str", "string", "category"):
             raise EstimatorError(
                 f"X: column {name!r} is of type {kind}; put a step before the classifier that "
-                "turns it into numbers by a public list of values, such as "
+                "turns it into numbers with a public list of values, such as "
                 f"make_column_transformer((OneHotEncoder(categories=[[...]]), [{name!r}]), "
                 "remainder='passthrough'), or drop it"
             )
 
 
 def _number(given: Any) -> Any:
-    """Return a numpy number, such as a parameter grid contains, as a Python number."""
+    """Return a Python number for a numpy number, which a parameter grid may contain."""
     return given.item() if isinstance(given, np.generic) else given

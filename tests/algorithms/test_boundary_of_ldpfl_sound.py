@@ -201,7 +201,7 @@ def test_examples_drawn_round_by_round_are_not_said_to_be_drawn_before_the_first
 def test_a_mechanism_whose_epsilon_does_not_cover_the_whole_gradient_is_refused(
     mechanism: str,
 ) -> None:
-    with pytest.raises(ConfigError, match="epsilon is not a pure budget of a whole vector"):
+    with pytest.raises(ConfigError, match="epsilon is not a pure budget for a whole vector"):
         roles_of(sound(mechanism=mechanism)).encoder()
 
 

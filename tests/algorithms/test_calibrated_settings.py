@@ -57,5 +57,5 @@ def test_a_calibrated_setting_may_be_left_out(
     assert from_mapping(tomllib.loads(printed)) == found
     assert json.loads(fedldp_command("show", path, "--json").out)["epsilon"] == says
     del given["target"]
-    with pytest.raises(ConfigError, match=f"^{config.calibrated} is not set, and"):
+    with pytest.raises(ConfigError, match=f"^{config.calibrated} is not set, but"):
         from_mapping(given)

@@ -112,7 +112,7 @@ def test_only_features_with_a_size_have_that_setting() -> None:
         assert made.algorithm(problem).input_shape == (size,)
         assert ("features_dim" in made.model_dump()) == (dim is not None)
     for features, dim, match in (
-        ("random-convolutions", 30, "features_dim = 30: random-convolutions gives 18 features for"),
+        ("random-convolutions", 30, "features_dim = 30: random-convolutions gives 18 features per"),
         ("public-axes:strokes", 201, "features_dim = 201: strokes have 200 axes"),
         (AXES, 13, f"features_dim = 13 and features = {AXES}: it holds 12 axes"),
     ):

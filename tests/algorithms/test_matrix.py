@@ -78,13 +78,13 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         (
             "composed",
             {"epsilon": 1.0, "channel": "sum", "mechanism": "gaussian", "bound": "norm"},
-            "channel = sum and mechanism = gaussian: .* take mechanism = gaussian_share with "
+            "channel = sum and mechanism = gaussian: .* use mechanism = gaussian_share with "
             "bound = norm, or set channel = named",
         ),
         (
             "composed",
             {"channel": "sum", "mechanism": "none"},
-            "channel = sum and mechanism = none: .* take mechanism = codes, or",
+            "channel = sum and mechanism = none: .* use mechanism = codes, or",
         ),
         # Exact sums over people take only their own noise, and this noise fits only these sums.
         (
@@ -112,7 +112,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         (
             "composed",
             {**PEOPLE, "channel": "sum", "participation": "once", "rounds": 10},
-            "a sum of one hides nothing; set participation = all",
+            "the sum of one report hides nothing; set participation = all",
         ),
         ("composed", {**PEOPLE, "weighting": "examples"}, "private; set weighting = uniform"),
         ("composed", {**PEOPLE, "one_label": True}, "leave one_label out"),
@@ -125,20 +125,20 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         (
             "composed",
             {"epsilon": 1.0, "steps_per_round": 2},
-            "steps_per_round = 2: local_update = sgd takes no gradients of people; leave it out",
+            "steps_per_round = 2: local_update = sgd computes no gradients per person",
         ),
         # Each category could be hidden, but all of them together are a fingerprint.
         (
             "composed",
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_rr"},
-            "channel = shuffle and mechanism = k_rr: .* take mechanism = k_closest",
+            "channel = shuffle and mechanism = k_rr: .* use mechanism = k_closest",
         ),
         # Reports with other budgets have other weights, so they hide nobody.
         (
             "composed",
             {"epsilon": [1.0] * 10, "channel": "shuffle", "mechanism": "k_closest",
              "bound": "norm"},
-            "epsilon is a list, and k_closest takes one budget for all clients: give one number",
+            "epsilon is a list, but k_closest takes one budget for all clients; give one number",
         ),
         (
             "composed",
@@ -150,7 +150,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             "composed",
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest", "bound": "norm",
              "chunk": 2},
-            "chunk = 2: whole reports are shuffled once all of a round are there; leave it out",
+            "chunk = 2: whole reports are shuffled once all reports of a round have arrived",
         ),
         (
             "personalized_sound",
@@ -183,7 +183,7 @@ def test_a_remedy_for_vectors_of_bounded_norm_works(
     channel: str, refused: str, remedy: str, bound: str
 ) -> None:
     given = {"epsilon": 1.0, "channel": channel, "bound": bound}
-    with pytest.raises(ConfigError, match=rf"take mechanism = {remedy}, or set channel = named$"):
+    with pytest.raises(ConfigError, match=rf"use mechanism = {remedy}, or set channel = named$"):
         made("composed", **given, mechanism=refused)
     for changed in ({"mechanism": remedy}, {"mechanism": refused, "channel": "named"}):
         assert lines(made("composed", **{**given, **changed}))

@@ -105,7 +105,7 @@ def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
         smallest(None, "iid", 33_601)
     assert smallest(1120, "dirichlet:0.1") == 1120
     for partition in ("iid", "dirichlet:0.1"):
-        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* are 1120 each"):
+        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* has 1120; give"):
             smallest(1121, partition)
 
 
@@ -166,7 +166,7 @@ def test_the_servers_noise() -> None:
 
 
 def test_a_round_without_reports_is_refused() -> None:
-    with pytest.raises(RunError, match="no report came in"):
+    with pytest.raises(RunError, match="no report arrived"):
         averaged(noisy_average("weights", 0.0), [])
 
 

@@ -56,8 +56,8 @@ def test_no_example_is_refused_by_a_users_features() -> None:
         ("nothing", "it is not a function"),
         ("broken", "it failed with ValueError: no features today"),
         ("matrix", "it must return a vector of finite numbers"),
-        ("counted", "let it depend on the example alone"),
-        ("running", "let it depend on the example alone"),
+        ("counted", "its result must depend on the example alone"),
+        ("running", "its result must depend on the example alone"),
         ("Needy", "it cannot be created without arguments: TypeError"),
     ],
 )

@@ -249,7 +249,7 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
         ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
         ({"client_delta": [0.1] * 4}, r"client_delta has 4 values for num_clients = 3"),
         ({"clip": [1.0]}, r"clip has 1 values for num_clients = 3"),
-        ({"epsilon": None}, r"epsilon is not set, and perturbation = gaussian needs it"),
+        ({"epsilon": None}, r"epsilon is not set, but perturbation = gaussian needs it"),
         ({"epsilon": 0.0}, r"epsilon = 0.0"),
         ({"epsilon": [1.0, -1.0, 1.0]}, r"epsilon\[1\] = -1.0: give a number of at least 1e-38"),
         ({"epsilon": [1.0, 1.0, float("nan")]}, r"epsilon\[2\] = nan: .* finite"),
@@ -301,7 +301,9 @@ def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: st
         make(epsilon=1e30)
     with pytest.raises(ConfigError, match=r"sampling_probability = 1e-09 .* epsilon or clip$"):
         make(sampling_probability=1e-9)
-    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 0: .* at most 3\.92232e\+07$"):
+    with pytest.raises(
+        ConfigError, match=r"^clip = 1e\+09 for client 0: .* at most 3\.92232e\+07$"
+    ):
         make(clip=1e9)
     for epsilon, turn in ((1e-30, "larger"), (1e30, "smaller")):
         with pytest.raises(ConfigError, match=rf"^epsilon = .* give a {turn} epsilon$"):
@@ -313,7 +315,7 @@ def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
     settings = config(clip=[1.0, 1.0, 1e9])
     for client in range(2):
         settings.for_client(client).algorithm(DIGITS).encoder(client)
-    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 2: "):
+    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 for client 2: "):
         settings.for_client(2).algorithm(DIGITS).encoder(2)
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
         config(rounds=500).algorithm(DIGITS).encoder(0)

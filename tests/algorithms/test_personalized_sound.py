@@ -201,11 +201,11 @@ def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
     assert isinstance(settings.turns, list)
     fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
     with pytest.raises(
-        ConfigError, match=r"^turns: client 0 has \d+, and the server's draws select it \d+ times"
+        ConfigError, match=r"^turns: client 0 has \d+, but the server's draws select it \d+ times"
     ):
         scheduled(fewer)
     with pytest.raises(
-        ConfigError, match=r"^turns: client 0 has \d+, and the server's draws select it \d+ times"
+        ConfigError, match=r"^turns: client 0 has \d+, but the server's draws select it \d+ times"
     ):
         simulate(fewer)
 
@@ -318,7 +318,7 @@ def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: st
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
         make(rounds=500)
     with pytest.raises(
-        ConfigError, match=r"^epsilon = 1e-06 and .* of client 1.* a larger epsilon$"
+        ConfigError, match=r"^epsilon = 1e-06 and .* for client 1.* a larger epsilon$"
     ):
         make(epsilon=[1.0, 1e-6, 1.0])
 
@@ -346,7 +346,7 @@ def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: flo
 def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
     settings = config(epsilon=[1.0, 1e-6, 1.0])
     settings.for_client(0).algorithm(DIGITS).encoder(0)
-    with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* of client 1"):
+    with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* for client 1"):
         settings.for_client(1).algorithm(DIGITS).encoder(1)
 
 

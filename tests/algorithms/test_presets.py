@@ -107,5 +107,5 @@ def test_both_ways_to_set_no_shuffler_are_equal() -> None:
     without = fedldp.recipe("quickstart", shuffle=False)
     assert named.claim() is not None
     assert fedldp.account(named) == fedldp.account(without)
-    with pytest.raises(ConfigError, match="both say how reports travel"):
+    with pytest.raises(ConfigError, match="both settings say how reports travel"):
         fedldp.account(fedldp.recipe("quickstart", channel="named", shuffle=True))

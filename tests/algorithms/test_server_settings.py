@@ -233,7 +233,7 @@ def test_settings_that_use_the_number_of_rounds_change_a_shorter_run() -> None:
          "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
          "to 0.9"),
         ("personalized-digits", {"perturbation": "sign", "server_optimizer": "momentum"},
-         "server_optimizer = momentum and perturbation = sign: the server takes the signs of "
+         "server_optimizer = momentum and perturbation = sign: the server uses the signs of "
          "the mean as the next weights, without a step; set server_optimizer = none and "
          "server_rate = 1, or perturbation = gaussian"),
     ],

@@ -260,11 +260,11 @@ def test_if_no_client_has_a_share_the_weights_stay_and_no_iterate_is_averaged() 
 
 
 def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
-    with pytest.raises(RunError, match="no report came in"):
+    with pytest.raises(RunError, match="no report arrived"):
         of_senders([1.0] * 3, [])
     for client in (None, -1, 3):
         with pytest.raises(RunError, match="whose report"):
             of_senders([1.0] * 3, [sent(START, client=client)])
     short = Report(round=1, size=1, payload=b"\0" * 4, chunk=1, client=0)
-    with pytest.raises(RunError, match=f"a report of 1 values for {SIZE} coordinates"):
+    with pytest.raises(RunError, match=f"a report with 1 values for {SIZE} coordinates"):
         of_senders([1.0] * 3, [short])

@@ -308,7 +308,7 @@ def test_defaults_are_not_written() -> None:
         ({**SOLUTION, "ridge": 0.0}, "ridge = 0.0: give a number of at least"),
         ({**SOLUTION, "learning_rate": 0.1}, "learning_rate = 0.1: local_update = solution"),
         ({**SOLUTION, "local_epochs": 5}, "local_epochs = 5: local_update = solution takes no"),
-        ({"epsilon": 4.0}, "learning_rate is not set, and local_update = sgd needs it"),
+        ({"epsilon": 4.0}, "learning_rate is not set, but local_update = sgd needs it"),
         ({"epsilon": 4.0, "learning_rate": 0.1, "ridge": 0.1}, "ridge = 0.1: .* no regression"),
         (
             {**STATISTICS_OF, "bound": "range"},
@@ -321,7 +321,7 @@ def test_defaults_are_not_written() -> None:
         ({**STATISTICS_OF, "bound": "direction"}, "bound = direction and local_update = stat"),
         ({**STATISTICS_OF, "send": "weights"}, "send = weights and local_update = statistics"),
         ({**STATISTICS_OF, "channel": "named"}, "channel = named and mechanism = gaussian_share"),
-        ({**STATISTICS_OF, "epsilon": [1.0] * 30}, "epsilon is a list, and gaussian_share takes"),
+        ({**STATISTICS_OF, "epsilon": [1.0] * 30}, "epsilon is a list, but gaussian_share takes"),
         ({**STATISTICS_OF, "epsilon": None}, "epsilon is not set: mechanism = gaussian_share"),
         ({**STATISTICS_OF, "epsilon": 1e6}, "epsilon = .*: gaussian_share takes"),
         ({**STATISTICS_OF, "delta": 1e-300}, "delta = 1e-300: give at least"),

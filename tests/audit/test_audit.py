@@ -211,7 +211,7 @@ def test_a_mechanism_given_as_a_recipe_is_refused_with_the_right_option(
     fedldp_command: Any,
 ) -> None:
     line = fedldp_command("audit", "k_closest").assert_refused()
-    assert "it is a mechanism; run `fedldp audit --mechanism k_closest`" in line
+    assert "this is a mechanism, not a recipe; run `fedldp audit --mechanism k_closest`" in line
 
 
 def test_a_mechanism_that_accepts_no_setting_is_an_error() -> None:

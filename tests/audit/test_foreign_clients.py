@@ -182,8 +182,8 @@ def test_the_command(fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.Mo
     foreign._function.cache_clear()
     claim = ("--client", "their_client:send", "--epsilon", "2", "--unit", "client-round")
     line = fedldp_command("audit", *claim[:4]).assert_refused()
-    assert "state its claim" in line
-    assert "give either this" in fedldp_command("audit", "quickstart", *claim).assert_refused()
+    assert "its claim is missing" in line
+    assert "give either --client" in fedldp_command("audit", "quickstart", *claim).assert_refused()
     assert "of a --client" in fedldp_command("audit", "--epsilon", "2").assert_refused()
     assert "as 64x10" in fedldp_command("audit", *claim, "--shape", "3x").assert_refused()
     found = fedldp_command(

@@ -156,7 +156,7 @@ def test_an_impossible_run_gets_no_invite(
 
 
 def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
-    assert "exists already" in invited(*INVITE, *URL).assert_refused()
+    assert "already exists" in invited(*INVITE, *URL).assert_refused()
     first = Path("server/ca.pem").read_bytes()
     Path("server/run.invite").unlink()
     assert invited(*INVITE, *URL).status == 0
@@ -227,7 +227,7 @@ def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
         assert joined("join", "server/run.invite", "--site", site).status == 0
     assert Path("north/north.key").read_bytes() == key
     assert (
-        "leave them out here"
+        "leave these options out"
         in joined(
             *("join", "server/run.invite", "--site", "north", "--budget", "3")
         ).assert_refused()
@@ -257,7 +257,7 @@ def test_the_authorities_of_the_next_invite_replace_the_old_ones_when_no_run_nee
         return str(found.out)
 
     both = old + Path("other/ca.pem").read_bytes()
-    assert "ca.pem stays as it is" in answered("both", both)
+    assert "ca.pem is unchanged" in answered("both", both)
     assert own.read_bytes() == old
     assert joined("retire", digest, "--policy", "north/site.toml").status == 0
     Path("north/patients.csv").chmod(0o644)
@@ -265,7 +265,7 @@ def test_the_authorities_of_the_next_invite_replace_the_old_ones_when_no_run_nee
     assert "others may read it" in refused
     assert own.read_bytes() == old
     Path("north/patients.csv").chmod(0o600)
-    assert "by which the site recognises the server" in answered("again", both)
+    assert "with which the site recognises the server" in answered("again", both)
     assert fingerprints(own) == fingerprints(ca)
     answered("new", Path("other/ca.pem").read_bytes())
     assert fingerprints(own) == fingerprints(Path("other/ca.pem"))
@@ -402,7 +402,7 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     save_file(weights, "model.safetensors")
     assert deploy(*INVITE, *URL, "--initial", "model.safetensors").status == 0
     said = [join(deploy, site) for site in ("north", "south")]
-    assert all("weights of digest" in each.out for each in said)
+    assert all("weights that have the digest" in each.out for each in said)
     kept = Path("server/run.initial.safetensors")
     save_file({**weights, "1.bias": np.ones(2, np.float32)}, kept)
     outcome = admit(deploy)
@@ -424,7 +424,7 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     assert Path("server/server.pem").read_bytes() != before["server.pem"]
     check_host(Path("server/server.pem"), "localhost")
     given = ("keys", "server", "--renew", "--server", "localhost")
-    assert "give no other option" in invited(*given).assert_refused()
+    assert "leave out all other options" in invited(*given).assert_refused()
 
 
 def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
@@ -436,7 +436,10 @@ def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
     monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
     assert joined("keys", "north", "--rotate").status == 1
     assert Path("north/north.pub").read_text() == before
-    assert "give no other option" in joined("keys", "north", "--rotate", "--renew").assert_refused()
+    assert (
+        "leave out all other options"
+        in joined("keys", "north", "--rotate", "--renew").assert_refused()
+    )
     rotated = joined("keys", "north", "--rotate", "--yes")
     assert rotated.status == 0, rotated.err
     assert "ends       the run of agreement" in rotated.out

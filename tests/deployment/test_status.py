@@ -397,9 +397,9 @@ def test_metrics_are_served_on_this_machine_only_by_default(
                 assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         with pytest.raises(ConfigError, match=f"metrics = {port}: "), serving(str(port), found):
             pass
-    assert "whoever reaches" not in caplog.text
+    assert "everyone who can reach" not in caplog.text
     with serving("0.0.0.0:0", found):
-        assert "whoever reaches 0.0.0.0:0 can read them" in caplog.text
+        assert "everyone who can reach 0.0.0.0:0 can read them" in caplog.text
     with serving(None, found) as port:
         assert port is None
     for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):

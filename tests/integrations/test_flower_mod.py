@@ -292,7 +292,7 @@ def test_training_that_fails_is_sent_as_no_change(
     assert dict(one.content["metrics"]) == dict(other.content["metrics"])
     assert one.metadata.message_type == other.metadata.message_type
     (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert "sent like a round that changed nothing" in line.getMessage()
+    assert "answered as if training had changed nothing" in line.getMessage()
     assert "Smith" not in line.getMessage()
 
 
@@ -332,7 +332,7 @@ def test_what_is_wrong_with_a_ledger_stays_at_the_node(
     (tmp_path / "node" / "ledger.sqlite").unlink()
     again = App(mod(tmp_path, limit=77.0), changed)
     assert again(asked(2), None).error.reason == said
-    assert "it was begun but is gone" in caplog.text
+    assert "this file existed but is gone" in caplog.text
     assert another.calls == again.calls == 0
 
 

@@ -62,8 +62,8 @@ def test_what_may_be_lost_is_charged_beyond_the_limit_and_shown(
     status, out, _ = fedldp("ledger", "verify", path)
     assert status == 0
     assert out == (
-        f"ok: {path}: releases 2, and with what may be lost, beyond the pure budget of epsilon "
-        "3.0: it releases nothing more\n"
+        f"ok: {path}: releases 2, but over the pure budget of epsilon 3.0 if releases that may be "
+        "lost are counted: nothing more is released\n"
     )
     status, out, _ = fedldp("ledger", "verify", path, "--json")
     assert json.loads(out)["remaining"] == -1.0

@@ -128,13 +128,13 @@ def test_the_command(fedldp_command: Any, tmp_path: Path) -> None:
     assert (shown["renewals"], shown["num_releases"]) == (0, 2)
     done = fedldp_command("ledger", "renew", path, "--yes")
     assert done.status == 0
-    assert "from now   at most epsilon 4 in all" in done.out
+    assert "from now   at most epsilon 4 in total since the ledger was created" in done.out
     assert "renewed    entry 3, hash" in done.out
     release(SqliteLedger(path), 3)
     text = fedldp_command("ledger", "show", path).out
     assert (
-        "spent      epsilon 3 since the beginning, including epsilon 1 since the last renewal "
-        "(renewed once)" in text
+        "spent      epsilon 3 since the ledger was created, including epsilon 1 since the last "
+        "renewal (renewed once)" in text
     )
     assert "remaining  epsilon 1" in text
     assert "the budget was renewed" in text

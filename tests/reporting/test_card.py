@@ -321,7 +321,7 @@ def test_the_command_says_where_it_is_and_what_is_left_to_do(
     assert done.out.splitlines() == [
         f"card       {tmp_path / 'card' / name}" for name in ("README.md", "privacy.json")
     ]
-    assert "by the publisher" in done.err
+    assert "the publisher must fill in" in done.err
     assert "--scores includes them" in done.err
     printed = fedldp_command("card", visits, "--out", tmp_path / "card", "--json")
     assert problems(json.loads(printed.out)) == []

@@ -126,7 +126,7 @@ def test_a_threshold_moves_what_is_named_and_no_ranking(
     right = sum(moved["confusion"][k][k] for k in (0, 1)) / moved["examples"]
     assert moved["accuracy"] == pytest.approx(right)
     shown = fedldp_command("evaluate", rare.run_dir, "--threshold", 0.13, "--data", new).out
-    assert "threshold  1 is predicted from a probability of 0.13 on" in shown
+    assert "threshold  1 is predicted if its probability is at least 0.13" in shown
 
 
 def test_no_threshold_but_between_two_classes(

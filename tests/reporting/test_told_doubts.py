@@ -196,5 +196,5 @@ def test_a_missing_matplotlib_is_said_before_training(
     done = fedldp_command("run", *SHORT, "--out", "run")
     assert done.status == 0, done.err
     assert done.err.index("no chart   Matplotlib is not installed") < done.err.index("round 1/1")
-    assert "fedldp report run, which draws it" in done.err
+    assert "fedldp report run, which draws the chart" in done.err
     assert "no chart" in fedldp_command("report", "run").err

@@ -123,7 +123,11 @@ def test_clients_that_refuse_may_all_be_of_the_smallest_committee() -> None:
 @pytest.mark.parametrize(
     ("recipe", "settings", "words"),
     [
-        ("quickstart", {"committee": 5, "num_clients": 20}, "no secure sum carries the reports"),
+        (
+            "quickstart",
+            {"committee": 5, "num_clients": 20},
+            "a secure sum carries the reports only with channel = sum",
+        ),
         ("quickstart", {**SUM, "committee": 1, "num_clients": 20}, "committee = 1"),
         ("quickstart", {**SUM, "committee": 21, "num_clients": 20}, "there are only num_clients"),
         (

@@ -118,7 +118,7 @@ def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path
         ("", ["persons_at_sites=0"], "persons_at_sites = 0"),
         ("", ["person_column=hospital"], "person_column: the column 'hospital' is listed there"),
         ("", ["dataset=digits", "client_column=", "ignore_columns=[]", "scale_columns={}"],
-         "person_column: it applies to .csv and .parquet files only, and dataset = digits"),
+         "person_column: this applies only to .csv and .parquet files, but dataset = digits"),
         ("", ["person_column=", "ignore_columns=['visit', 'patient']", "rows_per_person=2"],
          "rows_per_person = 2: visits.csv does not name the person of each row"),
     ],
@@ -169,7 +169,7 @@ def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
     inputs = of_no_client(num_clients=5)
     assert config().equal_share(inputs.problem, 5) is None
     assert len(set(inputs.members.sizes.tolist())) > 1
-    with pytest.raises(ConfigError, match="clients get whole persons"):
+    with pytest.raises(ConfigError, match="all rows of a person go to one client"):
         fedldp.account("nbafl-digits", dataset=inputs.dataset, model="logistic", num_clients=5)
 
 

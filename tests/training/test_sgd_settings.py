@@ -137,7 +137,7 @@ def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
         ({"loss": "losses_of_ones_own:number"}, "it is not a function"),
         (
             {"loss": lambda logits, labels: logits},
-            "a record has no name for it; give a function that a",
+            "a record has no name for this function; define it in a",
         ),
         ({"loss": torch.nn.functional.cross_entropy}, "for 2 examples it returns the shape ()"),
         ({"loss": "losses_of_ones_own:mean"}, "for 2 examples it returns the shape ()"),
@@ -183,13 +183,15 @@ def test_a_run_stops_early_and_is_charged_for_the_rounds_it_took(tmp_path: Any) 
 def test_where_scores_are_private_it_does_not_stop_early() -> None:
     generator = np.random.default_rng(0)
     own = (generator.random((60, 4)), generator.integers(0, 2, 60))
-    with pytest.raises(ConfigError, match=r"^early_stopping = 2: the scores are taken on private"):
+    with pytest.raises(
+        ConfigError, match=r"^early_stopping = 2: the scores are computed on private"
+    ):
         fedldp.run("fedavg-digits", dataset=own, num_clients=3, model="logistic", early_stopping=2)
     untested = fedldp.Dataset.from_arrays(*own, test_share=0)
     with pytest.raises(ConfigError, match="early_stopping = 2: there is no test set"):
         fedldp.run("fedavg-digits", dataset=untested, num_clients=3, model="logistic",
                    early_stopping=2)  # fmt: skip
-    with pytest.raises(ConfigError, match="early_stopping = 2: the scores are taken on private"):
+    with pytest.raises(ConfigError, match="early_stopping = 2: the scores are computed on private"):
         fedldp.run("ldpfl-digits", early_stopping=2)
 
 

@@ -43,13 +43,13 @@ RANGES = (
     Offer(
         "range_center",
         Center | list[Center],
-        "centre c of the fixed ranges: one number for all layers, or a list with one for each",
+        "centre c of the fixed ranges: one number for all layers, or a list with one per layer",
         0.0,
     ),
     Offer(
         "range_radius",
         Radius | list[Radius],
-        "radius r of the fixed ranges: one number for all layers, or a list with one for each",
+        "radius r of the fixed ranges: one number for all layers, or a list with one per layer",
         0.1,
     ),
     Offer("range_floor", Radius, "smallest adaptive radius", 1e-3),
@@ -61,7 +61,7 @@ RANGES = (
 
 
 class Chart(Protocol):
-    """Public linear coordinates of what is sent, where they differ from the model's weights."""
+    """Public linear coordinates for what clients send, if these are not the model's weights."""
 
     def bound_to(self, layout: Layout) -> Chart:
         """Return this chart for a model whose parameters have this layout."""
@@ -116,9 +116,9 @@ class InContrasts:
 
 @dataclass(frozen=True, kw_only=True)
 class InLabels:
-    """One class's weights, from a linear model's weights less their mean over the classes.
+    """One class's weights, from a linear model's weights minus their mean over the classes.
 
-    The class taken is the one whose weights have the largest norm; ties go to the first class. If
+    The chosen class is the one whose weights have the largest norm; ties go to the first class. If
     all of a client's examples have one label, the class is that label, and its weights determine
     the client's whole solution.
 
@@ -151,7 +151,7 @@ class InLabels:
         return weights.reshape(len(rows), -1)
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weights, less their mean over the classes; see ``Chart``."""
+        """Return the weights, minus their mean over the classes; see ``Chart``."""
         found = mean.reshape(self._model.classes, -1)
         return self._model.of_classes(found - found.mean(0))
 
@@ -163,7 +163,7 @@ class InLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStatistics:
-    """Statistics instead of weights; the server computes the weights from their mean.
+    """Statistics instead of weights; the server computes the weights from the mean statistics.
 
     The server's ridge regression on the mean of noisy reports is post-processing, so it costs no
     privacy.
@@ -270,7 +270,7 @@ class Bound(ABC):
 
     @abstractmethod
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm of ``size`` coordinates for which a mechanism is built."""
+        """Return the norm for which a mechanism on ``size`` coordinates is built."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,8 +315,8 @@ class InNorm(Bound):
 class Rotated(InNorm):
     """An L2 norm of at most ``clip``, spread evenly over the coordinates.
 
-    A change is divided by ``clip``, scaled down to norm 1, and rotated by a public rotation of the
-    round, so that no coordinate of a sum is large.
+    A change is divided by ``clip``, scaled down to norm 1 if it is longer, and rotated by the
+    round's public rotation, so that no coordinate of a sum is large.
     """
 
     send: Send = "update"
@@ -371,7 +371,7 @@ class InBox(Bound):
 class InRange(Bound):
     """Coordinates x = (w - c)/r with the centre c and the radius r of each parameter tensor.
 
-    All computation here is in float32. The mechanism clips x, by coordinate or as a vector.
+    All computation here is in float32. The mechanism clips x, per coordinate or as a vector.
 
     Attributes:
         sizes: the number of coordinates of each tensor; () until the bound is bound to a model.
@@ -380,7 +380,7 @@ class InRange(Bound):
         adaptive: whether to take c and r from the weights of each broadcast instead.
         floor: the smallest radius, if ranges are adaptive.
         margin: a factor on the radius, if ranges are adaptive.
-        clip: the norm bound on x, for mechanisms of whole vectors.
+        clip: the norm bound on x, for mechanisms that work on whole vectors.
     """
 
     sizes: tuple[int, ...] = ()
@@ -455,14 +455,14 @@ class InRange(Bound):
             self.announce(weights)
         except ConfigError as error:
             raise RunError(
-                f"round {state.round}: the adaptive ranges diverged, because the noise of so few "
+                f"round {state.round}: the adaptive ranges diverged, because the noise in so few "
                 "reports at this epsilon feeds back into them; set ranges = fixed"
             ) from error
         return weights
 
     @cached_property
     def fixed(self) -> Ranges:
-        """The ranges of every round, if they are not adaptive.
+        """The ranges in every round, if they are not adaptive.
 
         Raises:
             ConfigError: see ``announce``.

@@ -28,7 +28,7 @@ _TIE = 1e-12
 """Tolerance for ties, where rounding can leave the weighted mean of signs slightly off zero."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
-"""Turns the sigmas of all clients into their shares of a round's mean, shape (n,), and metrics."""
+"""Turns all clients' sigmas into their shares of a round's mean, shape (n,), and metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class MeanByNoise:
         """Return the estimate.
 
         Raises:
-            ConfigError: the settings are the ones that a single client is told; or a client's
-                mechanism cannot be built for its budget.
+            ConfigError: the settings contain only one client's own values; or a client's mechanism
+                cannot be built for its budget.
         """
         check_whole(self.settings)
         for group in self.settings.encoder_groups():

@@ -53,23 +53,23 @@ class Calibration(ABC):
         return None
 
     def label(self, client: int) -> float | None:
-        """Return the budget that travels with a client's report, if budgets differ."""
+        """Return the budget that is sent with a client's report, if budgets differ."""
         return None
 
     def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
-        """Refuse shares of simulated clients that a setting has ruled out.
+        """Refuse numbers of examples that a setting rules out for simulated clients.
 
         Args:
             sizes: how many examples each client has.
 
         Raises:
-            ConfigError: such shares occurred.
+            ConfigError: a client has such a number of examples.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Calibration):
-    """The same mechanism for all clients, whatever the problem.
+    """The same mechanism for all clients and all problems.
 
     Attributes:
         every: the mechanism.
@@ -89,14 +89,15 @@ class Fixed(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRun(Calibration):
-    """The least Gaussian noise with which everything a client sends in a run costs its budget.
+    """The least Gaussian noise for which everything that a client sends in a run costs its budget.
 
     A client sends reports in at most T rounds. Its budget determines mu: distinguishing N(0, 1)
     from N(mu, 1) costs exactly that budget. Each report gets mu/sqrt(T), so sigma = 2 clip
     sqrt(T)/mu, for a change of the client's whole input.
 
     Attributes:
-        epsilon: the budget of a run: one for all clients, a list, or the client's own.
+        epsilon: the budget for a run: one number for all clients, a list, or the client's own
+            number.
         delta: the delta of that budget, in the same forms.
         clip: bound on the L2 norm of what is sent, in the same forms.
         rounds: the number of rounds of the run.
@@ -121,7 +122,7 @@ class PerRun(Calibration):
     meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
 
     def budget(self, client: int) -> tuple[float, float]:
-        """Return epsilon and delta of everything that ``client`` sends."""
+        """Return epsilon and delta for everything that ``client`` sends."""
         return of_client(self.epsilon, client), of_client(self.delta, client)
 
     def rounds_of(self, client: int) -> int:
@@ -154,8 +155,8 @@ class PerRun(Calibration):
         """
         epsilon, delta = self.budget(client)
         given = (
-            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) of "
-            f"client {client}, with rounds = {self.rounds}"
+            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) for client "
+            f"{client}, with rounds = {self.rounds}"
             if self.own
             else f"epsilon = {epsilon:g}, delta = {delta:g} and rounds = {self.rounds}"
         )
@@ -189,7 +190,7 @@ class PerRunInSums(PerRun):
         epsilon, delta = self.budget(client)
         if epsilon > self.largest:
             raise ConfigError(
-                f"epsilon = {epsilon:g} of client {client}: it is above largest_epsilon = "
+                f"epsilon = {epsilon:g} for client {client}: this is above largest_epsilon = "
                 f"{self.largest:g}; give at most that"
             )
         clip, sigma = of_client(self.clip, client), self.sigma(client)
@@ -200,9 +201,10 @@ class PerRunInSums(PerRun):
         found = summand(clip, sigma, common_unit(least))
         if not found.fits(self.clients):
             raise ConfigError(
-                f"epsilon = {epsilon:g} of client {client}: with largest_epsilon = "
-                f"{self.largest:g}, its noise leaves no room for {self.clients} reports in words "
-                "of 64 bits; give a larger epsilon, or a smaller largest_epsilon"
+                f"epsilon = {epsilon:g} for client {client}: with largest_epsilon = "
+                f"{self.largest:g}, this client's noise leaves no room for the sum of "
+                f"{self.clients} reports in 64-bit words; give a larger epsilon, or a smaller "
+                "largest_epsilon"
             )
         return found
 

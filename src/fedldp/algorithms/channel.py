@@ -34,7 +34,7 @@ SHUFFLER = (
     Offer(
         "chunk",
         Count,
-        "number of weights in one shuffled message, from 1 to the size of the model",
+        "number of weights in one shuffled message, from 1 to the model's size",
         1,
     ),
     Offer(
@@ -54,21 +54,22 @@ SHUFFLER = (
     Offer(
         "latency_spread",
         Sigma,
-        "how much the times of simulated clients differ: the sigma of a log-normal factor",
+        "how much simulated clients' times differ: the sigma of a log-normal factor",
         0.5,
         simulated=True,
     ),
     Offer(
         "delay_seconds",
         Annotated[Seconds, Field(gt=0)],
-        "typical proposal of a simulated client for T, the longest random delay of a message",
+        "typical value that a simulated client proposes for T, the longest random delay of a "
+        "message",
         10.0,
         simulated=True,
     ),
     Offer(
         "prediction_error",
         Sigma,
-        "error of a simulated client's prediction of its own times: the sigma of a log-normal "
+        "error in a simulated client's prediction of its own times: the sigma of a log-normal "
         "factor",
         0.0,
         simulated=True,
@@ -87,14 +88,15 @@ MASKED = (
     Offer(
         "threshold",
         Count | None,
-        "number of clients that must stay to the end of a round, or its sum is lost; if not set, "
-        "just over two thirds of them, or more if untrusted_clients requires it",
+        "number of clients that must stay until the end of a round, because otherwise its sum is "
+        "lost; if not set, just over two thirds of the round's clients, or more if "
+        "untrusted_clients requires it",
         None,
     ),
     Offer(
         "dropout",
         Share,
-        "probability with which a simulated client leaves in the middle of a round",
+        "probability that a simulated client leaves in the middle of a round",
         0.0,
         simulated=True,
     ),
@@ -104,9 +106,9 @@ MASKED = (
 CHANNEL = Offer(
     "channel",
     Literal["named", "shuffle", "sum", "central"] | None,
-    "what the server sees of reports: each with its sender (named); pieces of them, or whole "
-    "ones, without names (shuffle); only their sum (sum); or all of them, for a server that "
-    "clients trust (central). If not set, the system decides",
+    "what the server sees of the reports: each report with its sender (named); pieces of reports, "
+    "or whole reports, without names (shuffle); only the sum of the reports (sum); or every "
+    "report in clear, because clients trust the server (central); if not set, the system decides",
     None,
 )
 
@@ -114,11 +116,12 @@ UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER
 """The settings that only a shuffler uses, and why they are refused without one."""
 
 TOGETHER = {
-    offer.name: "whole reports are shuffled once all of a round are there" for offer in SHUFFLER
+    offer.name: "whole reports are shuffled once all reports of a round have arrived"
+    for offer in SHUFFLER
 }
 """The settings that a shuffler of whole reports does not use, and why they are refused with it."""
 
-UNMASKED = {offer.name: "no sum is held in a dialogue" for offer in MASKED}
+UNMASKED = {offer.name: "the simulation runs no dialogue for a secure sum" for offer in MASKED}
 """The settings that only a simulated dialogue uses, and why they are refused without one."""
 
 
@@ -147,7 +150,7 @@ class Channel(ABC):
         return False
 
     def chunk(self, size: int) -> int | None:
-        """Return how many coordinates of a model of ``size`` weights a message has; None means all.
+        """Return how many of a model's ``size`` coordinates one message carries; None means all.
 
         Raises:
             ConfigError: a message cannot have that many coordinates.
@@ -172,7 +175,7 @@ class Named(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Channel):
-    """Reports travel in pieces, in order of arrival, without a name."""
+    """Reports reach the server in pieces, in order of arrival, without names."""
 
     kind: ClassVar[str] = "shuffle"
 
@@ -193,7 +196,7 @@ class Shuffle(Channel):
 
     @property
     def hides_senders(self) -> bool:
-        """Whether the times of arrival reveal nothing; see ``Channel``."""
+        """Whether arrival times reveal nothing; see ``Channel``."""
         return self.delays is not None and self.delays.prediction_error == 0
 
     def chunk(self, size: int) -> int:
@@ -233,7 +236,7 @@ class Sum(Channel):
     """A secure sum gives the server the total of a round's reports, and nothing else.
 
     A simulation computes the total in the server's step, which reads nothing else. The result is
-    the same to the bit, at a thousandth of the cost. A deployment masks the same reports.
+    the same bit for bit, at a thousandth of the cost. A deployment masks the same reports.
     """
 
     kind: ClassVar[str] = "sum"
@@ -241,11 +244,11 @@ class Sum(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSum(Sum):
-    """A secure sum whose four phases run in a simulation too.
+    """A secure sum whose four phases also run in a simulation.
 
     Attributes:
-        threshold: how many clients must stay to the end of a sum; None takes two thirds.
-        dropout: chance that a client leaves in the middle of a round.
+        threshold: how many clients must stay until the end of a sum; None means two thirds.
+        dropout: probability that a client leaves in the middle of a round.
         committees: which client is in which sum.
     """
 

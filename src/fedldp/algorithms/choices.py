@@ -1,6 +1,6 @@
 """Settings that clients choose for themselves: epsilon and delta of their budgets, and their clips.
 
-A server is told the choices of all clients; a client knows only its own.
+A server knows the choices of all clients; a client knows only its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
 
 Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one for each, or the one value that a client is told."""
+"""One value for all clients, a list with one per client, or the one value that a client
+receives."""
 
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(
@@ -33,15 +34,15 @@ def check_each(settings: RunSettings) -> None:
 
 
 def check_whole(settings: RunSettings) -> None:
-    """Refuse settings told to one client where the choices of all clients are needed.
+    """Refuse one client's own settings where the choices of all clients are needed.
 
     Raises:
-        ConfigError: a setting is told to one client.
+        ConfigError: a setting has only one client's own value.
     """
     for name in settings.per_client:
         value = getattr(settings, name)
         if isinstance(value, ClientValue):
             raise ConfigError(
-                f"{name} = {value.own} is the value of one client, and a server needs the values "
-                "of all: give one for all, or a list with one for each client"
+                f"{name} = {value.own} is the value of one client, but a server needs the values "
+                "of all clients; give one value for all, or a list with one value per client"
             )

@@ -102,14 +102,14 @@ class OnBits(Local):
         scores reveal.
 
         Raises:
-            ConfigError: no client can keep an example for its test.
+            ConfigError: no client can keep an example for testing.
         """
         settings, problem = self.settings, algorithm.problem
         examples = problem.num_examples
         if examples <= settings.num_clients and settings.evaluation == "clients":
             raise ConfigError(
-                f"num_clients = {settings.num_clients}: with {examples} examples no client can "
-                "keep one for its test; give fewer clients, or set evaluation = common"
+                f"num_clients = {settings.num_clients}: with {examples} examples, no client can "
+                "keep one for testing; give fewer clients, or set evaluation = common"
             )
         bits = self.mechanism.event(self.bits.num_bits(problem))
         labels = self.labels(problem)

@@ -79,7 +79,7 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
 
 def _public() -> Stream:
-    """Return the stream for weights that need no secret: frozen ones, or ones to be replaced."""
+    """Return the stream for weights that need no secret: frozen, or replaced later."""
     return Stream(bytes(32), simulated=True)
 
 
@@ -123,7 +123,7 @@ class Local(ABC):
     Every method receives the algorithm that this part belongs to.
 
     Attributes:
-        tested_on: the test data of a run's accuracy, in words.
+        tested_on: the data on which a run's accuracy is measured, in words.
         weighs_classes: whether its loss uses ``class_weights``.
         plain_sgd: whether every round is only SGD on batches, so that ``SGD_SETTINGS`` apply.
         trains_part: whether it can train any subset of the parameters from any start, as needed for
@@ -163,7 +163,7 @@ class Local(ABC):
         return None
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model at its clients; None tests on the test set."""
+        """Return how a simulation tests the model at its clients; None means on the test set."""
         return None
 
     @property
@@ -171,17 +171,17 @@ class Local(ABC):
         """What the scores of a simulated run reveal about clients' own examples; usually nothing.
 
         The kind of test set does not matter here, because scores on clients' own rows are a release
-        wherever they are taken.
+        wherever they are computed.
         """
         return ()
 
     def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return how many forward multiplications by a weight clients do before they train."""
+        """Return how many forward multiplications by weights clients perform before training."""
         return 0
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether a run whose plan could be made may still be refused for its data."""
+        """Whether a run that could be planned may still be refused because of its data."""
         return False
 
 
@@ -190,7 +190,7 @@ class Sgd(Local):
     """Local SGD.
 
     Attributes:
-        momentum: SGD's momentum; every round begins at rest.
+        momentum: SGD's momentum, which starts at zero in every round.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -300,15 +300,15 @@ class Composition:
             releases about clients to someone who sees nothing else. It is set if the server's noise
             protects against such an observer.
         arrays: gives the other arrays that the server keeps, as they are before the first round.
-        publish: gives the round's broadcast from the server's state; None broadcasts the weights,
-            and the ranges that the bound announces.
-        finish: gives the last operation on the next weights; None takes ``Bound.accept``.
+        publish: gives the round's broadcast from the server's state; None means the weights, and
+            the ranges that the bound announces.
+        finish: gives the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
         uses: settings that these parts use although they are usually unused.
-        averaged: the share of the last rounds whose weights are averaged, if ``average`` does not
-            set it.
-        notes: further notes in the statement of a run, one sentence each.
+        averaged: the share of the rounds, counted from the last, whose weights are averaged, if
+            ``average`` does not set it.
+        notes: additional notes for a run's statement, one sentence each.
     """
 
     calibration: Calibration
@@ -335,13 +335,13 @@ class Composition:
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
     def share_averaged(self, settings: RunSettings) -> float:
-        """Return the share of the last rounds whose weights are averaged."""
+        """Return the share of the rounds, counted from the last, whose weights are averaged."""
         chosen: float | None = settings.average  # None if left out of a preset
         return self.averaged if chosen is None else chosen
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether a run whose plan could be made may still be refused for its data."""
+        """Whether a run that could be planned may still be refused because of its data."""
         return self.calibration.data_may_refuse or self.local.data_may_refuse
 
 
@@ -377,7 +377,8 @@ class Algorithm:
     def module(self, stream: Stream) -> nn.Module:
         """Return the model as a torch module, with initial weights from ``stream``.
 
-        The frozen part does not depend on the stream, here and at every client; see ``untrained``.
+        The frozen part does not depend on the stream, so it is the same here and at every client;
+        see ``untrained``.
 
         Raises:
             ConfigError: the model does not fit the problem, or its file does not fit the model.
@@ -522,11 +523,11 @@ class Algorithm:
         return self.parts.local.most_examples(self)
 
     def tester(self, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model at its clients; None tests on the test set."""
+        """Return how a simulation tests the model at its clients; None means on the test set."""
         return self.parts.local.tester(self, device)
 
     def work_before_training(self) -> int:
-        """Return how many forward multiplications by a weight clients do before they train."""
+        """Return how many forward multiplications by weights clients perform before training."""
         return self.parts.local.work_before_training(self)
 
     def server(self) -> ServerRole:

@@ -43,17 +43,17 @@ class RunConfig(RunSettings):
         if self.committee is not None and not isinstance(self.composition.participation, All):
             raise ConfigError(
                 f"committee = {self.committee}: every client must know who is in its committee, "
-                "and not all clients take part in every round; set participation = all and leave "
+                "but not all clients take part in every round; set participation = all and leave "
                 "clients_per_round out, or leave committee out"
             )
         if self.early_stopping is not None and self.composition.share_averaged(self):
             raise ConfigError(
-                f"early_stopping = {self.early_stopping}: the last rounds are averaged, and a run "
+                f"early_stopping = {self.early_stopping}: the last rounds are averaged, but a run "
                 "that stops early does not reach them; leave it out, or set average = 0"
             )
         if self.target is not None and self.calibrated in unused:
             raise ConfigError(
-                f"target: there is no {self.calibrated} to solve for, as "
+                f"target: there is no {self.calibrated} to solve for, because "
                 f"{unused[self.calibrated]}; leave target out"
             )
         for name, reason in unused.items():
@@ -63,22 +63,22 @@ class RunConfig(RunSettings):
         return self
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the settings that are refused for having no effect with the others, and why."""
+        """Return the settings that are refused because they have no effect here, and why."""
         unused = {}
         parts = self.composition
         if not parts.channel.hides_senders and parts.downlink is None:
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement depends on it here"
         if parts.channel.kind != "sum":
-            unused["committee"] = "no secure sum carries the reports, unless channel = sum"
+            unused["committee"] = "a secure sum carries the reports only with channel = sum"
         if self.server_optimizer == "none":
             unused["server_momentum"] = "server_optimizer = none has no momentum"
         if not parts.local.weighs_classes:
-            unused["class_weights"] = "clients here use no loss of single examples"
+            unused["class_weights"] = "these clients do not compute a loss per example"
         if not parts.local.trains_part:
-            reason = "clients here need the whole model, with its random initial weights"
+            reason = "these clients need the whole model, with its random initial weights"
             unused |= dict.fromkeys(("trainable", "initial"), reason)
         if not parts.local.plain_sgd:
-            reason = "it changes the steps of plain SGD, and clients compute something else here"
+            reason = "it changes the steps of plain SGD, but these clients compute something else"
             unused |= dict.fromkeys(SGD_SETTINGS, reason)
         unused |= parts.unused
         return {name: reason for name, reason in unused.items() if name not in parts.uses}
@@ -100,15 +100,16 @@ class RunConfig(RunSettings):
         """
         if self.class_weights is not None and len(self.class_weights) != problem.num_classes:
             raise ConfigError(
-                f"class_weights has {len(self.class_weights)} numbers, and {self.dataset} has "
-                f"{problem.num_classes} classes; give one number for each class, in their order"
+                f"class_weights has {len(self.class_weights)} numbers, but {self.dataset} has "
+                f"{problem.num_classes} classes; give one number per class, in the order of the "
+                "classes"
             )
         parts = self.composition
         if self.early_stopping is not None:
             told = problem.private_scores or parts.local.private_scores
             if told or parts.local.tested_on != Local.tested_on:
                 raise ConfigError(
-                    f"early_stopping = {self.early_stopping}: the scores are taken on private "
+                    f"early_stopping = {self.early_stopping}: the scores are computed on private "
                     "examples, and the round in which a run stops would reveal something about "
                     "them; leave it out, or give a public test set (test_file)"
                 )
@@ -182,7 +183,7 @@ class RunConfig(RunSettings):
 
     @property
     def longer_begins_with_shorter(self) -> bool:
-        """Whether a longer run's results begin with those of a shorter run.
+        """Whether a longer run's results begin with a shorter run's results.
 
         They begin differently if a target is solved for all rounds, or if the averaged rounds are
         counted from the last one.
@@ -208,7 +209,8 @@ class RunConfig(RunSettings):
             )
         if isinstance(own := getattr(self, self.calibrated), list):
             raise ConfigError(
-                f"target: epsilon = {own} has a budget for each client; give one for all of them"
+                f"target: epsilon = {own} has a budget for each client; give one budget for all "
+                "clients"
             )
         drawn = dict.fromkeys(self.composition.participation.told)  # the server will redraw these
         return self.changed(**{self.calibrated: budget, **drawn})

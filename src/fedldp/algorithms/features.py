@@ -50,8 +50,8 @@ FEATURES = Offer(
 FEATURES_DIM = Offer(
     "features_dim",
     Annotated[int, Field(ge=1, le=100_000)] | None,
-    "number of features of each example, without the constant, for public-axes (default: 30 for "
-    "strokes, all axes of a file) and random-convolutions (default: 288)",
+    "number of features per example, not counting the constant, for public-axes (default: 30 for "
+    "strokes, all axes for a file) and random-convolutions (default: 288)",
     None,
 )
 
@@ -67,7 +67,7 @@ def _convolutions(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleM
     if rest:
         raise ConfigError(
             f"features_dim = {dim}: random-convolutions gives {RandomConvolutions.each} features "
-            "for each filter; give a multiple of that"
+            "per filter; give a multiple of that"
         )
     return RandomConvolutions(shape, filters)
 
@@ -90,7 +90,7 @@ KINDS: Mapping[str, _Maker] = {
     "public-axes:strokes": _strokes,
     "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Functions that build fedldp's own features that need no file, for a given shape of examples."""
+"""Builders of the features that come with fedldp and need no file, given an example's shape."""
 
 _AXES, _ENCODER = "public-axes:", "encoder:"
 _OF_ANY_SHAPE = ("unit-norm",)
@@ -127,7 +127,7 @@ class Features:
         """Return the public function that clients and tests apply to each example.
 
         Returns:
-            None if examples are taken as they are, or if another part of the preset maps them.
+            None if examples are used unchanged, or if another part of the preset maps them.
 
         Raises:
             ConfigError: such examples cannot have these features.
@@ -281,7 +281,7 @@ def unused_of(settings: Any) -> Mapping[str, str]:
 
 
 def chosen_features(settings: Any, own: Features) -> Features:
-    """Return the features that the setting ``features`` names, which replace a preset's own.
+    """Return the features that the setting ``features`` names, or else the preset's own.
 
     Raises:
         ConfigError: there are no such features, or the preset transforms examples differently.

@@ -32,8 +32,8 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
     missing = sorted(set(frozen_of(model)) - set(found))
     if missing:
         raise ConfigError(
-            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file of the whole "
-            "model, such as model.safetensors of a run folder"
+            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file with the whole "
+            "model, such as model.safetensors in a run folder"
         )
     fill_model(model, found, setting)
 
@@ -47,5 +47,6 @@ def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
         return load(read_public(name, setting, data_dir).content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{setting}: this is not a .safetensors file of arrays whose types numpy has; give one"
+            f"{setting}: this is not a .safetensors file whose arrays all have types that numpy "
+            "supports; give such a file"
         ) from error

@@ -36,7 +36,7 @@ NOT_PURE: tuple[type[Mechanism], ...] = (
     IntegerGaussian,
     SharedGaussian,
 )
-"""Mechanisms without pure epsilon: reports in clear, or with Gaussian noise."""
+"""Mechanisms without a pure epsilon: reports in clear, or with Gaussian noise."""
 
 SUMMABLE: tuple[type[Mechanism], ...] = (
     BitMechanism,
@@ -70,19 +70,19 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     if channel == "central" and parts.downlink is None and closed != "sgd":
         shared = "" if home == "sum" else ", or channel = sum with mechanism = gaussian_share"
         raise ConfigError(
-            f"channel = central and local_update = {closed}: a server's noise is made for weights "
-            f"that SGD trained (system = central_dp); set channel = {home}{shared}"
+            f"channel = central and local_update = {closed}: the server's noise is only for "
+            f"weights trained with SGD (system = central_dp); set channel = {home}{shared}"
         )
     if channel == "central" and parts.downlink is None:
         raise ConfigError(
-            f"channel = central and {named}: with central the server draws the noise, once for the "
-            f"sum; take system = central_dp, or set channel = {home}"
+            f"channel = central and {named}: with channel = central, the server draws the noise "
+            f"once for the sum; use system = central_dp, or set channel = {home}"
         )
     if channel == "central" and not isinstance(parts.participation, All | Drawn):
         raise ConfigError(
             f"channel = central and participation = {type(parts.participation).__name__.lower()}: "
-            "the guarantee for broadcasts is proven if all clients take part, or a secret sample "
-            "that is drawn anew in each round; set participation = all"
+            "the guarantee for broadcasts is proven only if all clients take part, or a secret "
+            "sample that is drawn anew in each round; set participation = all"
         )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
@@ -94,8 +94,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     if channel == "shuffle" and issubclass(kind, CategoryMechanism):
         raise ConfigError(
             f"channel = shuffle and {named}: a report has one category for each weight, and "
-            "together these make the report recognisable; take mechanism = k_closest, which "
-            "sends one, or set channel = named"
+            "together these categories make the report recognisable; use mechanism = k_closest, "
+            "which sends a single category, or set channel = named"
         )
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
@@ -103,7 +103,10 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             "reports do not have one bit for each weight, so they cannot be cut into single weights"
         )
         if issubclass(kind, GaussianSign):
-            why = "bits come from a vector that is clipped as a whole, so none can travel by itself"
+            why = (
+                "bits come from a vector that is clipped as a whole, so no bit can be sent by "
+                "itself"
+            )
         raise ConfigError(
             f"channel = shuffle and {named}: its {why}; {_other_shuffled(settings, kind)}set "
             f"channel = {home}"
@@ -127,8 +130,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     drops = isinstance(parts.channel, MaskedSum) and parts.channel.dropout > 0
     if drops and issubclass(kind, SharedGaussian | IntegerGaussian | BitMechanism):
         raise ConfigError(
-            f"dropout and {named}: the guarantee of a sum needs all its reports, and those of "
-            "clients that leave are missing; set dropout = 0"
+            f"dropout and {named}: the guarantee for a sum needs all its reports, but reports "
+            "from clients that leave are missing; set dropout = 0"
         )
     if channel in ("shuffle", "sum") and parts.estimate.needs != "sum":
         what = {
@@ -156,19 +159,19 @@ def check_once(parts: Composition, settings: Any) -> None:
     if parts.local.drawn_once:
         raise ConfigError(
             f"participation = once and system = {settings.name()}: what a client sends is "
-            "randomised once, and answering in more rounds costs it nothing; set participation = "
+            "randomised once, and answering in more rounds costs nothing; set participation = "
             "all"
         )
     if parts.channel.kind == "sum" and cohort_sizes(settings.num_clients, settings.rounds)[0] < 2:
         raise ConfigError(
             f"participation = once and channel = sum: with num_clients = {settings.num_clients} "
-            f"and rounds = {settings.rounds} some round has one client, and a sum of one hides "
-            "nothing; set participation = all"
+            f"and rounds = {settings.rounds} some round has only one client, and the sum of one "
+            "report hides nothing; set participation = all"
         )
 
 
 def gains_by_once(parts: Composition, settings: Any) -> bool:
-    """Return whether clients should rather answer in one round each, with their whole budget.
+    """Return whether each client should answer in only one round, with its whole budget.
 
     One round each is better if each report on its own satisfies pure DP. Let a report's variance be
     1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
@@ -197,7 +200,7 @@ def _no_sum(kind: type[Mechanism]) -> str:
     if issubclass(kind, Plain):
         return "floats do not add up exactly"
     if issubclass(kind, Gaussian):
-        return "this noise is sized for one client alone, and sums of it are not exact"
+        return "this noise is sized for a single client, and sums of such reports are not exact"
     return "no mean can be read from the sum of its reports"
 
 
@@ -205,20 +208,20 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
     """Return what can replace a mechanism in a sum, as the beginning of a remedy."""
     free = settings.name() == "composed"  # its settings offer the parts of the systems below
     if issubclass(kind, Plain):
-        return f"take {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
+        return f"use {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
     if issubclass(kind, Gaussian) and free:
-        return f"take mechanism = {SharedGaussian.name} with bound = norm, or "
+        return f"use mechanism = {SharedGaussian.name} with bound = norm, or "
     if issubclass(kind, Gaussian):
-        return "take system = distributed_gaussian, or "
+        return "use system = distributed_gaussian, or "
     if free and settings.bound != "range":  # one-bit reports need bound = range
-        return f"take mechanism = {SharedGaussian.name}, or "
+        return f"use mechanism = {SharedGaussian.name}, or "
     return _other_mechanism(settings, kind)
 
 
 def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
     """Return what can replace a mechanism behind a shuffler, as the beginning of a remedy."""
     if settings.name() == "composed" and settings.bound != "range":
-        return "take mechanism = k_closest, or "
+        return "use mechanism = k_closest, or "
     found = _other_mechanism(settings, kind)
     return found and f"{found[: -len(', or ')]}, or mechanism = k_closest, or "
 
@@ -231,5 +234,5 @@ def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
     if issubclass(kind, IntegerGaussian):  # sums over people do not fit into one-bit reports
         return ""
     if getattr(settings, "mechanism", None) is None:  # the preset has its own mechanism
-        return "take system = composed with mechanism = two_point, or "
-    return "" if issubclass(kind, Plain | ClippedCodes) else "take mechanism = two_point, or "
+        return "use system = composed with mechanism = two_point, or "
+    return "" if issubclass(kind, Plain | ClippedCodes) else "use mechanism = two_point, or "

@@ -18,27 +18,28 @@ from fedldp.protocol.roles import Draw
 
 OFFERS = (
     CLIP.but(
-        meaning="C, the largest norm of a client's weights; longer vectors are scaled down to it"
+        meaning="C, the largest norm of a client's weights; longer vectors are scaled down to "
+        "this norm"
     ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "what is clipped and sent: weights (as published), or update, their change from the "
-        "broadcast",
+        "what is clipped and sent: weights (as published), or update (their change from the "
+        "broadcast)",
         "weights",
     ),
     Offer(
         "exposures",
         Count | None,
-        "L, the number of uploads of one client that the noise is sized for; if not set, rounds, "
-        "because every client uploads in every round",
+        "L, the number of uploads per client that the noise is sized for; if not set, the number "
+        "of rounds, because every client uploads in every round",
         None,
     ),
     Offer(
         "min_client_examples",
         Count | None,
-        "m, the number of examples in the smallest local data set; if not set, that of equal "
-        "shares, which needs partition = iid",
+        "m, the number of examples in the smallest local data set; if not set, the size of an "
+        "equal share, which needs partition = iid",
         None,
     ),
     WEIGHTING,

@@ -33,8 +33,9 @@ def smallest_share(
     if setting is not None:
         if setting > share:
             raise ConfigError(
-                f"min_client_examples = {setting}: {num_examples} training examples, in equal "
-                f"shares for num_clients = {num_clients}, are {share} each; give at most that many"
+                f"min_client_examples = {setting}: in equal shares of {num_examples} training "
+                f"examples, each of num_clients = {num_clients} clients has {share}; give at most "
+                "that many"
             )
         return setting
     if partition != "iid":
@@ -44,9 +45,9 @@ def smallest_share(
         )
     if num_people is not None:
         raise ConfigError(
-            "min_client_examples is not set: clients get whole persons, who have different "
-            "numbers of rows, and the size of the smallest local data set is not a public fact; "
-            "set a lower bound"
+            "min_client_examples is not set: all rows of a person go to one client, and people "
+            "have different numbers of rows, so the size of the smallest local data set is not a "
+            "public fact; set a lower bound"
         )
     if share == 0:
         raise ConfigError(
@@ -103,8 +104,8 @@ class NbaflNoise:
     def __post_init__(self) -> None:
         if self.exposures > self.rounds:
             raise ConfigError(
-                f"exposures = {self.exposures}: no client uploads more than once in each of rounds "
-                f"= {self.rounds}; give at most that many"
+                f"exposures = {self.exposures}: a client uploads at most once in each of rounds = "
+                f"{self.rounds} rounds; give at most that many"
             )
 
     @property

@@ -113,7 +113,7 @@ class OwnFeatures:
             )
         if found[0].tobytes() != found[3].tobytes():
             raise ConfigError(
-                f"{refused} it returned different numbers when it was called again; let it depend "
-                "on the example alone"
+                f"{refused} it returned different numbers when it was called again; its result "
+                "must depend on the example alone"
             )
         return int(size)

@@ -42,7 +42,7 @@ class Ranking(Local):
         """Return the model's first layer.
 
         Raises:
-            ConfigError: the model's features have no weights of their own, or the features have no
+            ConfigError: the model has no separate weights for each feature, or the features have no
                 importance.
         """
         found = first_layer_of(self.settings, algorithm.problem)

@@ -25,11 +25,11 @@ from fedldp.protocol.roles import Draws
 PARTICIPATION = Offer(
     "participation",
     Literal["all", "drawn", "once", "balanced", "auto"] | None,
-    "which clients take part in which round: all in every round (all); clients_per_round of them, "
-    "drawn for each round (drawn) or in turns (balanced); each client in one round only (once); "
-    "auto means once where each report reaches the server and satisfies pure DP on its own, so "
-    "that more rounds cost more, and otherwise what the system says. If not set, the system "
-    "decides",
+    "which clients take part in which round: all clients in every round (all); clients_per_round "
+    "clients, drawn anew for each round (drawn) or taking turns (balanced); or each client in one "
+    "round only (once); auto means once if each report reaches the server and satisfies pure DP "
+    "by itself, so that more rounds cost more, and otherwise the system's choice; if not set, the "
+    "system decides",
     None,
 )
 
@@ -41,7 +41,7 @@ class Participation(Protocol):
     """Who answers in which round.
 
     Attributes:
-        told: settings whose values the server draws before the run, and tells everyone.
+        told: settings whose values the server draws before the run, and announces to everyone.
         uses_rounds: whether the clients of a round depend on the number of rounds.
     """
 
@@ -225,8 +225,8 @@ def participation_of(
     clients, size, chosen = settings.num_clients, settings.round_size, settings.participation
     if chosen == "all" and size < clients:
         raise ConfigError(
-            f"participation = all and clients_per_round = {size}: there are num_clients = "
-            f"{clients}; leave clients_per_round out"
+            f"participation = all and clients_per_round = {size}: all num_clients = {clients} "
+            "clients take part; leave clients_per_round out"
         )
     if chosen == "once":
         return _once(settings)
@@ -256,8 +256,8 @@ def _once(settings: Any) -> Once:
         )
     if clients < rounds:
         raise ConfigError(
-            f"participation = once and rounds = {rounds}: num_clients = {clients} leave some "
-            f"rounds empty; set rounds = {clients}, or fewer"
+            f"participation = once and rounds = {rounds}: with num_clients = {clients}, some "
+            f"rounds would be empty; set rounds = {clients}, or fewer"
         )
     return Once(clients, rounds)
 
@@ -270,7 +270,7 @@ def most_rounds(participation: Participation, client: int, rounds: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Preselected:
-    """Before the run, the server selects each round's clients, those with less noise more often.
+    """The server selects each round's clients before the run, more often those with less noise.
 
     The selections follow from the stream "selection" of each round. They are drawn before anyone
     trains, so clients that are not selected send nothing and release nothing.
@@ -280,7 +280,7 @@ class Preselected:
             the settings of all clients can call it.
         rounds: the number of rounds of the run.
         turns: the number of rounds in which a client is selected: a list with one number for each
-            client, or the one number that a client is told; None until ``scheduled``.
+            client, or one client's own number; None until ``scheduled``.
 
     Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; drawing it before the run is ours.
     """
@@ -325,7 +325,7 @@ class Preselected:
                 given = of_client(self.turns, client)
                 if given != found:
                     raise ConfigError(
-                        f"turns: client {client} has {given}, and the server's draws select it "
+                        f"turns: client {client} has {given}, but the server's draws select it "
                         f"{found} times; leave turns out"
                     )
         return replace(self, turns=turns.tolist())

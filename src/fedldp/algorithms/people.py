@@ -4,7 +4,7 @@
     encoder       the sum on a coarser grid, plus discrete Gaussian noise
     server_step   noisy sums -> mean gradient -> W minus ``learning_rate`` times it
 
-These parts protect one person of a client, whoever the other people are: neighbouring data differ
+These parts protect one person at a client, whoever the other people are: neighbouring data differ
 in one replaced person, or in one row if nothing says which rows belong to one person. They do not
 protect a client as a whole.
 """
@@ -87,8 +87,8 @@ PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf
 STEPS = Offer(
     "steps_per_round",
     Annotated[Count, LEFT_OUT],
-    "number of noisy steps that a site takes alone before it sends its weights, with channel = "
-    "named; each step is a release, and epsilon covers all of them",
+    "with channel = named, number of noisy steps that a site takes by itself before it sends its "
+    "weights; each step is a release, and epsilon covers all steps",
     1,
 )
 
@@ -96,8 +96,8 @@ STEPS = Offer(
 SAMPLED = Offer(
     "sample_rate",
     Annotated[float, Field(ge=1e-6, le=1), LEFT_OUT],
-    "probability with which each person takes part in a step, drawn independently and in secret; "
-    "below 1 in simulations only",
+    "probability that each person takes part in a step, drawn independently and in secret; below "
+    "1 only in simulations",
     1.0,
 )
 
@@ -105,18 +105,18 @@ SAMPLED = Offer(
 SCORED = Offer(
     "held_out_people",
     Annotated[float, Field(ge=0, le=0.5), LEFT_OUT],
-    "share of people who are held out at their sites, drawn once: in every round each of them "
-    "votes, in the same noisy sum, on whether the model is right, so that a run can be watched "
-    "without a test set",
+    "share of people who are held out at their sites, drawn once: in every round, each held-out "
+    "person votes, in the same noisy sum, on whether the model is right, so that a run can be "
+    "monitored without a test set",
     0.0,
 )
 
 COUNTED = Offer(
     "class_count_rounds",
     Annotated[Annotated[int, Field(ge=0)], LEFT_OUT],
-    "number of first rounds in which people are counted by the class of their rows instead of "
-    "giving gradients; each costs as much as any other round. Class weights follow from the "
-    "noisy counts, and the rarest class has weight 1",
+    "number of rounds, at the start, in which people are counted by the class of their rows "
+    "instead of giving gradients; each such round costs as much as any other; class weights "
+    "follow from the noisy counts, and the rarest class has weight 1",
     0,
 )
 
@@ -126,7 +126,7 @@ LEAST_SHARE = 0.01
 _COUNTS = "class_counts"
 
 _FEW_CLASSES = 10
-"""With at most this many classes, their shares are among a round's metrics."""
+"""With at most this many classes, a round's metrics include the classes' shares."""
 
 SCORE = "held-out accuracy"
 """The server's name for the noisy share of votes in favour."""
@@ -148,7 +148,7 @@ class PersonSteps(Local):
     calibration: PerPersonRun
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update, which computes on the CPU whatever ``device`` is."""
+        """Return the local update, which always computes on the CPU."""
         settings, problem = self.settings, algorithm.problem
         summed = self.summed(algorithm)
         taken = rate_of(settings)
@@ -204,7 +204,7 @@ class PersonSteps(Local):
 
 
 def rate_of(settings: Settings) -> float:
-    """Return the probability with which a random float is below ``sample_rate``, rounded up."""
+    """Return the probability that a random float is below ``sample_rate``, rounded up."""
     rate: float = settings.sample_rate
     return math.ceil(rate * _RESOLUTION) / _RESOLUTION
 
@@ -214,12 +214,12 @@ _RESOLUTION = 1 << 53
 
 
 def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -> SampledShare:
-    """Return what noisy sums over samples of people release about one of them.
+    """Return what noisy sums over samples of people release about one person.
 
     Args:
         noise: the noise on each sum.
         size: the number of coordinates of the sum.
-        rate: the probability with which a step takes a person.
+        rate: the probability that a step samples a given person.
         steps: the number of sums.
     """
     return SampledShare(
@@ -243,7 +243,7 @@ class OfPeople(Bound):
 
     Attributes:
         rate: the factor that multiplies the mean of clients' sums.
-        votes: whether the last coordinate has the votes of held-out people.
+        votes: whether the last coordinate holds the votes of held-out people.
     """
 
     send: Send = "update"
@@ -271,12 +271,12 @@ class OfPeople(Bound):
 
 @dataclass(frozen=True, kw_only=True)
 class PersonRelease(Release):
-    """A noisy sum over people, whose event is stated for one of them.
+    """A noisy sum over people, whose event is stated for one person.
 
     Attributes:
         of_rows: whether nothing says which rows belong to one person, so that one row is protected.
-        people: the number of people of all clients; public.
-        sampled: the probability with which a step takes a person.
+        people: the total number of people across all clients; public.
+        sampled: the probability that a step samples a given person.
     """
 
     bound: OfPeople
@@ -325,7 +325,7 @@ def sums_of_people(release: Release, settings: Settings, problem: Problem) -> Pe
 
 
 def people_of(settings: Settings, problem: Problem) -> int:
-    """Return the public number of people of all clients, by which sums are divided.
+    """Return the public number of people across all clients, by which sums are divided.
 
     In an agreement the number is stated. A simulation of the user's own data counts the people and
     rounds the number down to two significant digits, or to tens if it is below 100.
@@ -339,8 +339,8 @@ def people_of(settings: Settings, problem: Problem) -> int:
         found = found // digits * digits
     if found > MOST_PEOPLE * settings.num_clients:
         raise ConfigError(
-            f"num_clients = {settings.num_clients}: sums are exact for up to {MOST_PEOPLE:,} "
-            f"people of a client, and there are {found:,}; divide them among more clients"
+            f"num_clients = {settings.num_clients}: sums are exact for at most {MOST_PEOPLE:,} "
+            f"people per client, but there are {found:,}; divide the people among more clients"
         )
     return max(1, found)
 
@@ -400,7 +400,7 @@ class MeanOfPeople:
 
 
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shares of classes by noisy counts, at least ``LEAST_SHARE``, shape (classes,).
+    """Return the classes' shares from noisy counts, at least ``LEAST_SHARE``, shape (classes,).
 
     The shares are equal if no count is above 0, because such counts give no information.
     """
@@ -417,7 +417,7 @@ def _no_counts(release: Release, problem: Problem) -> FirstArrays:
 
 
 def _tell_weights(count_rounds: int, state: State) -> Broadcast:
-    """Return a round's broadcast, with the weights of the classes once these have been counted."""
+    """Return a round's broadcast, with the class weights once the classes have been counted."""
     told: dict[str, NDArray[Any]] = {}
     if state.round > count_rounds:
         shares = class_shares(state.arrays[_COUNTS])
@@ -427,12 +427,12 @@ def _tell_weights(count_rounds: int, state: State) -> Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
-    """The least noise with which everything sent about a person in a run costs the budget.
+    """The least noise for which everything sent about a person in a run costs the budget.
 
-    With all people in every one of T releases, each release gets mu/sqrt(T). A person at k sites is
-    in k reports. Named reports count as k releases; in one sum, the change is k times as large. The
-    noise on samples of people is that of ``poisson_noise``, on a grid on which no vector is longer
-    than 1.
+    If all people are in every one of T releases, each release gets mu/sqrt(T). A person at k sites
+    is in k reports. Named reports count as k releases; in one sum, the change is k times as large.
+    The noise on samples of people comes from ``poisson_noise``, on a grid on which no vector is
+    longer than 1.
 
     Attributes:
         settings: the settings of the preset.
@@ -457,22 +457,22 @@ class PerPersonRun(Calibration):
         steps = self.settings.steps_per_round
         if steps > 1 and self.channel != "named":
             raise ConfigError(
-                f"steps_per_round = {steps} and channel = {self.channel}: only with channel = "
-                "named does a site itself add all the noise of a step; set channel = named, or "
+                f"steps_per_round = {steps} and channel = {self.channel}: a site adds all of a "
+                "step's noise itself only with channel = named; set channel = named, or "
                 "steps_per_round = 1"
             )
         if steps > 1 and self.settings.held_out_people:
             raise ConfigError(
                 f"steps_per_round = {steps} and held_out_people = "
-                f"{self.settings.held_out_people:g}: a site then sends weights, which have no "
-                "place for votes; set steps_per_round = 1, or held_out_people = 0"
+                f"{self.settings.held_out_people:g}: a site then sends weights, which cannot "
+                "carry votes; set steps_per_round = 1, or held_out_people = 0"
             )
         sites, rate = self.settings.persons_at_sites, self.settings.sample_rate
         for name in ("client_budget", "person_budget"):
             if rate < 1 and getattr(self.settings, name) is not None:
                 raise ConfigError(
-                    f"sample_rate = {rate:g} and {name}: no budget has a price for sums of "
-                    f"samples; set sample_rate = 1, or leave {name} out"
+                    f"sample_rate = {rate:g} and {name}: a ledger cannot charge for sums over "
+                    f"sampled people; set sample_rate = 1, or leave {name} out"
                 )
         if rate < 1 and sites > 1 and self.channel != "named":
             raise ConfigError(
@@ -484,7 +484,7 @@ class PerPersonRun(Calibration):
         if counted and steps > 1:
             raise ConfigError(
                 f"class_count_rounds = {counted} and steps_per_round = {steps}: a site that takes "
-                "several steps alone sends no counts; set steps_per_round = 1, or "
+                "several steps by itself sends no counts; set steps_per_round = 1, or "
                 "class_count_rounds = 0"
             )
         if counted and self.settings.class_weights is not None:
@@ -494,8 +494,8 @@ class PerPersonRun(Calibration):
             )
         if counted and counted >= self.settings.rounds:
             raise ConfigError(
-                f"class_count_rounds = {counted}: none of rounds = {self.settings.rounds} is left "
-                f"to train in; give at most {self.settings.rounds - 1}"
+                f"class_count_rounds = {counted}: none of rounds = {self.settings.rounds} would "
+                f"be left for training; give at most {self.settings.rounds - 1}"
             )
 
     @property
@@ -525,8 +525,8 @@ class PerPersonRun(Calibration):
         """Return the mechanism that adds the noise, or a share of it, or nothing.
 
         Raises:
-            ConfigError: no grid is fine enough for ``epsilon``; or persons may be at several sites,
-                and the data do not name the person of each row.
+            ConfigError: no grid is fine enough for ``epsilon``; or a person may be at several
+                sites, but the data do not name the person of each row.
         """
         if self.settings.persons_at_sites > 1 and problem.people is None:
             raise ConfigError(
@@ -587,7 +587,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
     Args:
         settings: the settings of the preset.
-        unused: further settings, besides those of local SGD, that have no effect, with reasons.
+        unused: settings that have no effect, with reasons, in addition to those of local SGD.
     """
     channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
     turns = participation_of(settings, default="balanced")

@@ -1,6 +1,6 @@
 """Settings that clients choose for themselves: one number for all, or a list with one for each.
 
-A client is told only its own value, which is marked because other clients may have different
+A client receives only its own value, which is marked because other clients may have different
 values.
 """
 
@@ -38,8 +38,8 @@ def check_one_each(name: str, values: Any, num_clients: int) -> None:
     """
     if isinstance(values, Sequence) and len(values) != num_clients:
         raise ConfigError(
-            f"{name} has {len(values)} values for num_clients = {num_clients}: "
-            "give one for all, or one for each client"
+            f"{name} has {len(values)} values for num_clients = {num_clients}: give one value for "
+            "all clients, or one per client"
         )
 
 

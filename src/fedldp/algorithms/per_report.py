@@ -1,4 +1,4 @@
-"""The calibration by report: ``epsilon`` is the budget of one report, or of each weight in it."""
+"""Calibration per report: ``epsilon`` is the budget for one report, or for each weight in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MECHANISM = Offer(
     "mechanism",
     str,
     "the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-    '"module:Class" for one of your own',
+    '"module:Class" for your own',
 )
 INTEGER_BITS = Offer(
     "integer_bits",
@@ -62,7 +62,7 @@ class PerReport(Calibration):
         object.__setattr__(self, "meaning", EpsilonMeaning(kind.epsilon_unit, standing))
         if is_own(self.settings.epsilon) and not self.sends_bits:
             raise ConfigError(
-                f"epsilon is a list, and {name} takes one budget for all clients: give one number"
+                f"epsilon is a list, but {name} takes one budget for all clients; give one number"
             )
 
     @property

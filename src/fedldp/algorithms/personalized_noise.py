@@ -23,7 +23,7 @@ MEANING = EpsilonMeaning("record", "claimed")
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedNoise(Calibration):
-    """The paper's sigma_i of each client, for Gaussian noise or for randomised signs.
+    """The paper's sigma_i for each client, for Gaussian noise or for randomised signs.
 
     The clip's box has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity. Each sign
     is a separate bit, because every coordinate may be at either end of its range.
@@ -81,13 +81,13 @@ class PublishedNoise(Calibration):
         norm = InBox(box=Box(clip)).limit(2, size)
         if norm > LARGEST_CLIP:
             raise ConfigError(
-                f"clip = {clip:g} of client {client}: {size} weights then have norms up to "
+                f"clip = {clip:g} for client {client}: {size} weights then have norms up to "
                 f"{norm:g}, above {LARGEST_CLIP:g}; give at most {LARGEST_CLIP / norm * clip:.6g}"
             )
         epsilon, delta = self.budget(client)
         given = (
             f"epsilon = {epsilon:g}, clip = {clip:g} and client_delta = {delta:g} (delta if not "
-            f"set) of client {client}, with sampling_probability = "
+            f"set) for client {client}, with sampling_probability = "
             f"{self.settings.sampling_probability:g} and rounds = {self.settings.rounds}"
         )
         check_noise(norm, sigma, given=given, knob="epsilon or clip")
@@ -99,8 +99,8 @@ class PublishedNoise(Calibration):
         except ConfigError as error:
             epsilon, delta = self.budget(client)
             raise ConfigError(
-                f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) "
-                f"of client {client}: that makes noise of {sigma / clip:g} times clip, too "
+                f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) for "
+                f"client {client}: the noise is then {sigma / clip:g} times clip, too "
                 f"{'much' if sigma > clip else 'little'} to randomise signs; give a "
                 f"{'larger' if sigma > clip else 'smaller'} epsilon"
             ) from error

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MODEL = Offer(
     "model",
     str,
-    'the model: a name from `fedldp list models`, or "module:callable" for one of your own',
+    'the model: a name from `fedldp list models`, or "module:callable" for your own',
     "logistic",
 )
 LEARNING_RATE = Offer(
@@ -31,10 +31,10 @@ OFFERS = (
     Offer(
         "sampling_probability",
         Annotated[float, Field(gt=0, le=1)],
-        "q, the probability with which an example of the round's portion is used for training",
+        "q, the probability that an example in the round's portion is used for training",
         1.0,
     ),
-    Offer("alpha", Positive, "alpha of the learning rate's schedule, see learning_rate", 1e-4),
+    Offer("alpha", Positive, "alpha in the learning rate's schedule; see learning_rate", 1e-4),
 )
 
 
@@ -43,7 +43,7 @@ class Portions(Local):
     """SGD on a sample of the round's portion; see ``PortionSgd``.
 
     Attributes:
-        sampling_probability: the probability with which an example of the portion is used.
+        sampling_probability: the probability that an example in the portion is used.
         alpha: the alpha of the learning rate's schedule.
     """
 

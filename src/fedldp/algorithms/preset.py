@@ -67,7 +67,7 @@ def preset(
         offers: the preset's own settings, in their order.
         semantics: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
-        inverse: whether that setting is a noise.
+        inverse: whether that setting is a noise level.
         needs_extra: the extra of fedldp that its clients need to train.
         instead: settings that every preset offers, but with another default here.
     """
@@ -116,7 +116,7 @@ def decided(compose: Callable[[Any], Composition], settings: Settings) -> Compos
 
 
 def with_chosen(parts: Composition, settings: Settings) -> Composition:
-    """Return the preset's parts, after replacing those that settings of ``EVERY`` name.
+    """Return the preset's parts, with the replacements that settings in ``EVERY`` name.
 
     Raises:
         ConfigError: two parts do not go together.

@@ -16,14 +16,14 @@ class Problem:
     Attributes:
         input_shape: the shape of an example.
         num_classes: labels are 0 to num_classes - 1.
-        num_examples: the number of training examples of all clients together.
+        num_examples: the total number of training examples across all clients.
         data_dir: the data folder, for systems that read a public data set.
         num_clients: the number of clients, if the data name the client of each row; else None.
         features: the names of a table's features, in order; else None.
         people: the number of people, if the data name the person of each row; None counts every row
             as a different person.
         counted_in_private: whether the numbers of examples and people were counted in a user's own
-            table, and nobody has stated them.
+            table, instead of being stated by somebody.
         private_scores: whether a run's model is measured on held-out rows that belong to clients.
     """
 

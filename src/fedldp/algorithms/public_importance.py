@@ -1,4 +1,4 @@
-"""The importance of input features, computed from published values, so that it costs nothing."""
+"""The importance of input features, computed from published values, so it costs no privacy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DenseFirst(Local):
         """Return the local update.
 
         Raises:
-            ConfigError: the model's features have no weights of their own.
+            ConfigError: the model has no separate weights for each feature.
         """
         from fedldp.training.ranking_sgd import check_dense_first
 
@@ -59,10 +59,10 @@ class RankFeatures:
     """The estimate of the mean change, and the importance of features from public values.
 
     The importance of a feature is the mean square of a round's change of its weights. Its estimate
-    is unbiased, because the noise on it is known. Rounds are averaged by the inverse variance of
-    their estimates, so a round in which a feature had more noise hardly counts for it. This is eq.
-    6 of the paper, applied to global weights, without the factor |w_ij|, which the noise would
-    inflate.
+    is unbiased, because the noise on it is known. Rounds are averaged with the inverse variance of
+    their estimates as weights, so a round in which a feature had more noise hardly counts for that
+    feature. This is eq. 6 of the paper, applied to global weights, without the factor |w_ij|, which
+    the noise would inflate.
 
     Attributes:
         noisier: picks the features that get more noise.

@@ -26,7 +26,7 @@ SUITABLE = "k_closest, nearest_direction, privunit, privunit_scalar, piecewise o
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedGradients(Local):
-    """SGD with randomised gradients, each example in one round only.
+    """SGD with randomised gradients, which uses each example in one round only.
 
     Attributes:
         settings: the settings of the preset.
@@ -52,7 +52,7 @@ class RandomisedGradients(Local):
             )
         if is_address(name):
             raise ConfigError(
-                f"mechanism = {name}: only ldp_fl takes one of your own; choose {SUITABLE}"
+                f"mechanism = {name}: only ldp_fl accepts your own mechanism; choose {SUITABLE}"
             )
         if name not in mechanisms():
             raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")
@@ -91,8 +91,8 @@ class RandomisedGradients(Local):
         record = self.mechanism(size).event(size)
         if not is_pure(record) or coordinate_of(record) is not None:
             raise ConfigError(
-                f"mechanism = {settings.mechanism}: epsilon is not a pure budget of a whole vector "
-                f"with it; choose {SUITABLE}"
+                f"mechanism = {settings.mechanism}: with this mechanism, epsilon is not a pure "
+                f"budget for a whole vector; choose {SUITABLE}"
             )
         whole = (
             InClear(what="number of examples")

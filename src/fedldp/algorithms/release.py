@@ -66,7 +66,7 @@ class Release:
         return stated_category(self.mechanism, self.coordinates)
 
     def payloads(self, update: Update, broadcast: Broadcast, senders: Senders) -> NDArray[np.uint8]:
-        """Return the randomised reports of n clients, shape (n, bytes of one).
+        """Return the randomised reports of n clients, shape (n, bytes per report).
 
         Args:
             update: the opened update; its rows are finite.
@@ -125,7 +125,7 @@ class UnevenRelease(Release):
     def __post_init__(self) -> None:
         if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
             raise PrivacyError(
-                "mechanism: it is not the mechanism of the features with the least noise"
+                "mechanism: this is not the mechanism for the features with the least noise"
             )
 
     def category(self) -> Event:
@@ -171,7 +171,7 @@ class Encoder:
     Attributes:
         release: the randomiser, with its claim.
         inner: what the update itself releases, if training randomised it.
-        chunk: the number of coordinates in one message; None for all of them.
+        chunk: the number of coordinates in one message; None for all coordinates.
         tells_examples: whether to also send each client's number of examples, in clear, as its
             weight.
         names_sender: whether to also send the name of the client.

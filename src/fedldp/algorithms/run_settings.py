@@ -77,8 +77,9 @@ def _loss_named(loss: Any) -> Any:
     address = address_of(loss)
     if address is None:
         raise ConfigError(
-            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: a record has no name "
-            'for it; give a function that a module or the script defines, or "module:function"'
+            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: a record has "
+            "no name for this function; define it in a module or in the script, or give "
+            '"module:function"'
         )
     return address
 
@@ -94,13 +95,13 @@ class RunSettings(FrozenConfig):
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}
     )
-    """Settings that no client is told."""
+    """Settings that are not sent to clients."""
 
     calibrated: ClassVar[str] = "epsilon"
     """The setting that is solved for a target; with a target it may be left out."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
-    """Settings that may be a list with one value for each client; a client is told only its own."""
+    """Settings that may be a list with one value per client; a client receives only its own."""
 
     semantics: ClassVar[int] = 1
     """Increases when the same settings give a new result, which makes old measurements invalid."""
@@ -119,28 +120,28 @@ class RunSettings(FrozenConfig):
     client_column: str | None = Field(
         None,
         description="the column that names the client of each row; num_clients is then the number "
-        "of different values in it",
+        "of different values in this column",
     )
     test_file: str | None = Field(
         None,
         description="a second .csv or .parquet file with the test examples; if not set, a fifth "
-        "of the rows is held out for the test",
+        "of the rows is held out for testing",
     )
-    ignore_columns: list[str] = Field([], description="columns to leave out")
+    ignore_columns: list[str] = Field([], description="columns to ignore")
     scale_columns: dict[str, Range] = Field(
         {},
-        description="public range [low, high] of each column, whose values are scaled to 0 to 1; "
-        "it must not be measured on the data",
+        description="public range [low, high] of each column, which is used to scale the column's "
+        "values to 0 to 1; it must not be measured on the data",
     )
     categories: dict[str, list[str]] = Field(
         {},
-        description="public list of the texts that may stand in a column; each text becomes a "
+        description="public list of the strings that may occur in a column; each string becomes a "
         "feature that is 0 or 1",
     )
     classes: list[str] | None = Field(
         None,
-        description="public list of the labels' texts, in order; if not set, labels are integers "
-        "from 0, or texts that are numbered in sorted order",
+        description="public list of labels that are strings, in order; if not set, labels are "
+        "integers from 0, or strings that are numbered in sorted order",
     )
     standardise: bool = Field(
         False,
@@ -149,10 +150,10 @@ class RunSettings(FrozenConfig):
     )
     partition: str = Field(
         "iid",
-        description="how examples are divided among clients: iid, dirichlet:ALPHA (unequal "
-        "shares of each label), shards:N (N pieces each, of the examples sorted by label), "
-        "power-law:EXPONENT (unequal numbers of examples) or drawn:N (N examples each, drawn "
-        "from all)",
+        description="how examples are divided among clients: iid, dirichlet:ALPHA (unequal shares "
+        "of each label), shards:N (each client gets N pieces of the examples sorted "
+        "by label), power-law:EXPONENT (unequal numbers of examples) or drawn:N (each "
+        "client gets N examples, drawn from all)",
     )
     num_examples: Count | None = Field(
         None,
@@ -161,13 +162,13 @@ class RunSettings(FrozenConfig):
 
     target: PrivacyTarget | None = Field(
         None,
-        description="the guarantee to meet, for which epsilon or the noise is then solved: "
-        "target.unit, .epsilon, .delta, .adversary",
+        description="the guarantee to meet; epsilon or the noise is then solved for: target.unit, "
+        ".epsilon, .delta, .adversary",
     )
     num_clients: Count = Field(
         le=1_000_000,
         description="number of clients among whom the training set is divided; if the data name "
-        "each row's client, the number of these clients",
+        "each row's client, the number of clients that they name",
     )
     clients_per_round: Count | None = Field(
         None,
@@ -178,38 +179,43 @@ class RunSettings(FrozenConfig):
         description='the model: a name from `fedldp list models`, or "module:name" for your own'
     )
     local_epochs: Count = Field(
-        1, le=100_000, description="passes over its examples that a client makes in one round"
+        1,
+        le=100_000,
+        description="number of passes that a client makes over its examples in one round",
     )
-    batch_size: Count = Field(10, le=LARGEST_BATCH, description="examples in one SGD step")
+    batch_size: Count = Field(
+        10, le=LARGEST_BATCH, description="number of examples in one SGD step"
+    )
     learning_rate: LearningRate = Field(description="SGD step size")
     delta: Delta = Field(
         1e-5,
-        description="delta of the statement's approximate guarantees, and of a mechanism "
-        "that needs one",
+        description="delta for the statement's approximate guarantees, and for mechanisms that "
+        "need one",
     )
     untrusted_clients: int = Field(
         0,
         ge=0,
-        description="number of participants of a round that may collude with the server "
-        "or drop out",
+        description="number of participants in a round that may collude with the server or drop "
+        "out",
     )
     client_budget: ClientBudget | None = Field(
         None,
         description="limit of every simulated client's ledger, which refuses to spend more: "
         "client_budget.limit, .kind (pure, zcdp or gdp); if not set, ledgers only count",
     )
-    seed: int = Field(0, ge=0, lt=2**64, description="seed of all random numbers of a simulation")
+    seed: int = Field(0, ge=0, lt=2**64, description="seed for all random numbers in a simulation")
     centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
         {},
-        description="public value of each column that is mapped to 0: a number in the column's "
-        'unit or, for a category such as "sex=f", a share; it must not be measured on the data',
+        description="for each column, the public value that is mapped to 0: a number in the "
+        "column's unit or, "
+        'for a category such as "sex=f", a share; it must not be measured on the data',
     )
     fill_columns: Annotated[dict[str, float | str], LEFT_OUT] = Field(
         {},
         description="public value that replaces missing values in a column: a number in the "
         "column's unit (a feature "
-        '"column=missing" then marks the missing ones), or one of its categories, such as '
-        "unknown; it must not be measured on the data",
+        '"column=missing" then marks the missing values), or one of the column\'s categories, '
+        "such as unknown; it must not be measured on the data",
     )
     person_column: Annotated[str | None, LEFT_OUT] = Field(
         None,
@@ -218,19 +224,19 @@ class RunSettings(FrozenConfig):
     )
     rows_per_person: Annotated[Count | None, LEFT_OUT] = Field(
         None,
-        description="largest number of one person's rows that a client uses; for a person with "
-        "more rows, this many are drawn once; if not set, all are used",
+        description="largest number of rows per person that a client uses; if a person has more "
+        "rows, this many are drawn once; if not set, all are used",
     )
     persons_at_sites: Annotated[Count, LEFT_OUT] = Field(
         1, description="largest number of clients that may have rows of the same person"
     )
     server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
         "none",
-        description="the server's optimiser, which turns the mean of the reports into a "
-        "step: none (it takes the mean itself), momentum or adam",
+        description="the server's optimiser, which turns the mean of the reports into a step: "
+        "none (the step is the mean itself), momentum or adam",
     )
     server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
-        1.0, description="the server's learning rate: the factor on each step from the last weights"
+        1.0, description="the server's learning rate: the factor on each step"
     )
     server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
         0.9,
@@ -239,21 +245,21 @@ class RunSettings(FrozenConfig):
     )
     person_budget: Annotated[PersonBudget | None, LEFT_OUT] = Field(
         None,
-        description="limit of every simulated client's ledger for each of its people, or rows, in "
-        "addition to client_budget or instead of it: person_budget.limit, .kind, .unit (person "
-        "or record)",
+        description="limit for each person, or each row, in every simulated client's ledger, in "
+        "addition to client_budget or instead of it: person_budget.limit, .kind, "
+        ".unit (person or record)",
     )
     average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
         0.0,
         description="share of the rounds, counted from the last, whose weights are averaged to "
-        "give the model that is tested and saved; 0 takes the last weights",
+        "give the model that is tested and saved; 0 means the last weights alone",
     )
     class_weights: Annotated[list[ClassWeight] | None, LEFT_OUT] = Field(
         None,
         min_length=2,
-        description="factors on the loss in the clients' training, one for each class; they must "
-        "come from public shares of the classes, never from counting private rows; if not set, "
-        "all are 1",
+        description="factors on the loss in the clients' training, one per class; they must come "
+        "from public shares of the classes, never from counting private rows; if not "
+        "set, all are 1",
     )
     committee: Annotated[Annotated[int, Field(ge=2)] | None, LEFT_OUT] = Field(
         None,
@@ -264,19 +270,20 @@ class RunSettings(FrozenConfig):
     trainable: Annotated[Trainable, LEFT_OUT] = Field(
         "all",
         description="which parameters of the model are trained: all, head (the last layer), "
-        "requires_grad (those of a torch module that require a gradient), or patterns of names, "
-        "separated by commas; the others are frozen and public",
+        "requires_grad (those of a torch module that require a gradient), or patterns "
+        "of names, separated by commas; all other parameters are frozen and public",
     )
     initial: Annotated[WeightsFile | None, LEFT_OUT] = Field(
         None,
-        description="a public .safetensors file of named weights with which the model starts; it "
-        "must hold all frozen parameters, and parameters that it lacks are drawn at random; if "
-        "not set, all are drawn",
+        description="a public .safetensors file with the model's initial weights, by name; it "
+        "must contain all frozen parameters, and parameters that it lacks are drawn "
+        "at random; if not set, all are drawn at random",
     )
     rate_schedule: Annotated[RateSchedule, LEFT_OUT] = Field(
         "constant",
         description="how learning_rate changes over the rounds: constant, linear (falls to "
-        "1/rounds of itself) or cosine (falls along half a cosine to nearly 0)",
+        "1/rounds of its initial value) or cosine (falls along half a cosine to "
+        "nearly 0)",
     )
     weight_decay: Annotated[WeightDecay, LEFT_OUT] = Field(
         0.0,
@@ -286,13 +293,13 @@ class RunSettings(FrozenConfig):
     gradient_clip: Annotated[NormBound | None, LEFT_OUT] = Field(
         None,
         description="largest L2 norm of a batch's gradient in the clients' training; longer "
-        "gradients are scaled down to it, which by itself guarantees nothing; if not set, none "
-        "is scaled",
+        "gradients are scaled down to this norm, which by itself guarantees no "
+        "privacy; if not set, gradients are not scaled",
     )
     loss: Annotated[str, BeforeValidator(_loss_named), LEFT_OUT] = Field(
         "cross_entropy",
-        description='the loss that clients minimise: cross_entropy, or "module:function", a '
-        "function of your own that returns each example's loss from logits and labels",
+        description='the loss that clients minimise: cross_entropy, or "module:function" for '
+        "your own function, which returns each example's loss from logits and labels",
     )
     label_smoothing: Annotated[LabelSmoothing, LEFT_OUT] = Field(
         0.0,
@@ -301,8 +308,8 @@ class RunSettings(FrozenConfig):
     )
     early_stopping: Annotated[Count | None, LEFT_OUT] = Field(
         None,
-        description="number of rounds in a row without a lower loss on the public test set after "
-        "which a simulated run stops; if not set, it runs all rounds",
+        description="early stopping: a simulated run stops after this many consecutive rounds "
+        "without a lower loss on the public test set; if not set, it runs all rounds",
     )
 
     @model_validator(mode="wrap")
@@ -332,13 +339,13 @@ class RunSettings(FrozenConfig):
         own = given(_OF_TABLES)
         if own == ["person_column"] and not is_table(self.dataset):
             raise ConfigError(
-                "person_column: it applies to .csv and .parquet files only, and dataset = "
+                "person_column: this applies only to .csv and .parquet files, but dataset = "
                 f"{self.dataset}; leave it out (a .npz file names the person of each row in its "
-                "array groups, and Python in groups=)"
+                "array groups, and Python code in groups=)"
             )
         if own and not is_table(self.dataset):
             raise ConfigError(
-                f"{own[0]}: it applies to .csv and .parquet files only, and dataset = "
+                f"{own[0]}: this applies only to .csv and .parquet files, but dataset = "
                 f"{self.dataset}; leave it out, or set dataset to such a file"
             )
         if self.test_file is not None and not is_table(self.test_file):
@@ -347,7 +354,7 @@ class RunSettings(FrozenConfig):
         if self.client_column is not None and divided:
             raise ConfigError(
                 f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
-                f"{self.client_column} names the client of each row; leave it out"
+                f"{self.client_column} already names the client of each row; leave this out"
             )
         self.columns  # noqa: B018 (it refuses columns that contradict themselves)
         return self
@@ -418,7 +425,7 @@ class RunSettings(FrozenConfig):
         return tuple(each.budget() for each in given if each is not None)
 
     def equal_share(self, problem: Problem, num_clients: int) -> int | None:
-        """Return the largest number of examples of a client if all have equally many; else None.
+        """Return the largest number of examples per client if all have equally many; else None.
 
         Args:
             problem: the public facts. Data that name their clients need not be divided equally.
@@ -477,10 +484,10 @@ class RunSettings(FrozenConfig):
         """Whether every client takes part in one round only."""
         return getattr(self, "participation", None) == "once"
 
-    # What clients are told
+    # What clients receive
 
     def for_client(self, client: int) -> Self:
-        """Return the configuration as one client is told it.
+        """Return the configuration that one client receives.
 
         It lacks settings that only a simulation needs, and the choices of other clients.
         """

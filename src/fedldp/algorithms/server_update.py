@@ -1,11 +1,11 @@
 """The server's update: an estimate from a round's reports, then a step of the global weights.
 
     reports -> estimate   of the clients' mean: of their weights, or of their change from W
-            -> noise      of the server's own, where it has some
+            -> noise      the server's own, if it adds any
             -> step       W + rate times what an optimiser makes of the change -> the next W
             -> average    of the last iterates: what is tested and kept as the model
 
-Everything after the estimate is computed from what clients have released already (or, if the server
+Everything after the estimate is computed from what clients have already released (or, if the server
 itself adds the noise, from the noisy values). It is post-processing, so no step, rate or average
 changes a line of a statement.
 
@@ -74,7 +74,7 @@ class Restore(Protocol):
 
 
 def as_it_is(mean: Mean, state: State, factor: float = 1.0) -> Values:
-    """Return a mean that is in the units of the weights already, times a factor, shape (d,)."""
+    """Return a mean that is already in the units of the weights, times a factor, shape (d,)."""
     return factor * mean
 
 
@@ -88,7 +88,7 @@ class Estimated:
     Attributes:
         values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
             ranges; None if the round's rule uses no report, which leaves the weights unchanged.
-        weight: the weight of all reports together.
+        weight: the total weight of all reports.
         metrics: the system's own metrics of the round.
         arrays: the state's arrays that change.
     """
@@ -199,7 +199,7 @@ class Weighted:
             total += share * self.read(report.payload, total.size)
             weight += share
         if weight == 0:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         return Estimated(values=self.restore(total / weight, state, factor), weight=weight)
 
 
@@ -238,13 +238,13 @@ class BySender:
                 values = self.read(report, sender)
                 if values.shape != total.shape:
                     raise RunError(
-                        f"a report of {values.size} values for {total.size} coordinates: "
-                        "client and server run different models"
+                        f"a report with {values.size} values for {total.size} coordinates: client "
+                        "and server run different models"
                     )
                 total += share * values
                 weight += share
         if came == 0:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         if weight == 0:
             return Estimated(values=None, metrics=metrics)
         values = self.restore(total / weight, state, factor)
@@ -255,8 +255,8 @@ class BySender:
 class NoisySum:
     """The noisy mean of updates sent in clear: the server clips them and adds the noise itself.
 
-    It divides by the agreed number of clients. Dividing by the number that answered would show, in
-    the scale of the noise, who took part.
+    It divides by the agreed number of clients. Dividing by the number that answered would reveal,
+    in the scale of the noise, who took part.
 
     Attributes:
         bounded: gives the mechanism that clips a round's updates and draws the noise, together with
@@ -283,7 +283,7 @@ class NoisySum:
             total += mechanism.ball.clip(update)
             came += 1
         if came == 0:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         total += mechanism.noise(total.size, draw("mechanism"))
         return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
 
@@ -296,7 +296,7 @@ class NoisyTotal:
     again, which does not change an honest report; nobody can clip what is in a secure sum.
 
     Attributes:
-        steps: the mechanism that clips the updates and has the noise.
+        steps: the mechanism that clips the updates and adds the noise.
         number: the agreed number of clients in a round.
     """
 
@@ -352,7 +352,7 @@ class Step:
         adam      M/(sqrt(V) + 1e-3), with M = momentum M + (1 - momentum) D,
                   V = 0.99 V + 0.01 D^2, and V = 1e-6 before the first round  (FedAdam)
 
-    If clients send weights, D is their mean less W: minus the "pseudo-gradient" of Reddi et al.
+    If clients send weights, D is their mean minus W: the negative "pseudo-gradient" of Reddi et al.
 
     Attributes:
         optimizer: none, momentum or adam.
@@ -394,7 +394,7 @@ class Step:
 class ServerUpdate:
     """The server's rule: estimate, then step; and which weights are the run's model.
 
-    With the step none and rate 1 the estimate itself is the next W, or W plus the estimate.
+    With the step none and rate 1, the next W is the estimate itself, or W plus the estimate.
 
     Attributes:
         estimate: the estimate from a round's reports.
@@ -422,7 +422,7 @@ class ServerUpdate:
 
         Args:
             first: gives the first weights, and any arrays that the estimate or ``publish`` needs.
-            publish: see ``ServerRole``; the arrays of the step are not for clients.
+            publish: see ``ServerRole``; the arrays of the step are not sent to clients.
             downlink: see ``ServerRole``.
         """
 
@@ -505,7 +505,7 @@ class ServerUpdate:
         return weights if noise is None else weights + rate * noise
 
     def _check(self, state: State, change: Values) -> None:
-        """Refuse a mean that an optimiser would hide and keep; without one, the loop refuses it."""
+        """Refuse a mean that an optimiser would hide and keep; otherwise the loop refuses it."""
         if not within_largest_weight(state.weights + change):
             raise Diverged(
                 f"round {state.round}: the mean of the reports is not finite, or too large for a "

@@ -36,7 +36,7 @@ ModelName = Annotated[str, BeforeValidator(_named)]
 
 Trainable = Annotated[str, Field(pattern=r"^[^,\s]+( *, *[^,\s]+)*$")]
 WEIGHTS = ".safetensors"
-"""The extension of the name of a file of weights."""
+"""The file extension of weight files."""
 WeightsFile = Annotated[str, Field(pattern=rf"\{WEIGHTS}$")]
 
 LARGEST_BATCH = 1_000_000_000
@@ -47,7 +47,7 @@ TargetUnit = Literal["weight", "record", "person", "client-round", "client-run"]
 
 
 class PrivacyTarget(FrozenConfig):
-    """A guarantee to meet: the run's budget is solved so that the statement meets it."""
+    """A guarantee to meet: the run's budget is chosen so that the statement meets it."""
 
     unit: TargetUnit = Field(description="what to protect")
     epsilon: Positive = Field(description="the largest epsilon that the guarantee may have")
@@ -79,7 +79,7 @@ class ClientBudget(FrozenConfig):
     limit: float = Field(
         ge=0,
         allow_inf_nan=False,
-        description="the most that all releases of a client may cost together",
+        description="the limit on the total cost of a client's releases",
     )
     kind: BudgetKind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
 
@@ -93,8 +93,8 @@ class PersonBudget(ClientBudget):
 
     unit: Part = Field(
         "person",
-        description="whom the limit protects: person, or record where a system "
-        "distinguishes single records only",
+        description="what the limit protects: person, or record if a system only distinguishes "
+        "single records",
     )
 
     def budget(self) -> Budget:
@@ -121,16 +121,16 @@ class Delays:
 
 @dataclass(frozen=True)
 class Offer:
-    """A setting, declared beside its part.
+    """A setting, declared next to its part.
 
     Attributes:
         name: the name that users type.
         type: the type of its values, with their limits.
         meaning: its meaning in words; None if its type states the meaning.
         default: its default; ... if it must be given.
-        per_client: whether it may be a list with one value for each client; a client is told only
-            its own value.
-        simulated: whether only simulations use it, so that clients are not told.
+        per_client: whether it may be a list with one value per client; a client receives only its
+            own value.
+        simulated: whether only simulations use it, so that it is not sent to clients.
     """
 
     name: str
@@ -158,7 +158,9 @@ class Offer:
 
 
 CLIP = Offer(
-    "clip", NormBound, "largest norm of what a client sends; longer vectors are scaled down to it"
+    "clip",
+    NormBound,
+    "largest norm of what a client sends; longer vectors are scaled down to this norm",
 )
 MOMENTUM = Offer(
     "momentum", Momentum, "momentum of the clients' SGD; it starts at zero in every round", 0.0
@@ -166,7 +168,7 @@ MOMENTUM = Offer(
 WEIGHTING = Offer(
     "weighting",
     Literal["uniform", "examples"],
-    "weight of each client in the average: uniform (1 for all), or examples (its number of "
-    "examples, which it then reveals)",
+    "weight of each client in the average: uniform (1 for all), or examples (the client's number "
+    "of examples, which is then revealed)",
     "uniform",
 )

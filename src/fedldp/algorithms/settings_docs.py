@@ -39,7 +39,7 @@ _UNITS = {
     "server_momentum": "share of 1",
     "class_weights": "factor",
 }
-"""The units of settings whose names do not end in what they count."""
+"""The units of settings whose names do not end with what they count."""
 
 _ENDINGS = {
     "seconds": "seconds",
@@ -73,7 +73,7 @@ class Setting:
         type: the type of its values, in words.
         default: the default as TOML writes it, or "required", or "not set".
         unit: the unit of its values, if they have one.
-        limits: the limits of its values, if they have some.
+        limits: the limits on its values, if there are any.
     """
 
     name: str
@@ -164,7 +164,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         reference = found.get("$ref") or found["allOf"][0]["$ref"]
         inner = document["$defs"][reference.rpartition("/")[2]]
         if inner.get("title") == "ClientValue":
-            return ""  # a client is told only its own value of the list
+            return ""  # a client receives only its own value from the list
         return f"table of {', '.join(inner['properties'])}"
     if "const" in found:
         return value_text(found["const"])

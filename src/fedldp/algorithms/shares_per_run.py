@@ -1,4 +1,4 @@
-"""The calibration of shares of noise, for the budget of all that a client sends in a run."""
+"""The calibration of noise shares, for a budget on everything that a client sends in a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SharesPerRun(Calibration):
         settings: the settings of the preset.
         bound: the bound of what is sent.
         participation: who takes part in which round.
-        bits: the bits of the sum's modulus.
+        bits: the number of bits in the sum's modulus.
 
     Raises:
         ConfigError: delta is too small.

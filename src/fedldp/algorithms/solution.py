@@ -24,15 +24,15 @@ LOCAL_UPDATE = Offer(
     "local_update",
     Annotated[Literal["sgd", "solution", "statistics", "person_gradients"], LEFT_OUT],
     "what a client computes: sgd; solution (its own ridge regression, in closed form); statistics "
-    "(from whose mean the server computes that regression); or person_gradients (the sum of one "
-    "clipped gradient for each person). solution and statistics are for linear models",
+    "(from whose mean the server computes a ridge regression); or person_gradients (the sum of "
+    "one clipped gradient per person); solution and statistics are only for linear models",
     "sgd",
 )
 RIDGE = Offer(
     "ridge",
     Annotated[float, Field(ge=1e-6, le=1e6), LEFT_OUT],
-    "lambda of a ridge regression on examples of norm 1: the factor of the squared weights that "
-    "are added to the mean of squared errors",
+    "lambda of a ridge regression on examples of norm 1: the factor on the squared weights, which "
+    "are added to the mean squared error",
     0.01,
 )
 """The setting of ``OwnSolution`` and ``StatisticsOf``; ``LOCAL_UPDATE`` names the local update."""
@@ -47,8 +47,8 @@ def check_linear(algorithm: Algorithm, local_update: str) -> None:
     config, problem = algorithm.config, algorithm.problem
     if problem.num_classes < 2:
         raise ConfigError(
-            f"local_update = {local_update} and dataset = {config.dataset}: it has one class only, "
-            "so there is nothing to learn; choose data with two or more classes"
+            f"local_update = {local_update} and dataset = {config.dataset}: the data set has only "
+            "one class, so there is nothing to learn; choose data with two or more classes"
         )
     if not is_linear(config.model, algorithm.input_shape, problem.num_classes):
         raise ConfigError(

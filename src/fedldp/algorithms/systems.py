@@ -1,4 +1,4 @@
-"""Systems by name: fedldp's presets, found by a scan, and a user's own, by their addresses."""
+"""Systems by name: fedldp's presets, found by a scan, and users' own systems, by address."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | Non
 def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None:
     """Return ``name_and_digest`` for a run's folder; None for the user's own code.
 
-    A function may come from a notebook, where it has no source to take a digest of.
+    A function may come from a notebook, where it has no source from which to compute a digest.
     """
     code = rests_on(str(getattr(config, "features", "none"))) == "code"
     return None if code else name_and_digest(config, problem)
@@ -143,5 +143,5 @@ def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
 
 
 def whose_word(config: RunConfig) -> str:
-    """Return ``stated_by`` in the lines of ``config``: "fedldp", or the user's own code."""
+    """Return ``stated_by`` for the statement's lines: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

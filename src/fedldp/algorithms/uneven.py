@@ -47,7 +47,8 @@ class Uneven:
         """Return the release.
 
         Raises:
-            ConfigError: the features have no weights of their own; or the noise is too large.
+            ConfigError: the model has no separate weights for each feature; or the noise is too
+                large.
         """
         settings, least = self.settings, release.mechanism
         assert isinstance(least, Gaussian)

@@ -40,7 +40,7 @@ _OF_CLOSED_FORMS = ("local_update", "ridge")
 def describe(
     error: ValidationError, system: str, fields: Mapping[str, Any], nested: Mapping[str, Any]
 ) -> str:
-    """Return a message of one line on the first setting that is wrong.
+    """Return a one-line message about the first setting that is wrong.
 
     Args:
         error: the error about a system's configuration.
@@ -71,7 +71,7 @@ def describe(
         return f"{name} is not a setting of {owner}; {hint}It has {', '.join(fields)}"
     own = first["type"] == "missing" and len(loc) > 1 and str(loc[0]) not in nested
     if first["type"] == "missing" and not own:
-        return f"{name} is not set, and {owner} needs it: add {name} = ..."
+        return f"{name} is not set, but {owner} needs it: add {name} = ..."
     if name == "system" and first["type"] == "literal_error":
         return (
             f"system = {shown(first['input'])}: this recipe is for {system}, and each system has "
@@ -83,7 +83,7 @@ def describe(
         message = "give a number"
     elif name in nested:
         own_settings = ", ".join(f"{name}.{key}" for key in nested[name])
-        message = f"it is a table of settings: give {own_settings}"
+        message = f"this is a table of settings: give {own_settings}"
     elif first["type"] == "literal_error":
         message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"
     elif first["type"] in _KINDS:

@@ -48,7 +48,8 @@ UsageError = cast(
     next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
 )
 
-# Otherwise plain help shows a backslash before "[default: ...]" if rich is installed (typer 1058).
+# Otherwise plain help shows a backslash before "[default: ...]" if rich is installed (typer issue
+# 1058).
 typer.core.HAS_RICH = False
 
 app = typer.Typer(
@@ -113,19 +114,19 @@ def main() -> None:
 
 
 def _remedy(error: typer.BadParameter) -> str:
-    """Return a hint for a user who may have taken a setting of a run for an option."""
+    """Return a hint for a user who may have mistaken a run's setting for an option."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if name == "epsilon":
         return (
-            "epsilon is a setting: --set epsilon=2, or --set target.epsilon=2 to calibrate to "
-            "it; fedldp show RECIPE lists all settings"
+            "epsilon is a setting: use --set epsilon=2, or --set target.epsilon=2 to calibrate "
+            "the noise to it; fedldp show RECIPE lists all settings"
         )
     if name == "set":
         return (
-            "this command takes settings from a file: fedldp run RECIPE --set KEY=VALUE "
-            "--print-config > FILE.toml, then FILE.toml instead of RECIPE"
+            "this command takes settings from a file: write one with `fedldp run RECIPE --set "
+            "KEY=VALUE --print-config > FILE.toml`, and give FILE.toml instead of RECIPE"
         )
-    setting = f"a setting of a run is given as --set {name}=VALUE; " if name else ""
+    setting = f"to change a run's setting, use --set {name}=VALUE; " if name else ""
     return f"{setting}see fedldp --help"
 
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def folder(text: str) -> Path:
-    """Return the folder that a text names; refuse an empty text (the working folder)."""
+    """Return the path of a folder; refuse an empty string, which would be the working folder."""
     if not text.strip():
         raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
     return Path(text)
 
 
 def file(text: str) -> Path:
-    """Return the file that a text names; refuse an empty text."""
+    """Return the path of a file; refuse an empty string."""
     if not text.strip():
         raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
     return Path(text)
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """Return the recipes to which a shell may complete a name."""
+    """Return the names of recipes that complete what the user has typed."""
     from fedldp.algorithms.recipes import recipes
 
     return [name for name in recipes() if name.startswith(incomplete)]
@@ -52,14 +52,14 @@ Settings = Annotated[
 
 
 def at_most_cores(workers: int | None, stderr: Console) -> int | None:
-    """Limit the number of workers to the number of cores; more would only take memory."""
+    """Limit the number of workers to the number of cores; more would only use more memory."""
     from fedldp.simulation.plan import cores
 
     if workers is None or workers <= (most := cores()):
         return workers
     stderr.print(
-        f"workers    {most} instead of {workers:,}: there are no more cores here, and the result "
-        "is the same for any number",
+        f"workers    {most} instead of {workers:,}: this machine has no more cores, and the "
+        "result does not depend on the number of workers",
         highlight=False,
         soft_wrap=True,
     )
@@ -76,8 +76,8 @@ def charts_or_notice(stderr: Console, later: str) -> bool:
     if is_installed("report"):
         return True
     stderr.print(
-        "no chart   Matplotlib is not installed: pip install 'fedldp[report]', now or before "
-        f"{later}, which draws it",
+        "no chart   Matplotlib is not installed: run pip install 'fedldp[report]' now, or before "
+        f"you run {later}, which draws the chart",
         highlight=False,
         soft_wrap=True,
         markup=False,

@@ -15,7 +15,9 @@ def account(
         str, typer.Argument(autocompletion=recipe_names, help="a recipe's name or a .toml file")
     ] = "quickstart",
     set_: Settings = None,
-    delta: Annotated[float | None, typer.Option(help="delta of the approximate lines")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="delta for the lines with approximate guarantees")
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -30,7 +32,8 @@ def account(
 
     if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
         raise ConfigError(
-            f"delta = {delta}: give 0, or a number of at least {SMALLEST_DELTA:g} and below 1"
+            f"delta = {delta}: give 0, or a number that is at least {SMALLEST_DELTA:g} and less "
+            "than 1"
         )
     config = resolve(recipe, set_ or [])
     planned = plan(config, problem_of(config, data_dir), delta=delta)

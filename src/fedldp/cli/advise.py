@@ -40,33 +40,36 @@ def advise(
         str | None, typer.Option(metavar="COLUMN", help="the column that names each row's person")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="the column of classes [default: label]")
+        str | None,
+        typer.Option(metavar="COLUMN", help="the column with the class labels [default: label]"),
     ] = None,
     set_: Settings = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="start no run after this time, such as 90s, 20m or 2h"),
+        typer.Option(
+            metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the folder of the advice; an unfinished one is continued",
+            help="the folder for the results; an unfinished one is continued",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
+        int | None, typer.Option(help="number of runs at a time [default: one per core]")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Report who can be protected with a table, under which trust, and at what cost.
+    """Report who can be protected with a table, under which trust model, and at what cost.
 
-    Makes short runs of existing systems at epsilon 0.5 to 8, and runs without protection to compare
-    with; gives a verdict for each trust, and a page for a data-protection officer. The figures are
-    computed from private rows and are not protected. After an interruption, give the same command
-    with the same --out.
+    Makes short runs of existing systems at epsilon 0.5 to 8, and unprotected runs for comparison.
+    Gives a verdict for each trust model, and a page for a data-protection officer. All results are
+    computed from private rows and are not protected. To continue after an interruption, give the
+    same command with the same --out.
     """
     from rich.console import Console
     from rich.progress import (
@@ -123,7 +126,10 @@ def advise(
     else:
         _print(result, place)
     if result.missing:
-        say(f"missing    {len(result.missing)} rows; the same command with --out {place} continues")
+        say(
+            f"missing    {len(result.missing)} rows; to continue, give the same command with "
+            f"--out {place}"
+        )
 
 
 def _print(result: Advice, place: Path) -> None:

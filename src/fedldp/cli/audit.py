@@ -40,8 +40,8 @@ def audit(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="a foreign client: a function that takes a list of arrays; --epsilon, --delta "
-            "and --unit state its claim",
+            help="an external client: a function that takes a list of arrays; state its claim "
+            "with --epsilon, --delta and --unit",
         ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="the client's claimed epsilon")] = None,
@@ -54,21 +54,21 @@ def audit(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="AxB", help="the shape of an array that the client is given; repeatable"
-        ),
+        typer.Option(metavar="AxB", help="the shape of an array to pass to the client; repeatable"),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="try few settings with few trials")
     ] = False,
     trials: Annotated[
-        int | None, typer.Option(help="trials of each input [default: as many as are worthwhile]")
+        int | None,
+        typer.Option(help="number of trials per input [default: as many as are worthwhile]"),
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="the probability that all bounds hold together")
+        float, typer.Option(help="the probability that all bounds hold simultaneously")
     ] = 0.999,
     seed: Annotated[
-        int, typer.Option(help="the seed of all randomness; the same seed gives the same result")
+        int,
+        typer.Option(help="the seed for all random numbers; the same seed gives the same result"),
     ] = 0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="number of processes [default: the number of cores]")
@@ -78,7 +78,8 @@ def audit(
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="write an HTML page; for one system, it includes attacks that give no bound",
+            help="the HTML page to write; for a single system, it also shows attacks that give no "
+            "bound",
         ),
     ] = None,
     as_json: Json = False,
@@ -91,7 +92,9 @@ def audit(
     from fedldp.simulation.plan import cores
 
     if recipe is not None and mechanism is not None:
-        raise ConfigError(f"mechanism = {mechanism}: give either this or the recipe {recipe}")
+        raise ConfigError(
+            f"mechanism = {mechanism}: give either --mechanism or the recipe {recipe}"
+        )
     check_arguments(confidence, trials)
     if page is not None:
         check_place(page, "page")
@@ -99,7 +102,7 @@ def audit(
         _check_no_claim(epsilon, unit, shape)
         games = _planned(recipe, mechanism, quick=quick)
     elif recipe is not None or mechanism is not None:
-        raise ConfigError(f"client = {client}: give either this, or a recipe or mechanism")
+        raise ConfigError(f"client = {client}: give either --client, or a recipe or mechanism")
     else:
         games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
     more = None
@@ -158,7 +161,8 @@ def _planned_of_client(
 
     if epsilon is None or unit is None:
         raise ConfigError(
-            f"client = {client}: state its claim: --epsilon, and --unit client-round or weight"
+            f"client = {client}: its claim is missing; give --epsilon, and --unit client-round or "
+            "weight"
         )
     return list(
         planned_foreign_games(
@@ -175,7 +179,7 @@ def _planned_of_client(
 def _shape(text: str) -> tuple[int, ...]:
     sides = text.split("x")
     if not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise ConfigError(f"shape = {text}: give whole numbers from 1, such as 64x10")
+        raise ConfigError(f"shape = {text}: give positive whole numbers, such as 64x10")
     return tuple(map(int, sides))
 
 
@@ -183,8 +187,8 @@ def _check_no_claim(epsilon: float | None, unit: str | None, shape: list[str] | 
     for name, given in (("epsilon", epsilon), ("unit", unit), ("shape", shape)):
         if given is not None:
             raise ConfigError(
-                f"{name} = {given}: this is the claim of a --client; recipes and mechanisms have "
-                "their own claim"
+                f"{name} = {given}: this option is only for the claim of a --client; leave it "
+                "out, because recipes and mechanisms state their own claims"
             )
 
 
@@ -198,7 +202,8 @@ def _configs_of(recipe: str) -> list[RunConfig]:
         if recipe not in mechanisms():
             raise
         raise ConfigError(
-            f"recipe {recipe}: it is a mechanism; run `fedldp audit --mechanism {recipe}`"
+            f"recipe {recipe}: this is a mechanism, not a recipe; run `fedldp audit --mechanism "
+            f"{recipe}`"
         ) from None
 
 
@@ -234,16 +239,16 @@ def _show(found: Audit) -> None:
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
         console.print(
-            f"A stated figure rests on what {' and '.join(own)} states; nothing here proves it.",
+            f"A stated epsilon is taken from {' and '.join(own)}; fedldp does not prove it.",
             soft_wrap=True,
         )
     how = "stated" if own else "proven"
     console.print(
         f"{found.subject}: {found.verdict}. With probability at least {found.confidence:g}, every "
-        f"epsilon is at least the bound in its row (seed {found.seed}). How near a bound is to "
-        f"the {how} figure shows how strong the attack was; a low bound is no sign of privacy. "
-        "After a table: the epsilon from which each row's rarest event would show a bug, "
-        "whatever is in the row; -: none, or not known.",
+        f"epsilon is at least the bound in its row (seed {found.seed}). The closer a bound is to "
+        f"the {how} epsilon, the stronger the attack; a low bound is no sign of privacy. The line "
+        "after each table lists, for each row, the smallest epsilon at which the row's rarest "
+        "event would show a bug, whatever the row found; a dash means none, or not known.",
         soft_wrap=True,
     )
 
@@ -300,11 +305,11 @@ def _finds(row: Result) -> str:
 
 
 def _told(row: Result) -> str:
-    """Return in words the evidence that a figure does not hold."""
+    """Describe the evidence that a claimed or proven epsilon does not hold."""
     taken = row.claim_unit
     read = ""
     if row.verdict == "claim-broken" and taken not in (None, row.unit):
-        read = f" (claimed per {taken}; here it is read as of a {row.unit})"
+        read = f" (claimed per {taken}; read here as per {row.unit})"
     seen = f"; {row.trials:,} trials" if row.trials else ""
     what = f"{row.setting}, " if row.setting and row.game != "system" else ""
     return f"{what}{row.unit}, d = {row.size}{read}: {row.attack}{seen}"

@@ -15,7 +15,7 @@ def card(
     run_dir: Annotated[
         Path | None,
         typer.Argument(
-            parser=folder, metavar="[DIR]", help="a run folder, of a simulation or a deployment"
+            parser=folder, metavar="[DIR]", help="the folder of a simulated or deployed run"
         ),
     ] = None,
     out: Annotated[
@@ -37,9 +37,9 @@ def card(
 ) -> None:
     """Write the two documents to publish with a model: a privacy document and a model card.
 
-    privacy.json says what the run protects, in the fields of the registry of deployments and by the
-    hazards of NIST SP 800-226; README.md is a model card for Hugging Face. The command lists the
-    fields that the run cannot know, for the publisher to fill in.
+    privacy.json says what the run protects. It has the fields of the registry of deployments, and
+    covers the hazards that NIST SP 800-226 lists. README.md is a model card for Hugging Face. The
+    command lists the fields that cannot be derived from the run, for the publisher to fill in.
     """
     from fedldp.reporting import card as cards
 
@@ -47,13 +47,16 @@ def card(
         print_json(cards.schema())
         return
     if run_dir is None:
-        raise ConfigError("card: give the folder of a run, such as in fedldp card runs/mine")
+        raise ConfigError("card: give the folder of a run, for example: fedldp card runs/mine")
     place, document = cards.write_card(run_dir, out, scores=scores)
     if as_json:
         print_json(document)
     for name in cards.FILES:
         typer.echo(f"card       {place / name}", err=as_json)
     missing = len(document["to_be_filled"]["fields"])
-    typer.echo(f"to fill    {missing} fields, by the publisher: README.md lists them", err=True)
+    typer.echo(
+        f"to fill    {missing} fields that the publisher must fill in; README.md lists them",
+        err=True,
+    )
     if cards.hides_scores(document):
         typer.echo(f"note       {cards.CONFIDENTIAL}; --scores includes them", err=True)

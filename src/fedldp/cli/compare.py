@@ -38,30 +38,32 @@ def compare(
         str | None,
         typer.Option(
             metavar="UNIT:ADVERSARY",
-            help="the guarantee that all must meet, such as client-run:server [default: that of "
-            "their target]",
+            help="the guarantee that all recipes must meet, such as client-run:server [default: "
+            "their target's guarantee]",
         ),
     ] = None,
     epsilon: Annotated[
         str | None,
-        typer.Option(metavar="E1,E2,...", help="epsilons of the guarantee, such as 1,4,16"),
+        typer.Option(metavar="E1,E2,...", help="the guarantee's epsilons, such as 1,4,16"),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="delta of the guarantee [default: 1e-5]")
+        float | None, typer.Option(help="the guarantee's delta [default: 1e-5]")
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="the score to compare and to choose tries by: accuracy, loss, auc, "
+            help="the score for comparing recipes and choosing the best try: accuracy, loss, auc, "
             "average_precision, balanced_accuracy or brier"
         ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="start no run after this time, such as 90s, 20m or 2h"),
+        typer.Option(
+            metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
+        ),
     ] = None,
     tries: Annotated[
-        int | None, typer.Option(help="number of tries of each contestant [default: 8]")
+        int | None, typer.Option(help="number of tries per recipe [default: 8]")
     ] = None,
     seeds: Annotated[
         str | None,
@@ -76,29 +78,28 @@ def compare(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the comparison's folder; an unfinished one is continued",
+            help="the folder for the comparison; an unfinished one is continued",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
+        int | None, typer.Option(help="number of runs at a time [default: one per core]")
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="a Ray cluster instead of --workers, auto or HOST:PORT; each of its CPUs takes "
-            "one run"
+            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
         ),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Compare recipes at the same guarantee, with the same number of tries for each.
+    """Compare recipes under the same guarantee, with the same number of tries for each.
 
-    Each is calibrated to the epsilons, and each run is checked against its statement. Tries are
-    scored on clients that take no part in training, with a seed that is not measured; the best try
-    is then measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG) are in
-    the folder. After an interruption, give the same command with the same --out. Exit status 2 if
-    any contestant was refused or failed.
+    Each recipe is calibrated to each epsilon, and each run is checked against its statement. Tries
+    are scored on clients that take no part in training, with a seed that is not used for the final
+    measurements; the best try is then measured on the test set. The folder gets tables (text, CSV,
+    LaTeX, JSON) and a chart (PDF, SVG). To continue after an interruption, give the same command
+    with the same --out. The exit status is 2 if any recipe was refused or failed.
     """
     from rich.console import Console
 
@@ -138,7 +139,10 @@ def compare(
     if drawn:
         _plot(stderr, result, place)
     if result.missing:
-        say(f"missing    {len(result.missing)} rows; the same command with --out {place} continues")
+        say(
+            f"missing    {len(result.missing)} rows; to continue, give the same command with "
+            f"--out {place}"
+        )
     if result.refused:
         raise typer.Exit(2)
 

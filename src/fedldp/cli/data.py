@@ -1,4 +1,4 @@
-"""The command line of the data folder: fedldp data list, fetch, verify."""
+"""The command line for the data folder: fedldp data list, fetch, verify."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def verify(
     missing = [s.file for s in statuses if s.status == "missing"]
     if statuses and len(missing) == len(statuses):
         raise RunError(
-            f"no file of {name or 'any data set'} is in {resolve_data_dir(data_dir)}: fetch them "
-            f"with `fedldp data fetch {name or 'NAME'}`, or give their folder as --data-dir"
+            f"no file of {name or 'any data set'} is in {resolve_data_dir(data_dir)}: run `fedldp "
+            f"data fetch {name or 'NAME'}`, or give the right folder with --data-dir"
         )
     begun = {s.file.parent for s in statuses if s.status != "missing"}
     if lacking := [file for file in missing if name is not None or file.parent in begun]:

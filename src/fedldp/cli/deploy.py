@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from fedldp.deployment.policy import SitePolicy
 
 deploy_app = typer.Typer(
-    rich_markup_mode=None, help="Real sites, over HTTPS or Flower; their server is not trusted."
+    rich_markup_mode=None,
+    help="Train across real sites, over HTTPS or Flower, with a server that nobody has to trust.",
 )
 
 _DAYS = 365
 
 AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
 Check = Annotated[
-    bool, typer.Option("--check", help="only check that everything is in order, and report")
+    bool, typer.Option("--check", help="check that everything is in order, report, and stop")
 ]
 
 
@@ -46,11 +47,13 @@ class _Planned:
     quorum: Annotated[
         int | None,
         typer.Option(
-            help="number of sites that must take part in a round [default: the fewest that the "
-            "sum and its noise allow]"
+            help="number of sites that must take part in a round [default: the smallest number "
+            "that the sum and its noise allow]"
         ),
     ] = None
-    deadline: Annotated[float, typer.Option(help="seconds to wait in one phase of a round")] = 600.0
+    deadline: Annotated[
+        float, typer.Option(help="how long to wait in each phase of a round, in seconds")
+    ] = 600.0
     input_shape: Annotated[
         str | None,
         typer.Option(
@@ -63,24 +66,24 @@ class _Planned:
     ] = None
     examples: Annotated[
         int | None,
-        typer.Option(help="approximate number of examples of all sites together; public"),
+        typer.Option(help="approximate total number of examples across all sites; public"),
     ] = None
     people: Annotated[
         int | None,
         typer.Option(
-            help="approximate number of people of all sites together, if a person may have "
-            "several rows; public"
+            help="approximate total number of people across all sites, needed if a person may "
+            "have several rows; public"
         ),
     ] = None
     initial: Annotated[
         Path | None,
-        typer.Option(help="begin with public weights: the model.safetensors of a run folder"),
+        typer.Option(help="start from public weights: the model.safetensors of a run folder"),
     ] = None
     set_: Settings = None
     data_dir: DataDir = None
 
     def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
-        """Return the configuration, with further settings, and the public facts about the data."""
+        """Return the configuration, with more settings, and the public facts about the data."""
         from fedldp.simulation.settings import resolve
 
         config = resolve(self.recipe, [*(self.set_ or []), *more])
@@ -129,7 +132,7 @@ def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
 def keys(
     folder: Annotated[Path, typer.Argument(help="the folder to write")],
     site: Annotated[
-        str | None, typer.Option(help="make an identity key for a site of this name")
+        str | None, typer.Option(help="make an identity key for a site with this name")
     ] = None,
     server: Annotated[
         list[str] | None,
@@ -139,15 +142,16 @@ def keys(
         bool,
         typer.Option(
             "--renew",
-            help="make a new key and certificate for the server in this folder, from the same "
-            "authority",
+            help="make a new key and certificate for the server in this folder, signed by the "
+            "same authority",
         ),
     ] = False,
     rotate: Annotated[
         bool,
         typer.Option(
             "--rotate",
-            help="replace the key of the site in this folder; its ledger goes on and its runs end",
+            help="replace the key of the site in this folder; the site keeps its ledger and "
+            "leaves its runs",
         ),
     ] = False,
     yes: Annotated[
@@ -160,16 +164,16 @@ def keys(
 
     if rotate:
         if site is not None or server or renew:
-            raise ConfigError("--rotate: it keeps the site's name; give no other option")
+            raise ConfigError("--rotate keeps the site's name; leave out all other options")
         _change_key(folder, yes)
         return
     if renew:
         if site is not None or server:
-            raise ConfigError("--renew: it keeps the certificate's names; give no other option")
+            raise ConfigError("--renew keeps the certificate's names; leave out all other options")
         ends = certificates.renew_server_keys(folder, _DAYS)
         typer.echo(
             f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
-            "server uses them within a few seconds; take ca.key off this machine"
+            "server uses them within a few seconds; move ca.key off this machine"
         )
         return
     if (site is None) == (not server):
@@ -181,15 +185,15 @@ def keys(
         new_file(folder / f"{site}-node.pub", pair.public, 0o644)
         typer.echo(
             f"{folder / site}.key and {folder / site}-node are secret and stay here; send "
-            f"{site}.pub and {site}-node.pub to the server's operator, so that no one can change "
-            "them on the way"
+            f"{site}.pub and {site}-node.pub to the server's operator in a way that nobody can "
+            "tamper with"
         )
         return
     certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
         f"wrote ca.pem, server.pem and their keys to {folder}; server.pem is valid for {_DAYS} "
-        "days, and --renew extends that; send ca.pem to every site, so that no one can change it "
-        "on the way"
+        "days, and --renew replaces it; send ca.pem to every site in a way that nobody can "
+        "tamper with"
     )
 
 
@@ -199,7 +203,9 @@ def invite(
     planned: _Planned,
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", help="the invite to write; the server's keys go beside it"),
+        typer.Option(
+            "-o", "--out", help="the invite to write; the server's keys go into the same folder"
+        ),
     ],
     url: Annotated[
         str, typer.Option(metavar="https://HOST:PORT", help="the server's address for sites")
@@ -214,7 +220,7 @@ def invite(
 
     host, folder = host_of(url), out.parent
     if out.exists():
-        raise ConfigError(f"{out} exists already; remove it, or choose another file")
+        raise ConfigError(f"{out} already exists; remove it, or choose another file")
     config, problem = planned.resolved()
     found = Invite.new(config, problem, url, **planned.terms(config, problem))
     expected = found.expected()  # refuse now rather than after all sites have joined
@@ -224,12 +230,12 @@ def invite(
         write_server_keys(folder, _hosts([host]), _DAYS)
         typer.echo(
             f"wrote      ca.pem, server.pem and their keys to {folder}; server.pem is valid for "
-            f"{_DAYS} days; take ca.key off this machine"
+            f"{_DAYS} days; move ca.key off this machine"
         )
     planned.keep_initial(out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
     _show_expected(Console(), found, expected)
-    typer.echo(f"wrote      {out}; send it to each site, which answers by: fedldp deploy join")
+    typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
 
 
 @deploy_app.command()
@@ -243,26 +249,27 @@ def join(
         float | None,
         typer.Option(
             metavar="LIMIT",
-            help="the limit on everything the site ever releases about these data, or about each"
-            " person if the run protects people; without it, the command says what such a "
-            "run costs",
+            help="the limit on everything that the site ever releases about this data, or about "
+            "each person if the run protects people; without this option, the command says "
+            "what such a run costs",
         ),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="the column of the labels [default: the invite's]")
+        str | None, typer.Option(help="the column with the labels [default: the invite's]")
     ] = None,
     person_column: Annotated[
-        str | None, typer.Option(help="the column of the persons [default: the invite's]")
+        str | None,
+        typer.Option(help="the column that names each row's person [default: the invite's]"),
     ] = None,
     people: Annotated[
         int | None,
-        typer.Option(min=1, help="the smallest number of people that the site has; public"),
+        typer.Option(min=1, help="a lower bound on the number of people at the site; public"),
     ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="the site's own epsilon for a run; the invite says whether all sites are told "
-            "or nobody"
+            help="the site's own epsilon for a run; the invite says whether all sites learn it, "
+            "or nobody does"
         ),
     ] = None,
     folder: Annotated[
@@ -292,7 +299,7 @@ def join(
     given = (budget, label_column, person_column, people, epsilon)
     if terms is None and given != (None,) * len(given):
         raise ConfigError(
-            f"{place / POLICY} exists, and has budgets, columns and people; leave them out here"
+            f"{place / POLICY} already sets budgets, columns and people; leave these options out"
         )
     invited = read_invite(invite, own=own)
     joined = join_run(invited, site, terms, place)
@@ -303,22 +310,22 @@ def join(
         joined.expected,
         joined.policy,
         left_of(joined.policy)[0],
-        f"ask for a run that costs less, or change the limit in {place / POLICY} as long as no "
+        f"ask for a run that costs less, or change the limit in {place / POLICY} before any "
         "agreement has been accepted",
     )
     if joined.policy.own is not None:
-        told = "all sites will be told" if joined.joining.own else "no one else is told"
+        told = "all sites will learn" if joined.joining.own else "nobody else learns"
         typer.echo(f"own        {joined.policy.own}, which {told}")
     server = joined.policy.server
     if server is not None and joined.authorities == "taken":
-        typer.echo(f"wrote      {server.ca}, by which the site recognises the server")
+        typer.echo(f"wrote      {server.ca}, with which the site recognises the server")
     elif server is not None and joined.authorities == "kept":
         typer.echo(
-            f"ca         {server.ca} stays as it is, because an accepted agreement does not name "
-            "all authorities of this invite: once the run is over, retire the agreement, and "
-            "join again"
+            f"ca         {server.ca} is unchanged, because an accepted agreement does not name "
+            "all authorities in this invite: once that agreement's run is over, retire the "
+            "agreement, and join again"
         )
-    typer.echo(f"policy     {place / POLICY}: what may be done with the data; read it")
+    typer.echo(f"policy     {place / POLICY}: it says what may be done with the data; read it")
     typer.echo(f"words      {words_of(joined.joining.digest)}")
     typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")
 
@@ -330,15 +337,20 @@ def admit(
         list[Path],
         typer.Argument(
             metavar="NAME.join... NAME.changed...",
-            help="the answers of sites, and their changed keys",
+            help="the sites' answers and changed keys",
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask; the words were compared")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="do not ask for confirmation, because the words have been compared"
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Admit the sites that answered an invite, and write the agreement beside it.
+    """Admit the sites that answered an invite, and write the agreement next to it.
 
-    All runs in this server's folder learn of changed keys, including those under way. If only
+    Changed keys take effect in all runs in this server's folder, including unfinished runs. If only
     changed keys are given, no agreement is written.
     """
     from rich.console import Console
@@ -356,7 +368,7 @@ def admit(
     answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
     if answers and out.exists():
-        raise ConfigError(f"{out} exists already; remove it, or make another invite")
+        raise ConfigError(f"{out} already exists; remove it, or make another invite")
     joinings = admitted(invited, answers)
     for each in joinings:
         typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)
@@ -370,7 +382,7 @@ def admit(
         take_over(invite.parent, keys_of)
         last = keys_of.changes[-1]
         typer.echo(
-            f"changed    the key {last.old[:16]} to {last.new[:16]}: the earlier one is refused",
+            f"changed    the key {last.old[:16]} to {last.new[:16]}: the old key is refused",
             err=as_json,
         )
     if not joinings:
@@ -388,7 +400,7 @@ def admit(
     _show(Console(), agreement, agreement.statement)
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
-        f"accepts with: fedldp deploy accept {words}"
+        f"accepts the agreement with: fedldp deploy accept {words}"
     )
 
 
@@ -405,15 +417,15 @@ def agree(
     ca: Annotated[
         list[Path] | None,
         typer.Option(
-            help="over HTTPS: the certificate of the authority by which sites recognise the "
-            "server; repeatable"
+            help="over HTTPS: the certificate of an authority that vouches for the server to the "
+            "sites; repeatable"
         ),
     ] = None,
     budget: Annotated[
         list[Path] | None,
         typer.Option(
-            help="a site's own budget, made by `fedldp deploy budget`; give one for each site or"
-            " none"
+            help="a site's own budget, made with `fedldp deploy budget`; give one for every site, "
+            "or none at all"
         ),
     ] = None,
     as_json: Json = False,
@@ -431,13 +443,13 @@ def agree(
     if over == "https" and not authorities:
         raise ConfigError(
             "ca is not set: give --ca ca.pem, which `fedldp deploy keys --server` wrote, so that "
-            "sites trust no other server; or give --link flower"
+            "sites accept no other server; or give --link flower"
         )
     roster: dict[str, str] = {}
     for text in site:
         name, equals, file = text.partition("=")
         if not equals or name in roster:
-            raise ConfigError(f"site {text}: write each site once, as NAME=FILE")
+            raise ConfigError(f"site {text}: give each site once, as NAME=FILE")
         roster[name] = read_public(Path(file))
     check_current(out.parent, roster)
     config, problem = planned.resolved(f"num_clients={len(roster)}")
@@ -456,7 +468,7 @@ def agree(
         print_json({"digest": agreement.digest.hex(), **agreement.document})
         return
     _show(Console(), agreement, agreement.statement)
-    typer.echo(f"wrote      {out}; every site accepts it with: fedldp deploy accept {out.name}")
+    typer.echo(f"wrote      {out}; every site must accept it with: fedldp deploy accept {out.name}")
 
 
 @deploy_app.command()
@@ -472,12 +484,13 @@ def budget(
     terms = read_policy(policy)
     if terms.own is None:
         raise ConfigError(
-            f"policy {policy}: own is not set; add a table [own] with epsilon, the budget of a run"
+            f"policy {policy}: own is not set; add a table [own] with epsilon, the site's budget "
+            "for a run"
         )
     new_file(out, signed_budget(read_private(terms.key), terms.own).to_bytes(), 0o644)
     typer.echo(
         f"wrote      {out}: {terms.own}; send it to the person who makes the agreement. All "
-        "sites, and everyone who sees the agreement, will know it"
+        "sites, and everyone who sees the agreement, will know this budget"
     )
 
 
@@ -487,8 +500,8 @@ def accept(
         list[str],
         typer.Argument(
             metavar="FILE | WORDS | DIGEST",
-            help="the agreement's file; or, to fetch it over HTTPS, its ten words or digest as the "
-            "server's operator reads them out",
+            help="the agreement's file; or, to fetch it over HTTPS, its ten words or its digest, "
+            "as read out by the server's operator",
         ),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
@@ -497,10 +510,13 @@ def accept(
     ] = False,
     new: Annotated[
         bool,
-        typer.Option("--new", help="after a restore: state that it was never accepted here before"),
+        typer.Option(
+            "--new",
+            help="after a restore: state that this agreement has never been accepted here before",
+        ),
     ] = False,
 ) -> None:
-    """Show what an agreement protects and costs this site; accept it."""
+    """Show what an agreement protects and what it costs this site; accept it."""
     from rich.console import Console
 
     from fedldp.deployment.agreement import read_agreement
@@ -521,8 +537,8 @@ def accept(
         known.check(found.digest)
     if found.test_seed is not None:
         raise ConfigError(
-            f"agreement {' '.join(agreement)}: it draws all randomness from a seed, which "
-            "protects nothing; only `fedldp deploy demo` may do that"
+            f"agreement {' '.join(agreement)}: all its random numbers come from a seed, so it "
+            "protects nothing; only `fedldp deploy demo` may use such an agreement"
         )
     terms.check(found)
     if not terms.accepted_as(found.digest).exists():
@@ -538,14 +554,14 @@ def accept(
     _show_cost(
         console, found, terms, left, "refuse this agreement, and ask for one that costs less"
     )
-    typer.echo(f"last here  {last}; compare it with what you noted")
+    typer.echo(f"last here  {last}; compare it with the release that you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
         "compare    the words or the digest, and each site's key, with every site named above, "
-        "by another way than the one by which this file came: an unknown site may be the "
-        "server's own"
+        "over another channel than the one that delivered this file: an unknown site may be one "
+        "that the server made up"
     )
-    if not yes and not typer.confirm("accept it?"):
+    if not yes and not typer.confirm("Accept this agreement?"):
         raise typer.Exit(1)
     accepted = write_accepted(terms, found)
     SiteLedger(terms)  # opening the ledger fixes the limits, so it must wait for the confirmation
@@ -587,19 +603,19 @@ def server(
     ],
     agreement: AgreementFile,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: the address to listen at")
+        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: the address to listen on")
     ] = "0.0.0.0:8443",
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="this server's certificate (PEM) [default: server.pem beside the agreement]; "
-            "over Flower the SuperLink's, for --check"
+            help="this server's certificate (PEM) [default: server.pem next to the agreement]; "
+            "over Flower, the SuperLink's certificate, for --check"
         ),
     ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
-            help="over HTTPS: the certificate's key (PEM) [default: server.key beside the "
+            help="over HTTPS: the certificate's key (PEM) [default: server.key next to the "
             "agreement]"
         ),
     ] = None,
@@ -612,7 +628,9 @@ def server(
     ] = None,
     socket_group: Annotated[
         str | None,
-        typer.Option(help="the group of the SuperLink's user, which may connect to the socket"),
+        typer.Option(
+            help="the group of the SuperLink's user, which may then connect to the socket"
+        ),
     ] = None,
     test: Annotated[
         str | None,
@@ -623,8 +641,8 @@ def server(
         int | None,
         typer.Option(
             min=1,
-            help="end after this many tries of one round with too few sites [default: try until "
-            "enough sites answer]",
+            help="stop after this many attempts at a round with too few sites [default: retry "
+            "until enough sites answer]",
         ),
     ] = None,
     metrics: Metrics = None,
@@ -672,12 +690,12 @@ def enable(
         typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="the server's tries: see `fedldp deploy server`")
+        str | None, typer.Option(help="the server's option --tries: see `fedldp deploy server`")
     ] = None,
 ) -> None:
-    """Print a systemd unit that runs a site's agent or a server, and restarts it.
+    """Print a systemd unit that runs a site's agent or a server, and restarts it if it stops.
 
-    It changes nothing. The line on stderr says how to install it.
+    The command changes nothing. Its line on stderr says how to install the unit.
     """
     from fedldp.deployment.units import unit_of_server, unit_of_site
 
@@ -762,14 +780,14 @@ def demo(
         )
     typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} {after}")
     apart = found.largest_difference
-    same = f"at most {apart:.2g} from" if apart else "to the last bit"
-    typer.echo(f"weights    {same} those of the simulation with this seed")
+    same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
+    typer.echo(f"weights    {same} the simulation's weights with this seed")
     if apart > ROUNDING:
         raise typer.Exit(1)
 
 
 def _change_key(folder: Path, yes: bool) -> None:
-    """Give the site in a folder a new key."""
+    """Give a new key to the site in a folder."""
     from fedldp.deployment.joining import POLICY
     from fedldp.deployment.key_changes import change_key, runs_of
     from fedldp.deployment.listening import alone
@@ -780,12 +798,14 @@ def _change_key(folder: Path, yes: bool) -> None:
     with alone(terms.state / "lock", "agent"):
         ends = runs_of(terms)
         for digest in ends:
-            typer.echo(f"ends       the run of agreement {digest[:16]}: its roster has this key")
+            typer.echo(
+                f"ends       the run of agreement {digest[:16]}, whose roster has the old key"
+            )
         if ends and not yes and not typer.confirm("Stop taking part in these runs?"):
             raise typer.Exit(1)
         changed, file, _ = change_key(terms)
     last = changed.changes[-1]
-    typer.echo(f"key        {last.new[:16]}, instead of {last.old[:16]}; the ledger goes on")
+    typer.echo(f"key        {last.new[:16]}, instead of {last.old[:16]}; the ledger stays in use")
     typer.echo(f"words      {words_of(changed.digest)}")
     typer.echo(
         f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
@@ -800,7 +820,7 @@ def _link(name: str) -> Link:
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:
-    """Return a server's certificate and key: as given, or next to its agreement."""
+    """Return the paths of a server's certificate and key: as given, or next to its agreement."""
     beside = agreement.parent
     return certificate or beside / "server.pem", key or beside / "server.key"
 
@@ -824,12 +844,12 @@ class _Known:
         if len(words) == WORDS and not unknown:
             return cls(text)
         amiss = ""
-        if len(unknown) < len(words):  # the text was meant as words, not as a file or digest
+        if len(unknown) < len(words):  # the user meant words, not a file or a digest
             wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
             amiss = f"{len(words)} words{wrong:.100}; "
         raise ConfigError(
             f"agreement {text:.200}: {amiss}give its file, the 64 digits of its digest, or its "
-            f"{WORDS} words as they were read to you"
+            f"{WORDS} words as they were read out to you"
         )
 
     def check(self, digest: bytes) -> None:
@@ -837,12 +857,12 @@ class _Known:
         from fedldp.deployment.words import words_of
 
         if self.text not in (words_of(digest), digest.hex()):
-            # The message leaves out this agreement's words, because nobody should type them instead
-            # of the words that they were told.
+            # The message leaves out the server's words, because nobody should type those instead of
+            # the words that were read out to them.
             raise ConfigError(
                 f"agreement {self.text}: the server has another agreement; check that you typed "
-                "the words as they were read to you; if you did, accept nothing, and call the "
-                "server's operator"
+                "the words as they were read out to you; if you did, accept nothing, and call "
+                "the server's operator"
             )
 
 
@@ -853,7 +873,7 @@ def _channel(name: str) -> Literal["named", "sum"]:
 
 
 def _hosts(names: Sequence[str]) -> list[str]:
-    """Return a server's names, and the names that programs on its own machine use for it."""
+    """Return a server's names, and the names under which programs on its own machine reach it."""
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
@@ -877,11 +897,11 @@ def _problem(
     if people is None and (config.person_column or config.rows_per_person) is not None:
         raise ConfigError(
             "person_column, rows_per_person: an agreement goes to all parties, and the exact "
-            "number of persons is private; give --people NUMBER, the approximate and public "
-            "number for all sites together"
+            "number of people is private; give --people NUMBER, the approximate, public total "
+            "across all sites"
         )
     if people is not None and people < 1:
-        raise ConfigError(f"people = {people}: give at least 1")
+        raise ConfigError(f"people = {people}: give 1 or more")
     shape, features = (None, None) if input_shape is None else input_of(input_shape)
     if shape is not None and classes is not None and examples is not None:
         if classes < 2 or examples < 1:
@@ -908,13 +928,13 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
     if examples is None:
         raise ConfigError(
             f"dataset = {config.dataset}: an agreement goes to all parties, and the exact number "
-            "of rows is private; give --examples NUMBER, the approximate and public number for "
-            "all sites together"
+            "of rows is private; give --examples NUMBER, the approximate, public total across "
+            "all sites"
         )
     if classes is None and config.classes is None:
         raise ConfigError(
-            f"dataset = {config.dataset}: an agreement goes to all parties, and the labels of the "
-            "rows are private; give --classes NUMBER, or declare the list in classes"
+            f"dataset = {config.dataset}: an agreement goes to all parties, and the rows' labels "
+            "are private; give --classes NUMBER, or list the labels in the setting classes"
         )
 
 
@@ -924,7 +944,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
     config = agreement.config
     sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
-    of = "" if config.committee is None else f" of each of {config.committees.number} committees"
+    of = "" if config.committee is None else f" in each of {config.committees.number} committees"
     for name, value in (
         ("run", f"{agreement.run}: {config.name()}, model {config.model}, {config.rounds} rounds"),
         ("sites", ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites) + sums),
@@ -946,7 +966,9 @@ def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
     found = []
     if document.initial is not None:
         what = "public; nothing below covers the data that they were trained on"
-        found.append(("begins", f"with weights of digest {document.initial[:16]}: {what}"))
+        found.append(
+            ("begins", f"with weights that have the digest {document.initial[:16]}: {what}")
+        )
     if document.frozen is not None:
         what = "public, and the same at every site"
         digest = document.frozen[:16]
@@ -958,7 +980,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     """Show the statement of one site that has its own budget."""
     from fedldp.reporting.text import print_statement
 
-    told = "which all sites are told" if agreement.budgets else "which no one else is told"
+    told = "which all sites learn" if agreement.budgets else "which nobody else learns"
 
     console.print(
         f"own budget {policy.own}, {told}; for this site only, in at most "
@@ -994,7 +1016,7 @@ def _show_cost(
     for budget, rest in zip(policy.budgets, left, strict=True):
         release, run = policy.costs(agreement, budget)
         console.print(
-            f"cost here  {budget.amount(release)} a round, {number(run)} for the run at most; "
+            f"cost here  {budget.amount(release)} per round, at most {number(run)} for the run; "
             f"{number(rest, up=False)} is left",
             highlight=False,
             soft_wrap=True,
@@ -1003,9 +1025,9 @@ def _show_cost(
             rounds = 0 if rest < release else int(rest // release)
             name = "budget" if budget.unit == "client" else "person_budget"
             typer.echo(
-                f"warning    {name}.limit = {budget.limit:g}: what is left covers {rounds} of the "
-                f"{agreement.rounds_of(policy.place_in(agreement))} rounds that this site takes "
-                f"part in; after them, it refuses; {remedy}"
+                f"warning    {name}.limit = {budget.limit:g}: what is left covers only {rounds} "
+                f"of the {agreement.rounds_of(policy.place_in(agreement))} rounds that this site "
+                f"takes part in; it will refuse the rest; {remedy}"
             )
 
 

@@ -30,8 +30,8 @@ def restored(
         bool,
         typer.Option(
             "--anew",
-            help="there is no copy: begin a new ledger; give every agreement that was ever "
-            "accepted as --since",
+            help="there is no copy: begin a new ledger; give --since for every agreement that was "
+            "ever accepted",
         ),
     ] = False,
     moved: Annotated[
@@ -39,16 +39,16 @@ def restored(
         typer.Option(
             metavar="HASH",
             help="the site was moved and lost nothing; HASH is the hash of its last release, as "
-            "noted before the move (none: nothing was released)",
+            "noted before the move, or none if nothing was released",
         ),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="charge without asking for confirmation")
     ] = False,
 ) -> None:
-    """Declare that the ledger was restored from an older copy; charge everything that may be lost.
+    """Declare that the ledger was restored from an older copy; charge all that may be lost.
 
-    With --moved: declare that the ledger is complete, in a new place.
+    With --moved: declare that the ledger was moved here and is complete.
     """
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
@@ -59,7 +59,7 @@ def restored(
     if moved is not None:
         if since or none_since or anew or restores != 1:
             raise ConfigError(
-                "--moved: nothing is lost, so nothing is charged; give no other option"
+                "--moved: nothing is lost, so nothing is charged; leave out all other options"
             )
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
@@ -68,13 +68,13 @@ def restored(
         return
     if bool(since) == none_since:
         raise ConfigError(
-            "--since, --none-since: the copy lacks agreements that were accepted since it was "
-            "made; give each of these with --since, or --none-since if there were none"
+            "--since, --none-since: the copy lacks agreements that were accepted after it was "
+            "made; give --since for each of them, or --none-since if there were none"
         )
     terms = read_policy(policy)
     later = [read_agreement(path, terms.data_dir, own=terms.own_code) for path in since or ()]
     if not yes and not typer.confirm(
-        "Charge every round of every accepted agreement that the ledger lacks?"
+        "For every accepted agreement, charge every round that the ledger lacks?"
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
@@ -86,7 +86,7 @@ def restored(
         if left < 0:
             typer.echo(
                 f"all releases together may exceed the limit by {budget.amount(-left)}: nothing "
-                "more is released with this ledger, unless the owner of the data renews its "
+                "more is released with this ledger unless the owner of the data renews its "
                 f"budget: fedldp ledger renew {shlex.quote(str(terms.ledger))}. Tell the person "
                 "who is responsible for the data"
             )

@@ -16,7 +16,8 @@ Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="serve metrics for Prometheus at this address; without HOST, on this machine only",
+        help="serve metrics for Prometheus at this address; without HOST, only this machine can "
+        "reach them",
     ),
 ]
 Log = Annotated[str, typer.Option(help="text, or json for one JSON object per line")]
@@ -24,7 +25,7 @@ Log = Annotated[str, typer.Option(help="text, or json for one JSON object per li
 
 @contextmanager
 def logged(form: str) -> Iterator[bool]:
-    """Yield whether the log is JSON; if it is, log an error that ends the command as JSON too."""
+    """Yield whether the log is JSON; if so, log an error that stops the command as JSON too."""
     if form not in ("text", "json"):
         raise ConfigError(f"log = {form}: choose text or json")
     try:
@@ -42,7 +43,7 @@ def status(
     place: Annotated[Path, typer.Argument(help="a server's folder, or a site's policy")],
     as_json: Json = False,
 ) -> None:
-    """Show the state of a run at its server or at a site, whether or not it is running."""
+    """Show the state of a run at its server or at a site, even while it is not running."""
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.status import status_of_server, status_of_site
 
@@ -72,7 +73,7 @@ def _site_lines(found: dict[str, Any]) -> Iterator[str]:
     (site,) = found["sites"]
     server = f" to {found['server']}" if found["server"] else ""
     seen = f"{site['last_seen']}" if site["last_seen"] else "never"
-    yield f"site       {site['name']}: {site['state']}; the last connection{server}: {seen}"
+    yield f"site       {site['name']}: {site['state']}; last connection{server}: {seen}"
     for run in found["runs"]:
         rounds = f"{run['rounds']['done']} of {run['rounds']['of']} rounds"
         yield f"run        {run['run'][:8]}: {run['system']}, {rounds} answered, {run['state']}"
@@ -104,7 +105,7 @@ def retire(
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
-    """Stop loading an agreement whose run is over; accept undoes it."""
+    """Stop loading an agreement whose run is over; to undo this, accept the agreement again."""
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.policy import retire as retire_it
 
@@ -113,7 +114,7 @@ def retire(
     meant = [each for each in found if each.startswith(digest.lower())]
     if len(meant) != 1 or len(digest) < 8:
         raise ConfigError(
-            f"digest {digest}: give at least 8 digits of the digest of an agreement that is "
+            f"digest {digest}: give at least 8 digits of the digest of an agreement that has been "
             f"accepted here: {', '.join(each[:16] for each in found) or 'there is none'}"
         )
     retire_it(terms, bytes.fromhex(meant[0]))

@@ -12,7 +12,7 @@ from fedldp.cli._common import DataDir, Json, file, folder, print_json
 RunDir = Annotated[
     Path,
     typer.Argument(
-        parser=folder, metavar="RUN_DIR", help="a run folder, of a simulation or a deployment"
+        parser=folder, metavar="RUN_DIR", help="the folder of a simulated or deployed run"
     ),
 ]
 
@@ -20,8 +20,8 @@ Threshold = Annotated[
     float | None,
     typer.Option(
         metavar="P",
-        help="with two classes: predict class 1 from this probability upwards; for example, the "
-        "public share of class 1",
+        help="with two classes: predict class 1 if its probability is at least this number, for "
+        "example the public share of class 1",
     ),
 ]
 
@@ -40,7 +40,7 @@ def evaluate(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good a run's model is: accuracy, F1, AUC and scores for each class."""
+    """Measure how good a run's model is: accuracy, F1, AUC and scores per class."""
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold)
@@ -62,14 +62,14 @@ def _print(found: dict[str, Any]) -> None:
     accuracy = ("accuracy", percent(found["accuracy"]))
     balanced = (
         "balanced",
-        f"{percent(found['balanced_accuracy'])}, the mean recall of the classes",
+        f"{percent(found['balanced_accuracy'])}, the mean recall over all classes",
     )
     why = f" (first: {imbalance(found['most_frequent'])})" if leads else ""
     ranking = ("AUC", (area(found["auc"]) or "not defined here") + why)
     at = (
         "threshold",
-        f"{found['classes'][1]['class']} is predicted from a probability of {found['threshold']} "
-        "on",
+        f"{found['classes'][1]['class']} is predicted if its probability is at least "
+        f"{found['threshold']}",
     )
     for label, text in (
         ("tested on", f"{found['data']}, {found['examples']:,} examples"),
@@ -80,7 +80,10 @@ def _print(found: dict[str, Any]) -> None:
         ("AP", f"{area(found['average_precision']) or 'not defined here'}, the average precision"),
         ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),
         ("error", f"{found['calibration_error']:.4f}, the calibration error of the probabilities"),
-        ("baseline", f"{percent(found['most_frequent'])}, always the most frequent class"),
+        (
+            "baseline",
+            f"{percent(found['most_frequent'])}, if the most frequent class is always predicted",
+        ),
     ):
         console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
     table = Table("class", "examples", "precision", "recall", "F1", "AUC")

@@ -1,4 +1,4 @@
-"""The command line of a client's privacy ledger: fedldp ledger show, verify, renew."""
+"""The command line for a client's privacy ledger: fedldp ledger show, verify, renew."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import Release, SqliteLedger
 
-ledger_app = typer.Typer(rich_markup_mode=None, help="A client's privacy ledger.")
+ledger_app = typer.Typer(
+    rich_markup_mode=None, help="Show, check or renew a client's privacy ledger."
+)
 
 LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
 
@@ -73,7 +75,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="require a release with this hash (or its first 16 digits), noted elsewhere",
+            help="require a release with this hash, or its first 16 digits, as noted elsewhere",
         ),
     ] = None,
     as_json: Json = False,
@@ -91,7 +93,10 @@ def verify(
     within = f"within the {' and the '.join(map(str, ledger.budgets))}"
     for budget, left in zip(ledger.budgets, ledger.all_remaining(entries), strict=True):
         if left < 0:
-            within = f"and with what may be lost, beyond the {budget}: it releases nothing more"
+            within = (
+                f"but over the {budget} if releases that may be lost are counted: nothing more is "
+                "released"
+            )
     often = renewals(entries)
     if often:
         within += f", renewed {times(often)}"
@@ -114,11 +119,11 @@ def renew(
         typer.echo(f"budget     {budget}")
         typer.echo(f"spent      {_spent(budget, cost, used, often)}")
         most = budget.amount(cost + budget.limit)
-        typer.echo(f"from now   at most {most} in all, since the ledger was begun")
+        typer.echo(f"from now   at most {most} in total since the ledger was created")
     if not yes:
         typer.echo(
-            "What was released stays released: a renewed budget adds to it, and time does not "
-            "make it more private."
+            "Past releases remain known: a renewed budget allows more on top of them, and time "
+            "does not make them more private."
         )
         if not typer.confirm("Renew it?"):
             typer.echo("not renewed: the ledger did not change", err=True)
@@ -136,8 +141,8 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
     from fedldp.ledgers.sqlite import times
 
     return (
-        f"{budget.amount(total)} since the beginning, including {budget.amount(recent)} since the "
-        f"last renewal (renewed {times(often)})"
+        f"{budget.amount(total)} since the ledger was created, including {budget.amount(recent)} "
+        f"since the last renewal (renewed {times(often)})"
     )
 
 
@@ -147,8 +152,8 @@ def _check_has(path: Path, entries: list[Release], hash: str) -> None:
         raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
     if not any(entry.hash.startswith(hash) for entry in entries):
         raise LedgerUnusable(
-            f"ledger {path}: it has no release with the hash {hash}: it is an older copy, or "
-            "another ledger"
+            f"ledger {path}: no release has the hash {hash}, so this is an older copy or another "
+            "ledger"
         )
 
 
@@ -170,7 +175,7 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
     ]
     return {
         "ledger": str(path),
-        # The first of the budgets, in the format of a ledger with one budget.
+        # The first budget, in the format for a ledger with a single budget.
         "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
         "spent": _finite(spent[0]),
         "remaining": _finite(left[0]),

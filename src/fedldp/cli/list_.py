@@ -101,7 +101,8 @@ def list_(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            help="list only entries with all of these words in their name, system or description"
+            help="list only entries that have all of these words in their name, system or "
+            "description"
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -121,7 +122,7 @@ def list_(
     }
     if words and not any(found.values()):
         raise ConfigError(
-            f"list {kind} {' '.join(words)}: no entry has all these words; leave one out"
+            f"list {kind} {' '.join(words)}: no entry has all these words; leave some out"
         )
     if as_json:
         print_json(found if kind is None else found[kind])

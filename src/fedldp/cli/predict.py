@@ -28,7 +28,7 @@ def predict(
         typer.Option(
             parser=file,
             metavar="FILE",
-            help="the .csv file to write, with the probability of each class",
+            help="the .csv file to write, with a probability for each class",
         ),
     ] = None,
     threshold: Threshold = None,

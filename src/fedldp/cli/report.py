@@ -37,7 +37,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make one HTML page of a run, or of several runs side by side."""
+    """Make one HTML page about a run, or about several runs side by side."""
     from rich.console import Console
 
     from fedldp.reporting.runs import read_run

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.reproduction.targets import PaperTarget
 
 _DAYS = 2 * 86400
-"""Seconds of work above which a reproduction must not start by accident."""
+"""Seconds of work above which a reproduction does not start without an explicit limit."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -33,32 +33,34 @@ def reproduce(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="CELL", help="only cells whose recipe or row contains this text"),
+        typer.Option(
+            metavar="CELL", help="only cells whose recipe or row name contains this string"
+        ),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="with --run: stop after this time, such as 90s, 30m or 2h"
+            metavar="TIME", help="with --run: stop after this much time, such as 90s, 30m or 2h"
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="with --run: two rounds and one seed, to try whether it works"
-        ),
+        typer.Option("--quick", help="with --run: two rounds and one seed, as a quick test"),
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="exit with 1 if a measured cell is outside its tolerance"),
+        typer.Option(
+            "--check", help="exit with status 1 if a measured cell is outside its tolerance"
+        ),
     ] = False,
     svg: Annotated[
         Path | None,
-        typer.Option(parser=file, metavar="FILE", help="draw the target into this .svg file"),
+        typer.Option(parser=file, metavar="FILE", help="the .svg file for a chart of the target"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu]")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="with --run: number of processes [default: one for each core]"),
+        typer.Option(help="with --run: number of processes [default: one per core]"),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -112,13 +114,15 @@ def _refuse_wrong(
 ) -> None:
     for name, given in {"seeds": seeds, "budget": budget, "quick": quick or None}.items():
         if given is not None and not run:
-            raise ConfigError(f"{name} = {given}: it has no effect without --run; add --run")
+            raise ConfigError(
+                f"{name} = {given}: this option has no effect without --run; add --run"
+            )
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds = {seeds}: give 1 or more")
     if quick and seeds is not None:
-        raise ConfigError(f"seeds = {seeds}: --quick has one seed; leave one of the two out")
+        raise ConfigError(f"seeds = {seeds}: --quick uses one seed; give only one of these options")
     if svg is not None and target is None:
-        raise ConfigError(f"svg = {svg}: it draws one target; name the target")
+        raise ConfigError(f"svg = {svg}: a chart shows one target; name the target")
     if svg is not None and svg.suffix.lower() != ".svg":
         raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
     if workers is not None and workers < 1:
@@ -138,7 +142,10 @@ def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
         if cells:
             kept.append(replace(target, cells=cells, gains=()))
     if not kept:
-        raise ConfigError(f"only = {only}: no cell has this text in its recipe's name or row")
+        raise ConfigError(
+            f"only = {only}: no cell has this string in the name of its recipe or row; `fedldp "
+            "reproduce TARGET` lists all cells"
+        )
     return kept
 
 
@@ -185,11 +192,11 @@ def _run(
     needed = sum(job.seconds for job in todo)
     typer.echo(f"{len(todo)} runs are missing, about {needed / 60:.0f} minutes", err=True)
     if todo and limit is not None and min(job.seconds for job in todo) > limit:
-        typer.echo(f"budget = {budget}: no run fits into this time; nothing is run", err=True)
+        typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
     if limit is None and needed > _DAYS:
         raise ConfigError(
             f"--run: this would take about {needed / 86400:.0f} days; give a TARGET, --only CELL, "
-            "or --budget TIME, after which it stops and can be continued"
+            "or --budget TIME, after which the command stops and can be continued"
         )
 
     def tell(job: MissingRun) -> None:
@@ -282,8 +289,8 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
         )
     console.print(table)
     console.print(
-        "Percent or points. Proven eps: for everything that a client sends in the run, against "
-        "the server, without a shuffler."
+        "Values are percentages, and differences are percentage points. Proven eps covers "
+        "everything that a client sends in the run, against the server, without a shuffler."
     )
     for row in rows:
         if row.why:

@@ -43,13 +43,11 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="number of processes [default: one for each core, or one for a small run]"
-        ),
+        typer.Option(help="number of processes [default: one per core, or one for a small run]"),
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="a Ray cluster instead of --workers: auto or HOST:PORT"),
+        typer.Option(help="use a Ray cluster (auto or HOST:PORT) instead of --workers"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(parser=folder, metavar="FOLDER", help="the run folder to create")
@@ -74,8 +72,8 @@ def run(
         recipe is not None or set_ or out is not None or (rounds, seed) != (None, None)
     ):
         raise ConfigError(
-            f"resume = {resume}: a run continues with its own settings; "
-            "leave out RECIPE, --set, --rounds, --seed and --out"
+            f"resume = {resume}: a resumed run keeps its own settings; leave out RECIPE, --set, "
+            "--rounds, --seed and --out"
         )
     name, config, begun = _configuration(recipe, set_ or [], rounds, seed, resume)
     if print_config and as_json:
@@ -168,7 +166,7 @@ def _simulate(
             show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
-        # A user's own model may print, and so does Ray when a worker dies.
+        # A user's own model may print to stdout, and Ray does when a worker dies.
         with RunProgress(config.rounds, stderr) as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,

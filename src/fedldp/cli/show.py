@@ -125,7 +125,7 @@ def _facts(name: str) -> dict[str, Any]:
     from fedldp.algorithms.recipes import find_recipe
 
     if name.endswith(".toml"):
-        return {"description": "a configuration of your own", "source": None, "expected": None}
+        return {"description": "your own configuration", "source": None, "expected": None}
     recipe = find_recipe(name)
     return {
         "description": recipe.description,

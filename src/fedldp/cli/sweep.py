@@ -41,9 +41,9 @@ def sweep(
         typer.Option(
             "--grid",
             metavar="KEY=V1,V2,...",
-            help="values of a setting, each read as by --set; repeat for other settings. "
-            "recipe=A,B is the same as RECIPEs. A recipe that lacks KEY runs once, without "
-            "it",
+            help="values of a setting, in the syntax of --set; repeat for other settings. "
+            "recipe=A,B is the same as giving recipes as arguments. A recipe that lacks KEY "
+            "runs once, without it",
         ),
     ] = None,
     seeds: Annotated[
@@ -59,7 +59,7 @@ def sweep(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="the sweep's folder; an unfinished one is continued",
+            help="the folder for the sweep; an unfinished one is continued",
         ),
     ] = None,
     resume: Annotated[
@@ -72,27 +72,26 @@ def sweep(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one for each core]")
+        int | None, typer.Option(help="number of runs at a time [default: one per core]")
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="a Ray cluster instead of --workers, auto or HOST:PORT; each of its CPUs takes "
-            "one run"
+            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
         ),
     ] = None,
     guarantee: Annotated[
         str | None,
         typer.Option(
             metavar="UNIT:ADVERSARY",
-            help="the guarantee whose epsilon is shown, such as person:server [default: that of "
-            "the target]",
+            help="the guarantee whose epsilon is shown, such as person:server [default: the "
+            "target's guarantee]",
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="the score that is shown first and drawn: accuracy, loss, auc, "
+            help="the score that is shown first and plotted: accuracy, loss, auc, "
             "average_precision, balanced_accuracy or brier [default: the one that fits the "
             "labels]"
         ),
@@ -106,8 +105,8 @@ def sweep(
 ) -> None:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 
-    Finished runs are kept: after an interruption, give the same --out, or --resume DIR. Exit status
-    2 if any run was refused or failed.
+    Finished runs are kept: to continue after an interruption, give the same --out, or --resume DIR.
+        The exit status is 2 if any run was refused or failed.
     """
     from rich.console import Console
 
@@ -119,7 +118,7 @@ def sweep(
 
     view = View.of(guarantee, metric)
     if out is not None and resume is not None:
-        raise ConfigError(f"resume = {resume}: the sweep continues there; leave out --out")
+        raise ConfigError(f"resume = {resume}: the sweep continues in this folder; leave out --out")
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
     place = resume or out or _new_folder(design)
     if csv is not None:
@@ -131,7 +130,7 @@ def sweep(
     drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
-        # A user's own model may print, and so does Ray when a worker dies.
+        # A user's own model may print to stdout, and Ray does when a worker dies.
         with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
             result = carry_out_all(design, context, place, workers, progress, view)
     except KeyboardInterrupt:
@@ -173,7 +172,7 @@ def _design(
     if "recipe" in varied:
         if recipes:
             raise ConfigError(
-                "grid recipe: recipes are also given as arguments; give them in only one place"
+                "grid recipe: recipes are also given as arguments; use only one of the two ways"
             )
         recipes = [str(name) for name in varied.pop("recipe")]
     settings = dict(assignment(text) for text in set_)

@@ -8,8 +8,8 @@
 
 This is the client runtime of a site, with a different local update. The estimate is computed only
 from the report and the broadcast, so it is post-processing. If the server's estimate is a mean, it
-equals the mean of the clients' estimates, so a loop that averages plain arrays needs to know
-nothing about mechanisms.
+equals the mean of the clients' estimates, so a loop that averages plain arrays does not need to
+know about mechanisms.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ _WORDS = {
 _NOTHING = "nothing was released"
 
 TIMED = (
-    "the time of a reply may reveal how long training took, and so about how many examples a "
-    "node has; no line covers that (answer_after_seconds can fix when it leaves)"
+    "the time of a reply may reveal how long training took, and so roughly how many examples a "
+    "node has; no line covers that (answer_after_seconds can fix when the reply leaves)"
 )
 EARLIER_RUNS = (
     "the lines cover only the latest run, and this node's ledger has others, which add to it: {} "
@@ -149,7 +149,7 @@ class _Training:
     failed: Callable[[str], None] | None = None
 
     def fails(self, error: Exception) -> None:
-        """Tell the owner of a node what went wrong in it."""
+        """Tell a node's owner what went wrong at the node."""
         if self.failed is not None:
             self.failed(_told(error))
 
@@ -176,7 +176,7 @@ class _Node:
 
     Attributes:
         ledger: the node's own ledger.
-        secret: the secret that determines its choices in a run.
+        secret: the secret that determines the node's choices in a run.
         folder: the folder of the node's state.
         latest: the runtime of the latest run, and its training.
     """
@@ -192,16 +192,16 @@ class PrivateClient:
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
         returned. It is charged to the node's ledger, at the price of its event, before it leaves. A
-        request (run, round) to a node has only one answer, even after a restart. Whether there is
-        an answer depends on no example: training that fails or returns other arrays is answered
-        like training that changed nothing. Everything else that training computes stays at the
-        node.
+        request (run, round) to a node gets only one answer, even after a restart. Whether there is
+        an answer does not depend on any example: if training fails or returns the wrong arrays, the
+        answer is the same as after training that changed nothing. Everything else that training
+        computes stays at the node.
 
     Args:
         model: a torch module, a class or function that makes one, or the ``Layout`` of another kind
             of model. It defines what a message must contain: float32 parameters of given names and
-            shapes. If a module has frozen parameters, messages contain only those that the setting
-            ``trainable`` selects, and the app has the others.
+            shapes. If a module has frozen parameters, messages contain only the parameters that the
+            setting ``trainable`` selects, and the app keeps the rest.
         configured: a recipe's name, a TOML file, or a configuration. Only the mechanism, its bound,
             its budget, ``rounds`` and ``trainable`` are used. Data, model, training and the
             server's step are the loop's own.
@@ -212,7 +212,7 @@ class PrivateClient:
 
     Raises:
         ConfigError: the model has buffers, the budget does not cover one round, or the composition
-            does not fit a loop in which the server reads each report by itself.
+            does not fit a loop in which the server reads each report separately.
     """
 
     def __init__(
@@ -231,15 +231,16 @@ class PrivateClient:
         self.folder = Path(folder).expanduser().absolute()
         self.budgets = each_of(budget)
         if not self.budgets:
-            raise ConfigError("budget: give the most that a node will ever release")
+            raise ConfigError("budget: give the limit on everything that a node will ever release")
         self._nodes: dict[str, _Node] = {}
         self._lock = threading.RLock()
         check_fits(self.config)
         event = self.event()  # refuses a composition without a statement
         if real_arithmetic_only(event):
             raise ConfigError(
-                f"event {type(event).__name__}: it is private for real numbers only, not for the "
-                "floats that would be sent; set mechanism = gaussian, two_point or k_closest"
+                f"event {type(event).__name__}: its guarantee holds for real numbers only, not "
+                "for the floats that would be sent; set mechanism = gaussian, two_point or "
+                "k_closest"
             )
         for each in self.budgets:
             _check_covers(each, event, self.config.rounds)
@@ -304,7 +305,7 @@ class PrivateClient:
     def _ledger_of(self, node: str) -> SqliteLedger:
         path = self.folder / node / "ledger.sqlite"
         if not path.exists():
-            raise ConfigError(f"node = {node}: {self.folder} has no ledger of this node")
+            raise ConfigError(f"node = {node}: {self.folder} has no ledger for this node")
         return SqliteLedger(path)
 
     # Answers
@@ -323,7 +324,7 @@ class PrivateClient:
         """Return what a node sends in a round: arrays with the model's names and shapes.
 
         Args:
-            node: the node whose ledger is charged, by a name that its owner chooses and never the
+            node: the node whose ledger is charged, under a name that its owner chooses, never the
                 server.
             run: the server's name for the run.
             round: the round of the run, from 1.
@@ -332,7 +333,7 @@ class PrivateClient:
             train: is called at most once, and only if the node may answer.
             failed: is called with a line that says why training was treated as having changed
                 nothing. The line is for the node's owner: it may depend on examples and must not
-                leave.
+                leave the node.
 
         Raises:
             PrivacyError: the weights do not fit the model, or the ledger cannot be used; nothing
@@ -398,8 +399,8 @@ class PrivateClient:
             ledger, secret = folder / "ledger.sqlite", folder / "secret"
             if secret.exists() and not ledger.exists():
                 raise LedgerUnusable(
-                    f"ledger {ledger}: it was begun but is gone; put it back: a new ledger would "
-                    "lack what was released; nothing was released"
+                    f"ledger {ledger}: this file existed but is gone; put it back, because a new "
+                    "ledger would lack the earlier releases; nothing was released"
                 )
             found = SqliteLedger(ledger, self.budgets)
             self._nodes[node] = _Node(found, read_secret(secret), folder / "state")
@@ -449,8 +450,8 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
     if not budget.may_cover(event):
         zcdp = Budget("zcdp", 0.0, budget.unit)
         raise ConfigError(
-            f"budget = {budget}: what a round releases has no proven finite cost under it, so no "
-            "round would be answered; "
+            f"budget = {budget}: a round's release has no proven finite cost under this budget, "
+            "so no round would be answered; "
             + (
                 "give a zcdp budget"
                 if zcdp.may_cover(event)
@@ -476,8 +477,8 @@ def check_fits(config: RunConfig) -> None:
     name, wrong = config.name(), None
     if parts.channel.kind != "named" or parts.channel.phases != 1:
         wrong = (
-            f"channel = {parts.channel.kind}: in this loop, the server reads each report by "
-            "itself; set channel = named"
+            f"channel = {parts.channel.kind}: in this loop, the server reads each report "
+            "separately; set channel = named"
         )
     elif type(parts.local) is not Sgd:
         wrong = (
@@ -487,8 +488,8 @@ def check_fits(config: RunConfig) -> None:
         )
     elif parts.server_noise is not None or parts.downlink is not None:
         wrong = (
-            "its server adds noise, but here nobody would; choose a system whose clients add the "
-            "noise"
+            "its server adds noise, but this loop's server adds none; choose a system whose "
+            "clients add the noise"
         )
     elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
         parts.estimate.needs not in ("sum", "reports")
@@ -510,7 +511,7 @@ def joined(layout: Layout, arrays: Arrays) -> Vector:
 
     Raises:
         ConfigError: the names, shapes or dtypes differ from the layout's; the message contains no
-            number of the arrays.
+            number from the arrays.
     """
     more = [name for name in arrays if name not in layout.names]
     less = [name for name in layout.names if name not in arrays]
@@ -539,11 +540,11 @@ def _history(entries: list[Release]) -> ReleaseHistory:
 
 
 def _told(error: Exception) -> str:
-    """Return an error of training for the owner: our own message, or only the error's type."""
+    """Describe a training error for the node's owner: our own message, or only the error's type."""
     if isinstance(error, ConfigError | RunError):
         return first_line(error)
     return f"training failed with {type(error).__name__}"
 
 
 def _no_draw(purpose: str) -> Stream:
-    raise RunError("an estimate of one report draws nothing")
+    raise RunError("an estimate from one report draws no random numbers")

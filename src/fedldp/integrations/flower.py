@@ -2,8 +2,8 @@
 
     message -> PrivateMod -> the app's train function -> PrivateMod -> reply
 
-The mod is for apps of the message API in which a message has one ArrayRecord. Only two things of
-the app's reply leave: the composition's report, as one ArrayRecord with the model's names and
+The mod is for apps that use the message API, with one ArrayRecord in each message. Only two things
+leave the node in a reply: the composition's report, as one ArrayRecord with the model's names and
 shapes, and a constant in place of the number of examples, which strategies use as a weight.
 """
 
@@ -55,7 +55,7 @@ _WEIGHT = "num-examples"
 
 _SCORES = (
     "scores on a node's private examples are a release that nothing here charges: test the model "
-    "at the server, and set fraction_evaluate = 0"
+    "on the server, and set fraction_evaluate = 0"
 )
 
 
@@ -66,9 +66,9 @@ class PrivateMod:
         returned, charged to the node's ledger before it leaves. The same request (run, round,
         weights and everything else in it) gets the same reply, bit for bit. The app's metrics,
         numbers of examples, errors, other records and other arrays stay at the node. Whether there
-        is a reply, and everything in it but the report, depends on no example: an app that fails,
-        or returns arrays other than the model's, is treated like an app that changed nothing.
-        Messages of other kinds are refused without calling the app.
+        is a reply does not depend on any example, and neither does anything in it except the
+        report: an app that fails, or returns arrays other than the model's, is treated like an app
+        that changed nothing. Messages of other kinds are refused without calling the app.
 
     A node's ledger is in ``folder``, under the ``partition-id`` of the node's own configuration if
     it has one. A name from the server is never used, because a new name would be a new budget.
@@ -77,9 +77,9 @@ class PrivateMod:
         model: the model; see ``PrivateClient``.
         recipe: the recipe of the composition: a name, a TOML file, or a configuration.
         folder: the folder for the ledgers.
-        budget: the most that a node will ever release; see ``Budget``.
-        answer_after_seconds: the least time from the arrival of a train message to the reply;
-            longer than any training, it hides how long training took.
+        budget: the limit on everything that a node will ever release; see ``Budget``.
+        answer_after_seconds: the minimum time from the arrival of a train message to the reply. If
+            it is longer than any training, it hides how long training took.
         settings: changes to the recipe's settings, by name.
 
     Raises:
@@ -97,7 +97,10 @@ class PrivateMod:
         **settings: Any,
     ) -> None:
         if not 0 <= answer_after_seconds <= 1e6:
-            raise ConfigError(f"answer_after_seconds = {answer_after_seconds}: give 0 to 1000000")
+            raise ConfigError(
+                f"answer_after_seconds = {answer_after_seconds}: give a number of seconds from 0 "
+                "to 1000000"
+            )
         self._client = PrivateClient(model, recipe, folder=folder, budget=budget, **settings)
         self._fixed = float(answer_after_seconds)
 
@@ -146,7 +149,7 @@ class PrivateMod:
             return _returned(call_next(message, context), place)
 
         def failed(why: str) -> None:
-            log.error("%s: sent like a round that changed nothing: %s", place, why)
+            log.error("%s: answered as if training had changed nothing: %s", place, why)
 
         found = self._client.answer(
             node=node,
@@ -171,8 +174,8 @@ class PrivateMod:
             time.sleep(left)
         elif self._fixed:
             log.warning(
-                "answer_after_seconds = %g: a reply took longer, and its time revealed that; raise "
-                "the setting",
+                "answer_after_seconds = %g: a reply took longer, and its timing revealed that; "
+                "raise the setting",
                 self._fixed,
             )
 
@@ -206,7 +209,7 @@ def _asked(message: Message) -> tuple[str, dict[str, NDArray[Any]], int]:
     try:
         return name, {key: array.numpy() for key, array in record.items()}, rounds[0]
     except Exception:
-        raise PrivacyError("an array of the message cannot be read; nothing was released") from None
+        raise PrivacyError("an array in the message cannot be read; nothing was released") from None
 
 
 def _node(context: Context) -> str:
@@ -219,7 +222,9 @@ def _node(context: Context) -> str:
     if partition is None:
         return "node"
     if type(partition) is not int or not 0 <= partition < 1 << 63:
-        raise PrivacyError(f"{_PARTITION}: the node's configuration must give an integer from 0")
+        raise PrivacyError(
+            f"{_PARTITION}: the node's configuration must give an integer of at least 0"
+        )
     return f"partition-{partition}"
 
 
@@ -247,8 +252,8 @@ def _returned(reply: Message, place: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an app's reply.
 
     Raises:
-        ConfigError: the reply has no record of arrays, or several; the message is for the node's
-            owner only.
+        ConfigError: the reply has no array record, or several; the message is for the node's owner
+            only.
     """
     if reply.has_error():
         raise ConfigError("the app returned an error")

@@ -89,7 +89,7 @@ def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_comman
         (("--grid", "epsilon=1", "--set", "epsilon=1"), "leave one out"),
         (("--grid", "seed=1,2"), "--seeds"),
         (("nothere",), "recipe nothere: there is no such recipe"),
-        (("quickstart", "--grid", "recipe=quickstart"), "give them in only one place"),
+        (("quickstart", "--grid", "recipe=quickstart"), "use only one of the two ways"),
         (("--seeds", "x"), "seeds x: write them as 0-4"),
         (("--resume", "nothere"), "resume = nothere: no sweep.json there"),
         (("--resume", "a", "--out", "b"), "leave out --out"),

@@ -27,7 +27,7 @@ can be deployed:
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
 
-A secure sum carries such reports too: the server then sees their exact sum. The line for the
+A secure sum can also carry such reports: the server then sees their exact sum. The line for the
 broadcasts does not rely on sampling: every client is charged for every round.
 """
 
@@ -55,19 +55,19 @@ from fedldp.mechanisms.none import Plain
     Offer(
         "noise_multiplier",
         NoiseMultiplier,
-        "sigma: the standard deviation of the noise, as a multiple of the norm bound of one update",
+        "sigma: the standard deviation of the noise, as a multiple of the norm bound on one update",
     ),
     CLIP.but(
         type=NormBound | None,
-        meaning="largest norm of one update, to which longer ones are scaled down; if not set, "
-        "the median of each round's norms, as published",
+        meaning="largest norm of one update; longer updates are scaled down to this norm; if not "
+        "set, the median of each round's norms, as published",
         default=None,
     ),
     Offer(
         "noise",
         Annotated[Literal["gaussian", "discrete-gaussian"], LEFT_OUT],
         "the server's noise: gaussian (as published; its guarantee is for real numbers) or "
-        "discrete-gaussian (whole steps on sums of whole steps, as deployments draw it)",
+        "discrete-gaussian (whole grid steps, added to exact sums, as in deployments)",
         "gaussian",
     ),
     calibrated="noise_multiplier",
@@ -130,7 +130,7 @@ def discrete(settings: Settings) -> Composition:
         channel=Central(),
         downlink=lambda size, problem: steps.noised(size),
         unused={
-            "untrusted_clients": "no line of the statement depends on it, as every "
-            "client is charged for every round"
+            "untrusted_clients": "no line of the statement depends on it, because every client is "
+            "charged for every round"
         },
     )

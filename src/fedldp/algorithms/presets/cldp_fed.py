@@ -1,4 +1,4 @@
-"""CLDP-Fed: each weight's change as a whole number of small steps, replaced by a near number.
+"""CLDP-Fed: each weight's change as a whole number of small steps, replaced by a nearby number.
 
     Broadcast: weights W
         |
@@ -14,10 +14,11 @@
 
 Source: S. Truex, L. Liu, K.-H. Chow, M. E. Gursoy, W. Wei, "LDP-Fed: Federated Learning with Local
 Differential Privacy", EdgeSys 2020, the variant with condensed privacy. Here all layers are sent in
-every round; in the paper a client may send some of them, in cycles.
+every round; in the paper, a client may send only some of them, in cycles.
 
-Condensed privacy, alpha, covers changes that differ by one step. The statement says what remains of
-it for changes that differ by up to 2 c 10^precision steps, in all weights at once.
+Condensed privacy, alpha, covers changes that differ by one step. The statement says how much of
+this protection remains for changes that differ by up to 2 c 10^precision steps, in all weights at
+once.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from fedldp.mechanisms.cldp import CLDP
 
 
 @preset(
-    Offer("alpha", Positive, "budget of condensed privacy for one weight of one report, per step"),
+    Offer("alpha", Positive, "budget of condensed privacy for one weight in one report, per step"),
     CLIP.but(
-        meaning="c, the largest change of one weight; larger changes are clipped to it", default=1.0
+        meaning="c, the largest change of one weight; larger changes are clipped to c", default=1.0
     ),
     Offer("precision", int, "rho, the number of decimal digits; a step is 10^-rho", 10),
     calibrated="alpha",

@@ -1,4 +1,4 @@
-"""Composed: an algorithm of the parts that its settings name.
+"""Composed: an algorithm made of the parts that its settings name.
 
     Broadcast: weights W, and ranges where `bound = range`
         |
@@ -89,54 +89,55 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "one_label",
         Annotated[bool, LEFT_OUT],
-        "whether each client's examples all have one label: its report then names that label and "
-        "a direction of its weights, as one index (needs local_update = solution, bound = "
-        "direction and mechanism = k_closest)",
+        "whether all examples of a client have the same label: the client's report then names "
+        "this label and a direction for the label's weights, as a single index (needs "
+        "local_update = solution, bound = direction and mechanism = k_closest)",
         False,
     ),
     Offer(
         "learning_rate",
         LearningRate | None,
-        "SGD step size; with local_update = person_gradients, the server's step size along the "
-        "mean gradient. Required with local_update = sgd and person_gradients",
+        "SGD step size, or with local_update = person_gradients, the server's step size along the "
+        "mean gradient; required with local_update = sgd or person_gradients",
         None,
     ),
     Offer(
         "bound",
         Literal["range", "norm", "direction"],
         "coordinates in which weights are randomised: range (scaled to the ranges of each layer), "
-        "norm (as they are, with a norm of at most clip) or direction (the direction alone, with "
+        "norm (not scaled, with a norm of at most clip) or direction (only the direction, with "
         "norm clip)",
         "range",
     ),
     MECHANISM.but(
         meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-        '"module:Class" for one of your own; gaussian_share (a share of the noise of a sum); '
+        '"module:Class" for your own; gaussian_share (a share of the noise in a sum); '
         "integer_gaussian (noise on sums over people, for local_update = person_gradients); "
-        "none; or codes (the fixed-point numbers of a sum, which hide nothing by themselves)",
+        "none; or codes (fixed-point numbers for a sum, which hide nothing by themselves)",
         default="two_point",
     ),
     Offer(
         "epsilon",
         Positive | list[Positive] | ClientValue | None,
         "privacy budget; what it covers depends on the mechanism: one weight (two_point, sign, "
-        "k_rr, unary, cldp); all that a client sends in a run, against a server that sees sums "
-        "only (gaussian_share); all that is sent about a person in a run (integer_gaussian); or "
-        "a client's report in one round (all others). A list gives each client its own budget",
+        "k_rr, unary, cldp); everything that a client sends in a run, against a server that sees "
+        "only sums (gaussian_share); everything that is sent about a person in a run "
+        "(integer_gaussian); or a client's report in one round (all other mechanisms); a list "
+        "gives each client its own budget",
         None,
         per_client=True,
     ),
     CLIP.but(
         type=Positive,
-        meaning="largest norm of a vector, in the coordinates of bound, for mechanisms that "
-        "randomise whole vectors; of one person's gradient with person_gradients; with codes, "
-        "the largest magnitude of one weight",
+        meaning="for mechanisms that randomise whole vectors, the largest norm of a vector, in "
+        "the coordinates of bound; with person_gradients, the largest norm of one "
+        "person's gradient; with codes, the largest magnitude of one weight",
         default=1.0,
     ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "what clients send: weights, or update, their change from the broadcast",
+        "what clients send: weights, or update (their change from the broadcast)",
         "update",
     ),
     *RANGES,
@@ -144,8 +145,8 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "code_bits",
         Count,
-        "number of bits of a weight's fixed-point code, or of each coordinate of a sum with "
-        "gaussian_share",
+        "number of bits in a weight's fixed-point code, or with gaussian_share, in each "
+        "coordinate of a sum",
         24,
     ),
     WEIGHTING,
@@ -158,7 +159,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; 0 takes the last weights. If not set, 0.5 if the "
+        "that is tested and saved; 0 means the last weights alone; if not set, 0.5 if the "
         "mechanism draws noise, else 0",
         None,
     ),
@@ -166,17 +167,17 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     instead=(
         PARTICIPATION.but(
             type=Literal["all", "drawn", "once", "balanced", "auto"],
-            meaning="which clients take part in which round: all in every round (all); "
-            "clients_per_round of them, drawn for each round (drawn) or in turns (balanced); "
-            "each client in one round only (once); auto means once where each report reaches the "
-            "server and satisfies pure DP on its own, so that more rounds cost more, and "
-            "otherwise what clients_per_round says",
+            meaning="which clients take part in which round: all clients in every round (all); "
+            "clients_per_round clients, drawn anew for each round (drawn) or taking turns "
+            "(balanced); or each client in one round only (once); auto means once if each "
+            "report reaches the server and satisfies pure DP by itself, so that more "
+            "rounds cost more, and otherwise clients_per_round decides",
             default="auto",
         ),
     ),
 )
 def composed(settings: Settings) -> Composition:
-    """An algorithm of any parts that go together."""
+    """An algorithm made of any parts that go together."""
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
     if settings.local_update == _PEOPLE or settings.mechanism == _NOISE:
         return of_people(settings)
@@ -224,7 +225,7 @@ _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
 
 
 def of_people(settings: Settings) -> Composition:
-    """Return an algorithm of sums over people; the channel decides who adds their noise.
+    """Return an algorithm with sums over people; the channel decides who adds the noise.
 
     Raises:
         ConfigError: a setting does not fit the algorithm.
@@ -239,12 +240,14 @@ def of_people(settings: Settings) -> Composition:
         "sums over people are sent as they are, and each person's contribution is clipped to norm "
         "clip",
     )
-    found |= dict.fromkeys(("integer_bits", "code_bits"), f"mechanism = {_NOISE} chooses its own")
+    found |= dict.fromkeys(
+        ("integer_bits", "code_bits"), f"mechanism = {_NOISE} chooses the number itself"
+    )
     return sums_over_people(settings, found)
 
 
 def check_of_people(settings: Settings) -> None:
-    """Refuse settings that do not fit an algorithm of sums over people.
+    """Refuse settings that do not fit an algorithm with sums over people.
 
     Raises:
         ConfigError: some settings do not fit.
@@ -263,8 +266,8 @@ def check_of_people(settings: Settings) -> None:
         )
     if settings.one_label:
         raise ConfigError(
-            f"one_label = true and local_update = {_PEOPLE}: a report of a label and a direction "
-            "is made from local_update = solution; leave one_label out"
+            f"one_label = true and local_update = {_PEOPLE}: a report with a label and a "
+            "direction needs local_update = solution; leave one_label out"
         )
     if settings.weighting == "examples":
         raise ConfigError(
@@ -273,7 +276,7 @@ def check_of_people(settings: Settings) -> None:
         )
     if settings.learning_rate is None:
         raise ConfigError(
-            f"learning_rate is not set, and local_update = {_PEOPLE} needs it: add one"
+            f"learning_rate is not set, but local_update = {_PEOPLE} needs it; add learning_rate"
         )
     _check_run_budget(settings, _NOISE)
     if not SMALLEST_CLIP <= settings.clip <= LARGEST_CLIP:
@@ -296,11 +299,11 @@ def _check_run_budget(settings: Settings, mechanism: str) -> None:
         )
     if is_own(settings.epsilon):
         raise ConfigError(
-            f"epsilon is a list, and {mechanism} takes one budget for all clients: give one number"
+            f"epsilon is a list, but {mechanism} takes one budget for all clients; give one number"
         )
     if not 1e-4 <= settings.epsilon <= 1e4:
         raise ConfigError(
-            f"epsilon = {settings.epsilon:g}: {mechanism} takes budgets of a run from 0.0001 to "
+            f"epsilon = {settings.epsilon:g}: {mechanism} takes a budget for a run from 0.0001 to "
             "10000"
         )
 
@@ -316,7 +319,9 @@ def local_of(settings: Settings) -> Local:
     if settings.local_update == "statistics":
         return StatisticsOf()
     if settings.learning_rate is None:
-        raise ConfigError("learning_rate is not set, and local_update = sgd needs it: add one")
+        raise ConfigError(
+            "learning_rate is not set, but local_update = sgd needs it; add learning_rate"
+        )
     return Sgd(momentum=settings.momentum)
 
 
@@ -332,13 +337,13 @@ def bound_of(settings: Settings) -> Bound:
         for name, value in needed.items():
             if (given := getattr(settings, name)) != value:
                 raise ConfigError(
-                    f"one_label = true and {name} = {given}: k_closest makes a report of a label "
-                    f"and a direction, from a solution; set {name} = {value}, or leave one_label "
-                    "out"
+                    f"one_label = true and {name} = {given}: k_closest makes the report with a "
+                    f"label and a direction, from a solution; set {name} = {value}, or leave "
+                    "one_label out"
                 )
     if settings.send == "weights" and settings.local_update == "statistics":
         raise ConfigError(
-            "send = weights and local_update = statistics: statistics are sent in place of "
+            "send = weights and local_update = statistics: statistics are sent instead of "
             "weights; leave send out, or set local_update = solution"
         )
     if settings.mechanism == "none":
@@ -390,7 +395,7 @@ def sent(settings: Settings) -> tuple[Send, Chart | None]:
 
 
 def shares(settings: Settings, bound: Bound, participation: Participation) -> SharesPerRun:
-    """Return shares of noise for the budget of a run.
+    """Return noise shares for a run's budget.
 
     Raises:
         ConfigError: the budget is missing, or differs between clients.
@@ -403,7 +408,7 @@ def shares(settings: Settings, bound: Bound, participation: Participation) -> Sh
 
 
 def bare(settings: Settings) -> Mechanism:
-    """Return what replaces the mechanism and protects nothing."""
+    """Return the replacement for the mechanism, which protects nothing."""
     what = "statistics" if settings.local_update == "statistics" else "weights"
     if settings.mechanism == "none":
         return Plain(what)
@@ -414,7 +419,7 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
     found = dict.fromkeys(
         (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name),
-        f"local_update = {settings.local_update} takes no gradients of people",
+        f"local_update = {settings.local_update} computes no gradients per person",
     )
     if settings.local_update == "sgd":
         found["ridge"] = "local_update = sgd solves no regression"

@@ -15,9 +15,9 @@
         v
     server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
 
-A report on its own has one share of noise, which protects little, as the server's line states. The
-sum has all shares; the line of the `summing-server` states what the sum reveals, and `epsilon` sets
-that line. A simulation takes the sum in the server step. A deployment masks the very same words,
+A single report has one share of noise, which protects little, as the server's line states. The sum
+has all shares; the line for the `summing-server` states what the sum reveals, and `epsilon` sets
+that line. A simulation computes the sum in the server step. A deployment masks the very same words,
 and always sums them.
 
 If a round has fewer than all clients, they take turns in an order that is drawn once: nobody takes
@@ -26,9 +26,9 @@ rounds. The guarantee does not rely on keeping secret who takes part.
 
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
-law of sums of shares, and the modulus follow it. Two things are ours: the noise is solved from the
-closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not repeated when its
-result is too long.
+distribution of sums of shares, and the modulus follow this paper. Two things are ours: the noise is
+solved from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not
+repeated when its result is too long.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
     Offer(
         "epsilon",
         Budget,
-        "epsilon, at delta, of all that a client sends in a run, against a server that sees only "
-        "sums; the noise of untrusted_clients in a round is not counted",
+        "epsilon, at delta, for everything that a client sends in a run, against a server that "
+        "sees only sums; the noise from a round's untrusted_clients is not counted",
     ),
     CLIP.but(
-        meaning="largest L2 norm of one update; longer ones are scaled down to it", default=1.0
+        meaning="largest L2 norm of one update; longer updates are scaled down to this norm",
+        default=1.0,
     ),
     Offer(
         "bits",
         Word,
-        "number of bits of the sum's modulus; each weight is sent in this many bits, rounded "
-        "up to whole bytes",
+        "number of bits in the sum's modulus; each weight is sent in this many bits, rounded up "
+        "to whole bytes",
         24,
     ),
     Offer(

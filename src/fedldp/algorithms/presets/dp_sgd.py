@@ -12,12 +12,13 @@
         v
     server_step   uniform mean -> weights of the next Broadcast
 
-The sampling rate is batch_size over the mean number of examples of a client, so both the rate and
+The sampling rate is batch_size over the mean number of examples per client, so both the rate and
 the number of steps are public. The system protects one example of a client from the server, but not
 a client as a whole.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
-Privacy", CCS 2016, Algorithm 1, as in the row DP-SGD of tables on federated learning under LDP.
+Privacy", CCS 2016, Algorithm 1, as in the rows called DP-SGD in tables about federated learning
+under LDP.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
     Offer(
         "noise_multiplier",
         NoiseMultiplier,
-        "standard deviation of the noise, as a multiple of the norm bound of one gradient",
+        "standard deviation of the noise, as a multiple of the norm bound on one gradient",
     ),
     CLIP.but(
-        meaning="largest L2 norm of the gradient of one example; longer ones are scaled down to it",
+        meaning="largest L2 norm of one example's gradient; longer gradients are scaled down to "
+        "this norm",
         default=1.0,
     ),
     calibrated="noise_multiplier",
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
 
-    It claims nothing, because the proof of Abadi et al. covers a single data set, and other
-    neighbouring data.
+    It claims nothing, because the proof of Abadi et al. is for a single data set, and for another
+    definition of neighbouring data.
     """
     return Composition(
         local=NoisySteps(settings=settings),

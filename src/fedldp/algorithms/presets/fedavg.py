@@ -28,8 +28,8 @@ from fedldp.mechanisms.none import Plain
 @preset(
     WEIGHTING.but(
         type=Literal["examples", "uniform"],
-        meaning="weight of each client in the average: examples (its number of examples) or "
-        "uniform (1 for all)",
+        meaning="weight of each client in the average: examples (the client's number of examples) "
+        "or uniform (1 for all)",
         default="examples",
     ),
     MOMENTUM,

@@ -1,4 +1,4 @@
-"""LDP-FL: one randomised bit for each weight, sent on its own through a shuffler.
+"""LDP-FL: one randomised bit for each weight, sent by itself through a shuffler.
 
     Broadcast: weights W, ranges (c, r) of every layer
         |
@@ -41,14 +41,13 @@ from fedldp.mechanisms import sends_category
 @preset(
     MECHANISM.but(
         meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-        '"module:Class" for one of your own; the '
-        "paper's is two_point",
+        '"module:Class" for your own; the paper uses two_point',
         default="two_point",
     ),
     Offer(
         "epsilon",
         Positive | list[Positive] | ClientValue,
-        "budget of one weight (two_point, sign, k_rr, unary, cldp), or of a client's report in "
+        "budget for one weight (two_point, sign, k_rr, unary, cldp), or for a client's report in "
         "one round (all other mechanisms); a list gives each client its own budget",
         per_client=True,
     ),
@@ -61,7 +60,7 @@ from fedldp.mechanisms import sends_category
     Offer(
         "send",
         Literal["weights", "update"],
-        "what clients send: weights (the paper), or update, their change from the broadcast",
+        "what clients send: weights (as in the paper), or update (their change from the broadcast)",
         "weights",
     ),
     MOMENTUM,
@@ -83,8 +82,8 @@ def ldp_fl(settings: Settings) -> Composition:
     auto = settings.shuffle == "auto"
     if settings.channel is not None and not auto:
         raise ConfigError(
-            f"channel = {settings.channel} and shuffle = {shown(settings.shuffle)}: both say how "
-            "reports travel; leave shuffle out"
+            f"channel = {settings.channel} and shuffle = {shown(settings.shuffle)}: both settings "
+            "say how reports travel; leave shuffle out"
         )
     by_itself = calibration.sends_bits and settings.channel != "named"  # another word for false
     shuffles = by_itself if auto else settings.shuffle
@@ -93,7 +92,7 @@ def ldp_fl(settings: Settings) -> Composition:
         remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
         raise ConfigError(
             f"shuffle = true: a report of {settings.mechanism} does not have one bit for each "
-            f"weight, and cannot travel as messages of single weights; {remedy}"
+            f"weight, and cannot be sent as one message per weight; {remedy}"
         )
     bound = InRange.of(settings)
     return Composition(

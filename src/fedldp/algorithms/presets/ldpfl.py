@@ -1,4 +1,4 @@
-"""LDPFL: features of every example as bits, randomised once, and a federated network over them.
+"""LDPFL: every example's features as bits, randomised once, and a network trained on them.
 
     Broadcast: weights of the global network; a public encoder, where `encoder` is public
         |
@@ -80,13 +80,13 @@ _THEOREMS = {
     Offer(
         "whole_bits",
         Annotated[int, Field(ge=0)],
-        "number of binary digits of a feature before the point",
+        "number of binary digits of a feature before the binary point",
         4,
     ),
     Offer(
         "fraction_bits",
         Annotated[int, Field(ge=0)],
-        "number of binary digits of a feature after the point",
+        "number of binary digits of a feature after the binary point",
         5,
     ),
     Offer(
@@ -99,14 +99,14 @@ _THEOREMS = {
     Offer(
         "label_epsilon",
         LabelEpsilon | None,
-        "budget of one label; if not set, labels are used in clear (the paper)",
+        "budget for one label; if not set, labels are used in clear (as in the paper)",
         None,
     ),
     Offer(
         "encoder",
         Literal["own", "public"],
         "which encoder makes the features: own (every client trains its own, as in the paper) or "
-        "public (one for all)",
+        "public (one encoder for all clients)",
         "own",
     ),
     Offer(
@@ -125,7 +125,7 @@ _THEOREMS = {
     Offer(
         "encoder_padding",
         bool,
-        "whether the encoder's convolutions are padded, so that they keep the size of an image",
+        "whether the encoder's convolutions are padded, so that they preserve the image size",
         False,
     ),
     Offer(
@@ -139,42 +139,42 @@ _THEOREMS = {
     Offer(
         "encoder_epochs",
         Annotated[Count, Field(le=100_000)],
-        "number of passes over its training images for which an encoder is trained",
+        "number of passes over its training images with which an encoder is trained",
         50,
     ),
     Offer(
         "encoder_augmentation",
         Annotated[Literal["none", "shift", "shift-flip"], LEFT_OUT],
-        "how a client varies the images on which it trains its own encoder: none, shift (each is "
-        "moved by up to a tenth of its side) or shift-flip (half of them are also mirrored, for "
-        "classes that a mirror does not change)",
+        "how a client augments the images on which it trains its own encoder: none, shift (each "
+        "image is moved by up to a tenth of its side) or shift-flip (half of the images are also "
+        "mirrored, for classes that mirroring does not change)",
         "none",
     ),
     Offer(
         "encoder_decay",
         Annotated[float, Field(ge=0, le=1), LEFT_OUT],
         "decay of the learning rate at which a client trains its own encoder, 0.001/(1 + decay "
-        "steps); the paper's is 1e-6",
+        "steps); the paper uses 1e-6",
         0.0,
     ),
     Offer(
         "test_share",
         Annotated[float, Field(gt=0, lt=1)],
-        "share of its examples that each client keeps for its own test",
+        "share of its examples that each client holds out for testing",
         0.1,
     ),
     Offer(
         "evaluation",
         Literal["clients", "common"],
         "where accuracy is measured: clients (on every client's own test examples, as in the "
-        "paper, without a guarantee for these) or common (on the test set, of which every client "
-        "encodes a part)",
+        "paper, without a guarantee for these examples) or common (on the test set, of which "
+        "every client encodes a part)",
         "clients",
     ),
     Offer(
         "randomise_tests",
         bool,
-        "whether test examples are randomised like those for training",
+        "whether test examples are randomised like training examples",
         True,
         simulated=True,
     ),

@@ -19,15 +19,16 @@
     tester        features of the test set, as they are
 
 What is proven: pure epsilon for one example (x, y), including its label, in the whole run, for any
-number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
-the weights at which it is taken, the randomised gradient follows from (x, y) alone. Everything that
-is sent later follows from that gradient. docs/privacy/papers.md has the proof. A client keeps what
-it computed from a round's examples, so a repeated request for a round makes no new draws.
+number of rounds. The encoder is fixed, the choice of round and batch does not depend on any
+example, and given the weights at which it is computed, the randomised gradient depends on (x, y)
+alone. Everything that is sent later follows from that gradient. docs/privacy/papers.md has the
+proof. A client keeps what it computed from a round's examples, so a repeated request for a round
+causes no new draws.
 
 It differs from LDPFL in four ways, each for a reason. The encoder is public: an encoder trained on
 the client's examples would make the features of one example depend on all others. The label is
 covered. The mechanism is calibrated to the whole vector, not bit by bit. And the gradient is
-randomised, not the features: noise of this size makes features useless as inputs of a network, but
+randomised, not the features: noise of this size makes features useless as inputs to a network, but
 leaves the mean of many gradients of a linear classifier useful.
 
 Source: ours, for the task of Chamikara et al. 2022 (``ldpfl``); the mechanism is PrivUnit (Bhowmick
@@ -56,10 +57,10 @@ from fedldp.mechanisms.none import Plain
         "model",
         str,
         "the model that is trained on the features: a name from `fedldp list models`, or "
-        '"module:callable" for one of your own',
+        '"module:callable" for your own',
         "linear",
     ),
-    Offer("epsilon", Positive, "budget of one example, including its label, for the whole run"),
+    Offer("epsilon", Positive, "budget for one example, including its label, for the whole run"),
     Offer(
         "mechanism",
         str,
@@ -67,14 +68,14 @@ from fedldp.mechanisms.none import Plain
         "privunit",
     ),
     CLIP.but(
-        meaning="largest norm of one example's gradient, in the mechanism's norm; longer ones are "
-        "scaled down to it",
+        meaning="largest norm of one example's gradient, in the mechanism's norm; longer "
+        "gradients are scaled down to this norm",
         default=1.0,
     ),
     Offer(
         "cells",
         Count,
-        "number of cells along each side of an image, in each of which features are computed",
+        "number of cells along each side of an image; features are computed in each cell",
         4,
     ),
     Offer(

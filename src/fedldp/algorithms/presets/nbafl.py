@@ -34,7 +34,7 @@ from fedldp.algorithms.settings import Offer, Positive
     Offer(
         "epsilon",
         Positive,
-        "the epsilon that the paper claims for one record, for all uploads together",
+        "the epsilon that the paper claims for one record, across all uploads",
     ),
 )
 def nbafl(settings: Settings) -> Composition:

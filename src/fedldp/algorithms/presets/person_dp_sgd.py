@@ -15,16 +15,16 @@
 
 With ``channel = named`` each site adds all the noise that each of its people needs against any
 server and the other sites. With ``channel = sum`` a secure sum hides each report, and every site
-adds a share; together the shares are the noise of one site. With ``channel = central`` sites send
-sums in clear to a server that they trust, which draws the noise to protect against those who see
-only broadcasts. All people take part in every step; in a simulation with ``sample_rate`` below 1, a
-secret Poisson sample of the people takes part.
+adds a share of noise; together, the shares are as much noise as one site would add. With ``channel
+= central`` sites send sums in clear to a server that they trust, which draws the noise to protect
+against those who see only broadcasts. All people take part in every step; in a simulation with
+``sample_rate`` below 1, a secret Poisson sample of the people takes part.
 
 Source: inter-silo record-level privacy as in A. Lowy, M. Razaviyayn, "Private Federated Learning
 Without a Trusted Server", ICLR 2023; the noise in a sum as in P. Kairouz, Z. Liu, T. Steinke, "The
 Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", ICML 2021;
-clipped gradients as in M. Abadi et al., CCS 2016. Ours are the unit of a person, and exact integers
-from the gradients on.
+clipped gradients as in M. Abadi et al., CCS 2016. The person as the unit of protection, and exact
+integers from the gradients on, are ours.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     Offer(
         "epsilon",
         Budget,
-        "epsilon, at delta, of all that is sent about one person in a run: against any server "
-        "with channel = named, against a server that sees only sums with channel = sum, and "
-        "against those who see only broadcasts with channel = central",
+        "epsilon, at delta, for everything that is sent about one person in a run: against any "
+        "server with channel = named, against a server that sees only sums with channel = sum, "
+        "and against those who see only broadcasts with channel = central",
     ),
     CLIP.but(
         type=PersonClip,
-        meaning="largest L2 norm of one person's gradient; longer ones are scaled down to it",
+        meaning="largest L2 norm of one person's gradient; longer gradients are scaled down to "
+        "this norm",
         default=1.0,
     ),
     Offer("learning_rate", LearningRate, "the server's step size along the mean gradient"),
@@ -71,7 +72,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; 0 takes the last weights. If not set, 0.5",
+        "that is tested and saved; 0 means the last weights alone; if not set, 0.5",
         None,
     ),
 )

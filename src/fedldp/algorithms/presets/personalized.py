@@ -1,4 +1,4 @@
-"""Personalised LDP: clients choose their own budgets, and the server weights each by its noise.
+"""Personalised LDP: clients choose their budgets, and the server weights clients by their noise.
 
     Broadcast: weights W(r-1)
         |
@@ -56,7 +56,7 @@ from fedldp.mechanisms.none import Plain
     EPSILON.but(
         type=EPSILON.type | None,
         meaning="the budget epsilon_i that the paper claims, required with noise; a list gives "
-        "each client its own",
+        "each client its own budget",
         default=None,
     ),
     CLIENT_DELTA.but(
@@ -85,7 +85,8 @@ from fedldp.mechanisms.none import Plain
     Offer(
         "empty_selection",
         Literal["redraw", "keep"],
-        "what happens if (C) selects nobody: redraw (draw again), or keep (the last weights stay)",
+        "what happens if (C) selects nobody: redraw (draw again), or keep (the last weights "
+        "remain)",
         "redraw",
     ),
 )
@@ -119,7 +120,7 @@ def personalized(settings: Settings) -> Composition:
 
 
 def nameless(settings: Settings) -> bool:
-    """Return whether the plain mean of equal clients goes through a channel that hides names."""
+    """Return whether reports for a plain mean of equal clients use a channel that hides names."""
     alike = not any(is_own(getattr(settings, name)) for name in settings.per_client)
     hidden = settings.channel in ("shuffle", "sum")
     return hidden and alike and settings.aggregation == "mean"
@@ -156,13 +157,13 @@ def check(settings: Settings) -> None:
     named = f"perturbation = {settings.perturbation}"
     if not has_noise(settings) and settings.aggregation != "mean":
         raise ConfigError(
-            f"aggregation = {settings.aggregation}: it weights clients by their noise, and {named} "
-            "has none; set aggregation = mean"
+            f"aggregation = {settings.aggregation}: it weights clients by their noise, but "
+            f"{named} has none; set aggregation = mean"
         )
     if has_noise(settings) and settings.epsilon is None:
         raise ConfigError(
-            f"epsilon is not set, and {named} needs it: give one number for all, or one for each "
-            "client"
+            f"epsilon is not set, but {named} needs it; give one number for all clients, or one "
+            "per client"
         )
     none = settings.server_optimizer == "none"
     if sends_signs(settings) and not (none and settings.server_rate == 1):
@@ -172,7 +173,7 @@ def check(settings: Settings) -> None:
             else f"server_optimizer = {settings.server_optimizer}"
         )
         raise ConfigError(
-            f"{setting} and {named}: the server takes the signs of the mean as the next weights, "
+            f"{setting} and {named}: the server uses the signs of the mean as the next weights, "
             "without a step; set server_optimizer = none and server_rate = 1, or perturbation = "
             "gaussian"
         )

@@ -1,4 +1,4 @@
-"""Personalised LDP that keeps its budgets: whole clients, whole runs, and what the clip proves.
+"""Personalised LDP whose budgets hold: for whole clients and runs, by what the clip proves.
 
     rounds' participants: all clients; or, with selects_first, those whom this round's omega, drawn
                           before the run, selects, and nobody else trains or sends
@@ -82,8 +82,8 @@ def _summed_noise(untrusted: int) -> str:
     MODEL,
     LEARNING_RATE,
     EPSILON.but(
-        meaning="epsilon_i, the budget of all that a client sends in the run; a list gives each "
-        "client its own"
+        meaning="epsilon_i, the budget for everything that a client sends in the run; a list "
+        "gives each client its own budget"
     ),
     CLIENT_DELTA.but(
         meaning="delta_i of that budget: one number for all clients, or a list; if not set, delta"
@@ -113,8 +113,8 @@ def _summed_noise(untrusted: int) -> str:
     Offer(
         "turns",
         Turns | list[Turns] | ClientValue | None,
-        "T_i, the number of rounds that select a client: one number for all clients, or a list. "
-        "Leave it out: with selects_first the server draws it before the run",
+        "T_i, the number of rounds that select a client: one number for all clients, or a list; "
+        "leave it out, because with selects_first the server draws it before the run",
         None,
         per_client=True,
     ),
@@ -127,7 +127,7 @@ def _summed_noise(untrusted: int) -> str:
     ),
 )
 def personalized_sound(settings: Settings) -> Composition:
-    """Personalised LDP that keeps its budgets; no publication claims anything about it."""
+    """Personalised LDP whose budgets hold; no publication claims anything about it."""
     check_each(settings)
     if settings.channel == "sum":
         return in_sums(settings)
@@ -174,20 +174,20 @@ def in_sums(settings: Settings) -> Composition:
             set_to["largest_epsilon"] = f"{most:g}"
         remedy = " and ".join(f"{n} = {value}" for n, value in set_to.items())
         raise ConfigError(
-            f"{name} = {shown(getattr(settings, name))} and channel = sum: from a sum the server "
-            f"reads the plain mean, whatever each client's epsilon is; set {remedy}, or channel = "
+            f"{name} = {shown(getattr(settings, name))} and channel = sum: a sum gives the server "
+            f"only the plain mean, whatever each client's epsilon is; set {remedy}, or channel = "
             "named"
         )
     for name in ("clip", "client_delta"):
         if is_own(getattr(settings, name)):
             raise ConfigError(
-                f"{name} has a value for each client and channel = sum: the grid of the sums is "
-                "made for one value that everyone knows; give one value for all"
+                f"{name} has a value for each client and channel = sum: the grid for the sums "
+                "needs one value that everyone knows; give one value for all"
             )
     if settings.largest_epsilon is None:
         raise ConfigError(
-            "largest_epsilon is not set, and channel = sum needs it: give the largest epsilon "
-            "that any client may choose; everybody may know it"
+            "largest_epsilon is not set, but channel = sum needs it; give the largest epsilon "
+            "that any client may choose, which is public"
         )
     turns = participation_of(settings)
     return Composition(

@@ -22,7 +22,7 @@ nor whose noise the sensitivity-based importance uses. Here the server's noise h
 the level of all parameters before some get more noise; the importance uses epsilon_low, the
 noise that a feature may get.
 
-A client computes from private examples which features get more noise, and a report shows the
+A client computes from private examples which features get more noise, and a report reveals the
 result: the spread of a feature's weights shows how much noise they got. So nothing is proven about
 this system; the sound variant is ``priority_public``.
 """

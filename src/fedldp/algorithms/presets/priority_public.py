@@ -41,21 +41,24 @@ from fedldp.algorithms.uneven import OFFERS, Uneven
 
 
 @preset(
-    Offer("epsilon", Positive, "epsilon, at delta, of all that one client sends in the run"),
+    Offer(
+        "epsilon", Positive, "epsilon, at delta, for everything that one client sends in the run"
+    ),
     CLIP.but(
-        meaning="C, the largest norm of what a client sends; longer vectors are scaled down to it"
+        meaning="C, the largest norm of what a client sends; longer vectors are scaled down to "
+        "this norm"
     ),
     Offer(
         "send",
         Literal["weights", "update"],
-        "what is clipped and sent: weights, or update, their change from the broadcast",
+        "what is clipped and sent: weights, or update (their change from the broadcast)",
         "update",
     ),
     Offer(
         "noise_ratio",
         Annotated[float, Field(ge=1, allow_inf_nan=False)],
-        "standard deviation of the noise on the picked features, as a multiple of that on the "
-        "others",
+        "standard deviation of the noise on the picked features, as a multiple of the standard "
+        "deviation on the other features",
         20.0,
     ),
     *OFFERS,

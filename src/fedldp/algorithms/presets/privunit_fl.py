@@ -18,7 +18,7 @@ MNIST), for adversaries who know little beforehand and want to reconstruct data.
 holds against anyone.
 
 LDP-FL with mechanism = privunit is another system: there one budget protects one direction, with
-the length as a further coordinate, and clients may send weights instead of changes.
+the length as an additional coordinate, and clients may send weights instead of changes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,17 @@ Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
     Offer(
         "epsilon",
         Budget,
-        "budget of a client's report in one round, for direction and length together",
+        "budget for a client's report in one round, for direction and length together",
     ),
-    Offer("length_share", Share, "share of epsilon that is spent on the length, at most 32", 0.1),
+    Offer(
+        "length_share",
+        Share,
+        "share of epsilon that is spent on the length, of which at most 32 is used",
+        0.1,
+    ),
     CLIP.but(
-        meaning="largest L2 norm of one update; longer ones are scaled down to it", default=1.0
+        meaning="largest L2 norm of one update; longer updates are scaled down to this norm",
+        default=1.0,
     ),
 )
 def privunit_fl(settings: Settings) -> Composition:

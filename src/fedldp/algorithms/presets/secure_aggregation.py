@@ -38,10 +38,10 @@ from fedldp.mechanisms.codes import ClippedCodes
 @preset(
     CLIP.but(
         type=Positive,
-        meaning="largest magnitude of one weight; larger ones are clipped to it",
+        meaning="largest magnitude of one weight; larger weights are clipped to it",
         default=8.0,
     ),
-    Offer("code_bits", Count, "number of bits of a weight's fixed-point code", 24),
+    Offer("code_bits", Count, "number of bits in a weight's fixed-point code", 24),
     *MASKED,
 )
 def secure_aggregation(settings: Settings) -> Composition:
@@ -49,7 +49,7 @@ def secure_aggregation(settings: Settings) -> Composition:
     clients = settings.round_size
     if clients == 1:
         name = "num_clients" if settings.clients_per_round is None else "clients_per_round"
-        raise ConfigError(f"{name} = 1: a sum of one hides nothing; give 2 or more")
+        raise ConfigError(f"{name} = 1: the sum of one report hides nothing; give 2 or more")
     codes = ClippedCodes(clip=settings.clip, bits=settings.code_bits)
     channel = MaskedSum(
         threshold=settings.threshold, dropout=settings.dropout, committees=settings.committees

@@ -3,15 +3,15 @@
 Each TOML file here is a family of recipes. A recipe's name begins with its file's name, so finding
 a recipe reads only that file and the files that it refers to. A file has
 
-    paper, tolerance        of its recipes, where they have a source; tolerance in percent points
+    paper, tolerance        of its recipes, if they have a source; tolerance in percentage points
     [[recipe]]              a recipe, or several that differ in a few settings:
       name, summary         a setting's name in braces stands for its value
-      [recipe.settings]     all settings; or, in place of them, those of another recipe:
+      [recipe.settings]     all settings; or, instead of these, the settings of another recipe:
       like = "NAME"           the same system: with what `set` changes and `unset` takes back
       twin_of = "NAME"        another system, with the settings that every system has, and `set`
       same_as = "NAME"        the very same configuration, of which this is a second name
-      each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what` (texts
-                            for braces), `row`, `column`, `accuracy`, `same_as`
+      each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what`
+                            (strings for braces), `row`, `column`, `accuracy`, `same_as`
       place, row, column, metric, accuracy      the source; its number in percent, or [low, high]
 
 A long list may be written as { repeat = [...], times = N }.
@@ -55,7 +55,8 @@ class Source:
         place: its table, figure or section: "Table 1", "Fig. 5".
         row: the row of that table; or a curve, with the panel if there are several: "MNIST, fixed".
         column: the column of that table; or a point of the curve: "epsilon 5".
-        metric: the metric of a round that it shows: "accuracy", or one that the system adds.
+        metric: the metric of a round that the source shows: "accuracy", or a metric that the system
+            adds.
     """
 
     paper: str
@@ -156,7 +157,7 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _families() -> list[str]:
-    """Return the names of the files of recipes, sorted, without their endings."""
+    """Return the names of the recipe files, sorted, without extensions."""
     return sorted(file.stem for folder in __path__ for file in Path(folder).glob("*.toml"))
 
 
@@ -220,7 +221,7 @@ def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Re
 def _config(
     own: Mapping[str, Any], settings: Mapping[str, Any], before: Mapping[str, Recipe]
 ) -> RunConfig:
-    """Return the configuration that a table describes, with further settings."""
+    """Return the configuration that a table describes, with additional settings."""
 
     def of(name: str) -> RunConfig:
         return (before[name] if name in before else find_recipe(name)).config
@@ -256,7 +257,7 @@ def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
 
 
 def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
-    """Return a summary with its texts; names of settings stay in braces."""
+    """Return a summary with its own strings filled in; names of settings stay in braces."""
     for key, text in texts.items():
         summary = summary.replace(f"{{{key}}}", text)
     return summary
