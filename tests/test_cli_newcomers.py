@@ -47,7 +47,7 @@ SETTINGS = {
     f"epsilon={'[' * 300}{']' * 300}": "give a number",
     f"seed={'9' * 5000}": "set seed: it has thousands of digits",
     f"seed=0x{'f' * 5000}": "seed = ",
-    "epsilon=1,2,4": "for a run with each of them: fedldp sweep --grid epsilon=1,2,4",
+    "epsilon=1,2,4": "for one run per value: fedldp sweep --grid epsilon=1,2,4",
     "shuffle=true,false": "fedldp sweep --grid shuffle=true,false",
     "epsilon=a,b": "epsilon = a,b: give a number",
     "rounds=1.5": "rounds = 1.5: give a whole number",
@@ -94,8 +94,8 @@ def test_a_deeply_nested_run_folder_is_refused_in_one_line(fedldp_command: Any) 
 RECIPES = {
     "": "recipe '' is empty: give a recipe's name",
     " ": "recipe ' ' is empty",
-    "mine.json": "recipe mine.json: the name of a settings file ends in .toml",
-    "here": "recipe here: it is the folder of a run; continue it with --resume here",
+    "mine.json": "recipe mine.json: the name of a settings file must end in .toml",
+    "here": "recipe here: this is the folder of a run; continue the run with --resume here",
     "missing.toml": "recipe missing.toml: No such file",
 }
 

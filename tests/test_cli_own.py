@@ -232,11 +232,14 @@ def test_a_run_is_evaluated_and_resumed_from_another_folder(
     assert fedldp_command("run", "--resume", mine).status == 0
     assert str(folder) not in (mine / "environment.json").read_text()
     later.unlink()
-    says = f"there is no file later.csv here, and none in {folder}, where the run was started; "
+    says = f"there is no file later.csv here, or in {folder}, where the run was started; "
     line = fedldp_command("evaluate", mine).assert_refused()
     remedy = "give --data FILE with labelled examples (Python: dataset=)"
     assert line == f"error: {mine}: {says}{remedy}"
-    assert fedldp_command("run", "--resume", mine).assert_refused() == f"error: {says}put it there"
+    assert (
+        fedldp_command("run", "--resume", mine).assert_refused()
+        == f"error: {says}put the file there"
+    )
 
 
 # A mechanism, a system and a model from a file in the current folder

@@ -197,7 +197,7 @@ def test_a_run_trains_tests_and_predicts_on_features(tmp_path: Path) -> None:
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
     trained = load_trained(tmp_path / "run")
     assert trained.schema.input_shape == (1, 8, 8)
-    with pytest.raises(ConfigError, match="bring the data into that shape"):
+    with pytest.raises(ConfigError, match="reshape the data"):
         trained.probabilities(mapped.test.features)
 
 

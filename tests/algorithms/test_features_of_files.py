@@ -53,7 +53,7 @@ def test_a_run_trains_a_head_on_features_and_keeps_their_digest(
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
     (folder / "net.pt2").write_bytes(exported(nodes=DIGITS, takes=(1, 1, 8, 8), major=8) + b" ")
     name = features.partition(":")[2]
-    with pytest.raises(RunError, match=f"another digest here .* use the same file {name}"):
+    with pytest.raises(RunError, match=f"a different digest here .* use the same file {name}"):
         evaluate(folder / "run")
 
 

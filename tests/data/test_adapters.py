@@ -124,7 +124,7 @@ def test_a_third_array_names_the_persons_of_rows() -> None:
         (DataLoader(Streamed(forever()), batch_size=8), "more than 1,000 examples"),
         (Streamed(forever()), "may never end"),
         (DataLoader(tensors(9), sampler=WeightedRandomSampler([1.0] * 9, 9)),
-         "its sampler WeightedRandomSampler chooses which examples it gives"),
+         "its sampler WeightedRandomSampler chooses which examples it yields"),
         (DataLoader(Listed([1]), collate_fn=lambda items: (torch.rand(3, 2), torch.rand(2))),
          "features of shape (3, 2) and labels of shape (2,)"),
         ("a.csv", "str holds no examples; give features and labels, a torch data set"),
@@ -231,11 +231,12 @@ def test_a_table_can_be_tested_on_another() -> None:
     ("given", "line"),
     [
         ({"age": [0.1], "y": [0]}, "there is no column 'label'; rename one of age, y"),
-        ({"label": [0]}, "it has no columns of features beside 'label'"),
-        (table(sex=["f"] * 20), "column 'sex' holds texts"),
+        ({"label": [0]}, "it has no feature columns besides 'label'"),
+        (table(sex=["f"] * 20), "column 'sex' holds strings"),
         (
             table(image=np.zeros((20, 2, 2))),
-            "column 'image' holds arrays, and so must be the only features, but there are also age",
+            "column 'image' holds arrays, so it must be the only feature column, but the table "
+            "also has age",
         ),
         ([1, 2], "list is not a table"),
     ],
@@ -331,7 +332,7 @@ def test_a_hugging_face_table_has_clients_and_classes() -> None:
     np.testing.assert_array_equal(listed.train.features, data.train.features)
     for other in (plain.with_format("torch"), plain.with_format("numpy")):
         np.testing.assert_array_equal(as_dataset(other, plain).train.features, data.train.features)
-    with pytest.raises(FedldpError, match="client 1: column 'client' holds texts"):
+    with pytest.raises(FedldpError, match="client 1: column 'client' holds strings"):
         as_dataset([plain, given])
     library = pytest.importorskip("datasets")
     with pytest.raises(FedldpError, match="it has the splits train, test"):

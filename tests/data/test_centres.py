@@ -41,11 +41,14 @@ def test_a_centre_is_given_in_its_columns_unit_and_becomes_zero(table: Path) -> 
 @pytest.mark.parametrize(
     ("centres", "match"),
     [
-        ({"age": 121.0}, r"centre_columns.age = 121: it is not from 0 to 120"),
-        ({"sex=m": 1.5}, r"centre_columns.sex=m = 1.5: it is not from 0 to 1"),
-        ({"weight": float("nan")}, r"centre_columns.weight = nan: it is not from"),
-        ({"sex": 0.5}, r"centre_columns names 'sex', and .* they are age, sex=f, sex=m, weight"),
-        ({"label": 0.5}, r"centre_columns names 'label', and"),
+        ({"age": 121.0}, r"centre_columns.age = 121: it is not between 0 and 120"),
+        ({"sex=m": 1.5}, r"centre_columns.sex=m = 1.5: it is not between 0 and 1"),
+        ({"weight": float("nan")}, r"centre_columns.weight = nan: it is not between"),
+        (
+            {"sex": 0.5},
+            r"centre_columns names 'sex', but .* its features are age, sex=f, sex=m, weight",
+        ),
+        ({"label": 0.5}, r"centre_columns names 'label', but"),
     ],
 )
 def test_a_bad_centre_is_refused(table: Path, centres: dict[str, float], match: str) -> None:
@@ -126,8 +129,8 @@ def test_a_public_number_replaces_a_missing_value_and_a_feature_says_so(
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"filled": {"age": 121.0}}, r"fill_columns.age = 121: it is not from 0 to 120"),
-        ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not from"),
+        ({"filled": {"age": 121.0}}, r"fill_columns.age = 121: it is not between 0 and 120"),
+        ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not between"),
         (
             {"filled": {"sex": 0.5}},
             r"fill_columns.sex = 0.5: the categories of sex are f, m; give one",

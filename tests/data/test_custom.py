@@ -198,7 +198,7 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("a,label\n", "is empty"),
-        ("a,label\n1,0\n2\n", "line 3: 1 cells under a header of 2"),
+        ("a,label\n1,0\n2\n", "line 3: 1 cells in this row, 2 in the header"),
         ("a,label\n1,0\ntwo,1\n", "line 3: column 'a' holds 'two'"),
         ("a,label\n1,0\n,1\n", "line 3: column 'a' holds ''"),
         ("a,label\n1,0.5\n2,1\n", "not integers"),
@@ -220,7 +220,7 @@ def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:
 def test_csv_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_bytes(b"a,label\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match="is not text in UTF-8; save it in UTF-8"):
+    with pytest.raises(DataError, match="is not UTF-8 text; save it as UTF-8"):
         load_dataset(str(path))
 
 

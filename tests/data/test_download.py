@@ -340,7 +340,7 @@ def test_a_member_that_is_a_link_is_not_taken(
     archive = published("cifar-10-python.tar.gz", content)
     (tmp_path / archive.name).write_bytes(content)
     monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], archive=archive))
-    with pytest.raises(DataError, match="lacks cifar-10-batches-py/data_batch_1"):
+    with pytest.raises(DataError, match=r"cifar-10-batches-py/data_batch_1, .* missing or damaged"):
         fetch("cifar10", tmp_path)
     assert list((tmp_path / "cifar-10-batches-py").iterdir()) == []
 
@@ -349,7 +349,9 @@ def test_an_archive_with_a_damaged_member(
     archived: Callable[..., PublishedFile], tmp_path: Path
 ) -> None:
     archived({"cifar-10-batches-py/test_batch": b"?"})
-    with pytest.raises(DataError, match="lacks cifar-10-batches-py/test_batch") as caught:
+    with pytest.raises(
+        DataError, match="cifar-10-batches-py/test_batch missing or damaged"
+    ) as caught:
         fetch("cifar10", tmp_path)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "cifar-10-batches-py" / "test_batch").exists()

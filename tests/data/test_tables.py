@@ -74,7 +74,7 @@ def test_only_the_test_file_is_tested_on(tmp_path: Path) -> None:
     assert data.test.features.tolist() == [[0.5, 1.0, 0.0], [1.0, 0.0, 1.0]]
     assert data.test.labels.tolist() == [1, 0]
     table(tmp_path, header + rows, "test.csv")
-    with pytest.raises(DataError, match="its columns are not those of"):
+    with pytest.raises(DataError, match="its columns are not the columns of"):
         load_dataset(str(table(tmp_path)), columns=columns(), test_file=str(other))
     with pytest.raises(DataMissing, match=r"gone\.csv"):
         load_dataset(str(table(tmp_path)), test_file=str(tmp_path / "gone.csv"))
@@ -130,7 +130,7 @@ def test_for_a_trained_model_only_the_rows_can_be_corrected(
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
     assert not {"fill_columns.age", "ignore_columns", "add it"} & set(str(found.value).split())
     path = table(tmp_path, "sex\nf\n")
-    with pytest.raises(ConfigError, match="the model takes the column 'age', which is missing"):
+    with pytest.raises(ConfigError, match="the model needs the column 'age', which is missing"):
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
 
 

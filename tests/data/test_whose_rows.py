@@ -145,7 +145,7 @@ def test_person_numbers_that_cannot_be_read_exactly_are_refused(tmp_path: Path) 
         if fine:
             assert loaded(path, client=None, ignored=()).num_people == 6
         else:
-            refused(DataError, "two persons could become one", path, client=None, ignored=())
+            refused(DataError, "two people could become one", path, client=None, ignored=())
 
 
 def test_no_person_is_both_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 persons are in the training and in the test set"):
         load_dataset(str(path))
     np.savez(path, **parts, groups=whose)
-    with pytest.raises(DataError, match="holds groups, which is not read"):
+    with pytest.raises(DataError, match="holds groups, which would not be read"):
         load_dataset(str(path))
     np.savez(path, features=features, labels=labels, groups_train=whose)
-    with pytest.raises(DataError, match="holds groups_train, which is not read"):
+    with pytest.raises(DataError, match="holds groups_train, which would not be read"):
         load_dataset(str(path))
 
 
@@ -231,7 +231,7 @@ def test_persons_of_known_clients_are_kept_apart() -> None:
         Dataset.from_clients([client(0, 10), (*client(0, 9)[:2], [1])])
     with pytest.raises(DataError, match="all rows belong to one person"):
         Dataset.from_arrays([[0.0], [1.0]], [0, 1], groups=[7, 7])
-    with pytest.raises(ConfigError, match="test_groups without a test set"):
+    with pytest.raises(ConfigError, match="test_groups is given without a test set"):
         Dataset.from_arrays([[0.0], [1.0]], [0, 1], test_groups=[7, 7])
 
 

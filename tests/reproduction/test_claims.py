@@ -55,8 +55,8 @@ def test_shares_of_linked_messages_are_those_of_the_linkage_page() -> None:
             "own times predicted to 10 %",
         )
     )
-    assert f"{exact[0]} % of messages are linked at T 0.1 s" in said
-    assert f"{second[0]} and {second[3]} % of messages are linked, and {predicted[0]} %" in said
+    assert f"{exact[0]} % of messages are linked at T = 0.1 s" in said
+    assert f"{second[0]} and {second[3]} % of messages are linked; {predicted[0]} %" in said
     assert f"{printed[0]} and {printed[3]} % of messages are linked" in said
 
 

@@ -142,7 +142,7 @@ def test_nodes_that_are_not_alike_are_refused(
 def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=r"connected to .* already; call ray\.shutdown"):
+        with pytest.raises(ConfigError, match=r"already connected to .*; call ray\.shutdown"):
             fedldp.run(quick(), cluster=address)
 
 

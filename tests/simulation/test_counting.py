@@ -84,7 +84,7 @@ def exchanged(
 def test_what_tells_its_sender_does_not_pass(kind: type[Any], columns: dict[str, Any]) -> None:
     sender, block = of_block([report(bits, 4) for bits in random_bits(5)])
     assert isinstance(block, Reports)
-    with pytest.raises(RunError, match="names or reveals its sender"):
+    with pytest.raises(RunError, match="name or reveal their senders"):
         exchanged(kind, [(sender, replace(block, **columns))], delays(chunk=4))
 
 
@@ -184,7 +184,7 @@ def test_refusals_pass_with_their_senders() -> None:
 @pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
 def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
     told = replace(report(random_bits(1)[0], 1), **field)
-    with pytest.raises(RunError, match="names or reveals its sender"):
+    with pytest.raises(RunError, match="name or reveal their senders"):
         exchanged(Counting, [(1, told)], delays())
 
 

@@ -82,8 +82,8 @@ def test_refusals_pass_and_without_a_report_nothing_comes_out() -> None:
         (report(b"a", epsilon=1.0), "differ in more than their payloads"),
         (report(b"a", size=6, chunk=6), "differ in more than their payloads"),
         (report(b"a", chunk=2), "a report of several messages"),
-        (report(b"a", client=4), "names or reveals its sender"),
-        (report(b"a", weight=2.0), "names or reveals its sender"),
+        (report(b"a", client=4), "name or reveal their senders"),
+        (report(b"a", weight=2.0), "name or reveal their senders"),
     ],
 )
 def test_what_would_tell_clients_apart_does_not_pass(other: Report, line: str) -> None:

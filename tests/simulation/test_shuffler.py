@@ -321,7 +321,7 @@ def test_what_is_shuffled_already_is_refused() -> None:
 @pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
 def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
     told = replace(report(random_bits(1, 8)[0], 1), **field)
-    with pytest.raises(RunError, match="names or reveals its sender"):
+    with pytest.raises(RunError, match="name or reveal their senders"):
         exchanged([report(random_bits(1, 8)[0], 1), told])
 
 

@@ -1,8 +1,8 @@
 """Examples from users' own objects: torch's data sets and loaders, tables with named columns.
 
-It imports no library: a user can only pass an object of torch, of Hugging Face's ``datasets`` or of
-``flwr_datasets`` if its library is loaded. Everything is read once, before a run, in an order that
-does not depend on any random state.
+This module imports no library: an object from torch, Hugging Face's ``datasets`` or
+``flwr_datasets`` exists only if the user has already loaded that library. Everything is read once,
+before a run, in an order that does not depend on any random state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_OF_UNKNOWN_LENGTH = 1_000_000
 """The most examples to read from a source without a length, which may never end."""
 
 LABEL = "label"
-"""The column of the classes, unless another is named."""
+"""The name of the column that holds the classes, unless the user gives another name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Gathered:
     Attributes:
         features: the features of each example, shape (N, ...).
         labels: shape (N,).
-        groups: the person of each example, shape (N,), if the source names it.
+        groups: the person of each example, shape (N,), if the source names the persons.
         names: the names of the features, if they are columns.
         classes: the names of the classes, if the source has them.
         aside: columns of a table that are not features, by name.
@@ -54,9 +54,9 @@ def is_source(given: Any) -> bool:
 
 
 def is_clients(given: Any) -> bool:
-    """Return whether an object lists clients' examples: as sources or as tuples.
+    """Return whether an object lists clients' examples, as sources or as tuples.
 
-    A tuple itself is not such a list, but a pair of features and labels.
+    A tuple is not such a list: it is read as a pair of features and labels.
     """
     if not isinstance(given, list) or not given:
         return False
@@ -84,8 +84,8 @@ def partitions_of(given: Any) -> tuple[list[Any], Any]:
     splits = list(given.partitioners)
     if len(splits) != 1:
         raise DataError(
-            f"dataset: its splits {', '.join(splits)} are partitioned; give the partitions of one, "
-            "[each.load_partition(i, SPLIT) for i in range(N)], and test="
+            f"dataset: the splits {', '.join(splits)} are all partitioned; give the partitions of "
+            "one of them, [each.load_partition(i, SPLIT) for i in range(N)], and test="
         )
     first = given.load_partition(0, splits[0])
     count = given.partitioners[splits[0]].num_partitions
@@ -100,7 +100,7 @@ def partitions_of(given: Any) -> tuple[list[Any], Any]:
 def gathered(given: Any, context: str) -> Gathered:
     """Return the examples of a source: a torch data set or loader, or a table.
 
-    A torch data set gives pairs (features, label), or triples (features, label, group), or mappings
+    A torch data set yields pairs (features, label), triples (features, label, group), or mappings
     with ``label`` and one more key. For a DataLoader, its data set is read in order, so shuffling
     by its sampler and ``drop_last`` have no effect, but its ``collate_fn`` is used. A table has a
     column ``label``; see ``of_columns``.
@@ -140,8 +140,8 @@ def of_columns(
 
     Args:
         table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.
-        label: the table's column of the classes.
-        aside: columns that are not features, and are kept apart.
+        label: the column that holds the classes.
+        aside: columns that are not features and are returned separately.
         optional: whether the columns in ``aside`` may be missing.
         context: the beginning of error messages.
 
@@ -159,22 +159,22 @@ def of_columns(
             )
     features = {name: each for name, each in columns.items() if name not in (label, *aside)}
     if not features:
-        raise DataError(f"{context} it has no columns of features beside {label!r}; add some")
+        raise DataError(f"{context} it has no feature columns besides {label!r}; add some")
     for name, column in features.items():
         if column.dtype.kind not in "buif":
             raise DataError(
-                f"{context} column {name!r} holds {_kind_of(column)}; make a column of 0 and 1 for "
-                f"each of its public values, table['{name}=VALUE'] = (table['{name}'] == 'VALUE') "
-                f"* 1.0, and drop {name!r}; or write the table to a .csv or .parquet file, give "
-                "its path as dataset, and list the values in categories (if the column names the "
-                "client or person of a row: from_table(client=..., person=...))"
+                f"{context} column {name!r} holds {_kind_of(column)}; make a 0/1 column for each "
+                f"of its public values, table['{name}=VALUE'] = (table['{name}'] == 'VALUE') * "
+                f"1.0, and drop {name!r}; or write the table to a .csv or .parquet file, give its "
+                "path as dataset, and list the values in categories (if the column names each "
+                "row's client or person, use from_table(client=..., person=...))"
             )
     wide = [name for name, column in features.items() if column.ndim > 1]
     if wide and len(features) > 1:
         others = ", ".join(name for name in features if name != wide[0])
         raise DataError(
-            f"{context} column {wide[0]!r} holds arrays, and so must be the only features, but "
-            f"there are also {others}; drop one or the other"
+            f"{context} column {wide[0]!r} holds arrays, so it must be the only feature column, "
+            f"but the table also has {others}; drop one or the other"
         )
     names = None if wide else tuple(map(str, features))
     stacked = features[wide[0]] if wide else np.stack(list(features.values()), axis=1)
@@ -243,7 +243,7 @@ def _of_loader(loader: Any, context: str) -> Gathered:
 
 
 def _rows_of(loader: Any, context: str) -> Sequence[int]:
-    """Return the rows of a loader's data set that the loader gives, ascending."""
+    """Return the rows of a loader's data set that the loader yields, ascending."""
     sampler, batches = loader.sampler, loader.batch_sampler
     plain = batches is None or type(batches) in _found("torch.utils.data", "BatchSampler")
     if plain and type(sampler) in _found("torch.utils.data", "SubsetRandomSampler"):
@@ -256,7 +256,7 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
     if not (plain and all_once):
         drawn = sampler if plain else batches
         raise DataError(
-            f"{context} its sampler {type(drawn).__name__} chooses which examples it gives; give "
+            f"{context} its sampler {type(drawn).__name__} chooses which examples it yields; give "
             "the loader's data set, or a torch.utils.data.Subset of it"
         )
     return range(len(loader.dataset))
@@ -279,12 +279,12 @@ def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
 
 
 def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.inf) -> Gathered:
-    """Return the examples that were read, in one piece.
+    """Return the examples that were read as one ``Gathered``.
 
     Args:
         parts: each an example or a batch of examples, with whether it is a single example.
         context: the beginning of error messages.
-        most: the largest number of examples; with more, the parts may never end.
+        most: the largest number of examples; a source with more may never end.
     """
     found: list[tuple[NDArray[Any], ...]] = []
     count = 0
@@ -294,8 +294,9 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
             arrays = tuple(each[None] for each in arrays)
         elif any(each.ndim == 0 or len(each) != len(arrays[0]) for each in arrays):
             raise DataError(
-                f"{context} a batch at example {count} has features of shape {arrays[0].shape} and "
-                f"labels of shape {arrays[1].shape}; give as many labels as examples"
+                f"{context} the batch that starts at example {count} has features of shape "
+                f"{arrays[0].shape} and labels of shape {arrays[1].shape}; give as many labels as "
+                "examples"
             )
         if found and arrays[0].shape[1:] != found[0][0].shape[1:]:
             raise DataError(
@@ -305,7 +306,7 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
         if found and len(arrays) != len(found[0]):
             raise DataError(
                 f"{context} example {count} has {len(arrays)} parts, and example 0 "
-                f"{len(found[0])}; give all of them a group, or none"
+                f"{len(found[0])}; give every example a group, or none"
             )
         found.append(arrays)
         count += len(arrays[0])
@@ -380,5 +381,5 @@ def _class_names(table: Any, label: str) -> tuple[str, ...] | None:
 
 def _kind_of(column: NDArray[Any]) -> str:
     if column.dtype.kind in "US" or all(isinstance(each, str) for each in column.tolist()):
-        return "texts"
-    return "arrays of different shapes, or other objects than numbers"
+        return "strings"
+    return "arrays of different shapes, or objects that are not numbers"

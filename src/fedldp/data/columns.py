@@ -1,4 +1,4 @@
-"""The meaning of a table's columns: public facts that the user declares, none measured on data."""
+"""The meaning of a table's columns: public facts declared by the user, never measured on data."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ class Columns:
         person: the column that names the person of a row, or None; it is not a feature.
         ignored: columns that are left out.
         scaled: public range (low, high) by column: low becomes 0, high becomes 1, and values beyond
-            a bound become that bound. Measured ranges would be a release of the data's extremes.
-        categories: the public list of texts by column; each becomes a feature that is 0 or 1.
-        classes: the public list of the labels, whose positions are the classes; None if labels are
-            integers from 0, or texts that are numbered in sorted order.
-        centres: the public value that becomes 0, by column, in its own unit, or by category
-            ("column=text"), as a share from 0 to 1.
+            a bound are clipped to that bound. Measured ranges would be a release of the data's
+            extremes.
+        categories: the public list of strings by column; each string becomes a feature that is 0 or
+            1.
+        classes: the public list of labels, whose positions are the classes; None if labels are
+            integers from 0, or strings, which are numbered in sorted order.
+        centres: the public value that becomes 0, by column (in the column's unit) or by category
+            ("column=string", as a share from 0 to 1).
         persons_at_sites: the number of clients at which one person may have rows.
-        filled: the public value that replaces a missing value, by column: a number in the column's
-            own unit, and a feature "column=missing" of 0 and 1 marks the replaced values; or one of
-            the column's categories.
+        filled: the public value that replaces a missing value, by column: either one of the
+            column's categories, or a number in the column's unit; for a number, a 0/1 feature
+            "column=missing" marks the replaced values.
 
     Raises:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
@@ -82,7 +84,7 @@ class Columns:
             elif isinstance(value, str):
                 raise ConfigError(
                     f"fill_columns.{name} = {value!r}: a column without categories holds numbers; "
-                    f'give a number, or list all its texts: categories.{name} = [..., "{value}"]'
+                    f'give a number, or list all its strings: categories.{name} = [..., "{value}"]'
                 )
             else:
                 _check_public("fill_columns", name, value, self.scaled)
@@ -94,7 +96,7 @@ class Columns:
         return [column, f"{column}=missing"] if column in self.filled else [column]
 
     def centred(self, name: str) -> float:
-        """Return the value of a feature that becomes 0, in the unit of the feature."""
+        """Return the value of a feature that becomes 0, in the feature's unit."""
         centre = self.centres.get(name)
         if centre is None:
             return 0.0
@@ -103,7 +105,7 @@ class Columns:
 
     @property
     def named(self) -> dict[str, str]:
-        """The setting that names a column, by column, except the label's."""
+        """The setting that names a column, by column, without the label column."""
         found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
         if self.person is not None:
             _take(found, [self.person], "person_column")
@@ -129,8 +131,8 @@ def _check_public(
     low, high = ranges.get(name, (-_LARGEST, _LARGEST))
     if not low <= value <= high:  # the condition is true for NaN
         raise ConfigError(
-            f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a number that "
-            "is public knowledge about the column"
+            f"{setting}.{name} = {value:g}: it is not between {low:g} and {high:g}; give a number "
+            "that is public knowledge about the column"
         )
 
 
@@ -147,5 +149,6 @@ def _check_category(name: str, value: float | str, values: Sequence[str]) -> Non
 def _check_list(setting: str, values: Sequence[str], least: int) -> None:
     if len(values) < least or len(set(values)) < len(values) or "" in values:
         raise ConfigError(
-            f"{setting} = {list(values)}: give {least} or more texts, each once and none empty"
+            f"{setting} = {list(values)}: give at least {least} different strings, none of them "
+            "empty"
         )

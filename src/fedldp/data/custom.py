@@ -34,28 +34,29 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
 
     A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which a
     fifth is split off for testing; labels are integers from 0. It may also hold groups, which name
-    the person of each row: groups with features, groups_train with x_train, and groups_test with
-    x_test.
+    the person of each row: groups if it has features, groups_train if it has x_train, and
+    groups_test if it has x_test.
 
     A .csv file has a header row. ``columns`` gives the meaning of the columns of a .csv or .parquet
-    file. If the labels are not integers from 0 and ``columns`` lists no classes, texts become 0 to
-    K - 1 in sorted order. Without a test file a fifth is split off: a fifth of each client's rows,
-    if there is a client column. Values are scaled only by ranges that ``columns`` declares.
+    file. If the labels are not integers from 0 and ``columns`` lists no classes, the strings become
+    0 to K - 1 in sorted order. Without a test file, a fifth of the rows is split off (a fifth of
+    each client's rows, if there is a client column). Values are scaled only by ranges that
+    ``columns`` declares.
 
-    If the rows name their persons, a fifth of the persons is split off instead of the rows.
+    If rows name their persons, a fifth of the people is split off instead of a fifth of the rows.
 
     Args:
         path: a path that ends in .npz, .csv or .parquet.
         columns: the columns of a table.
         seed: the seed of the split.
-        test_file: a table with the same columns, to test on; it needs no client column and no
-            person column. If it has a person column, nobody may be in both tables.
+        test_file: a table with the same columns, to test on; its client and person columns may be
+            missing. If it has a person column, nobody may be in both tables.
 
     Raises:
         DataMissing: there is no such file.
         DataError: the file or its content is malformed; the message says where. Or a person has
             rows at more clients than ``columns`` allows, or in both tables; the message says how
-            many such persons there are.
+            many people this affects.
         ConfigError: a named column is missing, or the file is a .parquet file and pyarrow is not
             installed.
     """
@@ -71,15 +72,15 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
 
 
 def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None = None) -> Examples:
-    """Load the examples of one party, for training or for a test; nothing is split off.
+    """Load the examples of one party, for training or for testing; nothing is split off.
 
     A .npz file holds features and labels. A table has the form that ``load_file`` describes, but if
-    ``columns`` has no classes its labels are integers, because numbers for texts would depend on
-    which texts one party happens to have.
+    ``columns`` has no classes its labels must be integers, because numbers for strings would depend
+    on which strings one party happens to have.
 
     Args:
         path: a path that ends in .npz, .csv or .parquet.
-        columns: the columns of a table; its client column and its person column may be missing.
+        columns: the columns of a table; the client column and the person column may be missing.
         names: the names of a table's features, in the wanted order; None for the file's own.
 
     Raises:
@@ -117,7 +118,7 @@ def encode_examples(
         columns: the meaning of its columns.
         leave_out: whether rows with invalid values are left out rather than refused.
         people: whether a person column that ``columns`` names is required and read.
-        names: the names of the features, in the wanted order; None for the file's own.
+        names: the names of the features, in the wanted order; None for the file's own order.
     """
     path = table.path
     found = encode(
@@ -125,8 +126,8 @@ def encode_examples(
     )
     if columns.classes is None and not all(_is_integer(text) for text in found.labels):
         raise DataError(
-            f"{path}: some labels are not integers; give integers from 0, the same at all "
-            "parties, or the public list of classes"
+            f"{path}: some labels are not integers; give integers from 0 with the same meaning at "
+            "all parties, or the public list of classes"
         )
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
@@ -141,7 +142,7 @@ def load_features(
 
     Args:
         path: a path that ends in .npz (features), .csv or .parquet.
-        columns: the columns of a table; its label, client and person columns may be missing.
+        columns: the columns of a table; the label, client and person columns may be missing.
         names: the names of a table's features, in the wanted order; None for the file's own.
 
     Raises:
@@ -175,7 +176,7 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
         if test.names != found.names:
             other = sorted(set(found.names) ^ set(test.names))
             raise DataError(
-                f"test_file {test_file}: its columns are not those of {path}; they differ in "
+                f"test_file {test_file}: its columns are not the columns of {path}; they differ in "
                 f"{', '.join(other) or 'their order'}"
             )
         parts.append(test)
@@ -198,7 +199,7 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
 
 
 def _people(parts: Sequence[Encoded]) -> list[NDArray[np.int64] | None]:
-    """Return the persons of each part's rows; a person has the same number in all parts."""
+    """Return the person of each row in each part; a person has the same number in all parts."""
     texts = [text for part in parts for text in part.people or ()]
     numbers, found = as_numbers(texts), list[NDArray[np.int64] | None]()
     for part in parts:
@@ -222,8 +223,9 @@ def _load_npz(path: Path, seed: int) -> Dataset:
     wrong = [_PEOPLE] if divided else [f"{_PEOPLE}_train", f"{_PEOPLE}_test"]
     if unread := [name for name in wrong if name in arrays]:
         raise DataError(
-            f"{path} holds {unread[0]}, which is not read; beside features the persons are "
-            f"{_PEOPLE}, beside x_train {_PEOPLE}_train, and beside x_test {_PEOPLE}_test"
+            f"{path} holds {unread[0]}, which would not be read; name the array of persons "
+            f"{_PEOPLE} if the file has features, {_PEOPLE}_train for x_train, and {_PEOPLE}_test "
+            "for x_test"
         )
     if divided:
         x_train, y_train, x_test, y_test = (arrays[key] for key in _WITH_TEST_SET)
@@ -252,7 +254,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is one array, not an archive of named ones")
+                raise ValueError("it is a single array, not an archive of named arrays")
             return {key: archive[key] for key in archive.files}
     except Exception as error:  # a damaged archive raises nearly anything
         raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None

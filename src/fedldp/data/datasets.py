@@ -18,8 +18,7 @@ from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 
-# A split that is not published is part of the benchmark's definition, so it is the same for all
-# runs.
+# An unpublished split is part of the benchmark's definition, so it is the same for all runs.
 _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
@@ -37,7 +36,7 @@ class DatasetInfo:
         source: the address of its home page.
         license: the licence, as the publisher states it.
         present: whether it can be loaded without a download.
-        folder: where its files belong; None if a library includes the data set.
+        folder: where its files belong; None if the data set comes with a library.
     """
 
     name: str
@@ -94,7 +93,7 @@ def load_dataset(
         data_dir: the data folder; see resolve_data_dir.
         columns: the columns of a .csv or .parquet file.
         test_file: a second file with the same columns, to test on.
-        seed: the seed of the split of a user's own file without a test set; it affects nothing
+        seed: the seed for splitting a user's own file that has no test set; it affects nothing
             else.
         standardise: shift and scale images by the published means and deviations of the data set.
             These are public constants; constants measured on clients' data would be a release.
@@ -158,7 +157,7 @@ def check_standardise(source: PublishedDataset) -> None:
 
 def _no_constants(name: str) -> ConfigError:
     return ConfigError(
-        f"standardise = true: no means are published for {name}; scale the data yourself by "
+        f"standardise = true: no means are published for {name}; scale the data yourself with "
         "public constants, and set standardise = false"
     )
 

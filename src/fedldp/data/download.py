@@ -44,11 +44,11 @@ def fetch(
         name: a built-in data set.
         data_dir: the data folder; see resolve_data_dir.
         progress: show a bar on stderr if that is a terminal.
-        client: the HTTP client that makes the requests, for proxies and the like; its owner closes
+        client: the HTTP client that makes the requests, for proxies and the like; the caller closes
             it.
 
     Returns:
-        The paths of all the data set's files; none if a library includes the data set.
+        The paths of all the data set's files; empty if the data set comes with a library.
 
     Raises:
         ConfigError: there is no data set of that name.
@@ -130,7 +130,7 @@ def _stream(
     client: httpx.Client,
     report: Callable[[int], None],
 ) -> None:
-    """Append what is missing of `size` bytes to `partial`; start over if the server cannot resume.
+    """Append the rest of `size` bytes to `partial`; start over if the server cannot resume.
 
     Raises:
         httpx.HTTPError: the address cannot be reached, refuses, or breaks off.
@@ -156,7 +156,7 @@ def _stream(
 
 
 def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
-    """Extract the wanted files, by exact name, from an archive, and nothing else.
+    """Extract only the wanted files, by exact name, from an archive.
 
     Raises:
         DataError: the archive is damaged or lacks one of them.
@@ -180,7 +180,9 @@ def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}); delete it and fetch again") from None
     if missing:
-        raise DataError(f"{archive} lacks {', '.join(missing)}, or has it damaged; fetch it again")
+        raise DataError(
+            f"{archive}: {', '.join(missing)} missing or damaged; fetch the archive again"
+        )
 
 
 def _bar(wanted: bool) -> Progress:

@@ -14,20 +14,20 @@ from fedldp.data.tables import Table, is_missing
 
 _LARGEST = float(np.finfo(np.float32).max)
 _EXACT = 2.0**53
-"""From this number on, float64 does not represent every integer."""
+"""From this number on, float64 cannot represent every integer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A model's input from a table, and the texts of its other columns.
+    """A model's input from a table, and the strings in its other columns.
 
     Attributes:
         table: the source.
         features: float32 of shape (n, d).
-        names: the names of the d features; of a category, "column=text".
-        labels: n texts; empty if labels were not requested.
-        clients: n texts, or None.
-        people: n texts, or None.
+        names: the names of the d features; for a category, "column=string".
+        labels: n strings; empty if labels were not requested.
+        clients: n strings, or None.
+        people: n strings, or None.
     """
 
     table: Table
@@ -62,7 +62,7 @@ def encode(
             that the model is trained on. None takes the file's own order.
 
     Raises:
-        ConfigError: a column is missing, or occurs twice, or makes a feature that is not wanted.
+        ConfigError: a column is missing, occurs twice, or makes a feature that is not wanted.
         DataError: a cell holds an invalid value.
     """
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
@@ -130,8 +130,8 @@ def check_people(table: Table, columns: Columns) -> None:
     cells = table.columns[name]
     if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
         raise DataError(
-            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, which lose "
-            "digits when they are read: two persons could become one; save it as text"
+            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} or more, which lose digits "
+            "when they are read, so two people could become one; save the column as strings"
         )
 
 
@@ -141,8 +141,8 @@ def _centre(
     """Subtract the declared centres from the features, in place."""
     if unknown := sorted(set(columns.centres) - set(names)):
         raise ConfigError(
-            f"centre_columns names {unknown[0]!r}, and {table.path} has no such feature; they are "
-            f"{', '.join(names)}"
+            f"centre_columns names {unknown[0]!r}, but {table.path} has no such feature; its "
+            f"features are {', '.join(names)}"
         )
     if columns.centres:
         found -= np.array([columns.centred(name) for name in names], np.float32)
@@ -151,7 +151,7 @@ def _centre(
 def numbered(
     parts: Sequence[Encoded], columns: Columns
 ) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64]]]:
-    """Return the names of the classes, if they have any, and the labels of each part.
+    """Return the names of the classes, if they have names, and the labels of each part.
 
     Raises:
         DataError: labels are numbers but not integers.
@@ -188,9 +188,9 @@ def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
 def _feature(
     table: Table, columns: Columns, name: str, *, declared: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
-    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for one.
+    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for a cell.
 
-    If the columns are already ``declared``, the remedy changes the table's cells only.
+    If the columns are already ``declared``, the remedy changes only the table's cells.
     """
     if name in columns.categories:
         values, found = columns.categories[name], table.texts(name)
@@ -219,7 +219,7 @@ def _feature(
 
 
 def _is_gap(text: str, values: Sequence[str]) -> bool:
-    """Return whether a cell is missing, and its text is not the name of a category."""
+    """Return whether a cell is missing and its string is not the name of a category."""
     return is_missing(text) and text not in values
 
 
@@ -242,8 +242,8 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
     text = table.texts(name)[row]
     if declared and is_missing(text):
         return (
-            "a missing value, for which fill_columns declares nothing; write a number, or drop "
-            "the row"
+            "a missing value, for which fill_columns declares no replacement; write a number, or "
+            "drop the row"
         )
     if declared and not _parses(float, text):
         return "which is not a number; write one, or drop the row"
@@ -256,8 +256,8 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
     if _parses(float, text):
         return "which is infinite or too large for float32; repair it, or drop the row"
     return (
-        "which is not a number; if the column is text, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...]}}; if it names the person or client of a row, '
+        "which is not a number; if the column holds strings, declare its public categories: "
+        f'categories = {{{name} = ["{text}", ...]}}; if it names each row\'s person or client, '
         "set person_column or client_column to it; or put it into ignore_columns"
     )
 
@@ -270,7 +270,7 @@ def _kept_labels(
     leave_out: bool,
     declared: bool,
 ) -> list[str]:
-    """Return the labels' texts, and remove rows with an invalid label from ``kept``."""
+    """Return the labels as strings, and remove rows with an invalid label from ``kept``."""
     found = table.texts(columns.label)
     classes = None if columns.classes is None else set(columns.classes)
     for row, text in enumerate(found):
@@ -318,13 +318,13 @@ def _check_columns(
 
 
 def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
-    """Refuse a table without a column that the model takes."""
+    """Refuse a table that lacks a column that the model needs."""
     shown = f"the columns of {table.path} are {', '.join(table.names)}"
     for name in (*columns.scaled, *columns.categories, *columns.filled):
         if name not in table.names and set(columns.made(name)) <= set(features):
             raise ConfigError(
-                f"the model takes the column {name!r}, which is missing; rename a column to that, "
-                f"or add it; {shown}"
+                f"the model needs the column {name!r}, which is missing; rename a column to this "
+                f"name, or add it; {shown}"
             )
 
 

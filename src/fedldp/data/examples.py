@@ -36,14 +36,14 @@ from fedldp.data.people import (
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
-"""Features, labels and perhaps each row's person; or any source that ``gathered`` reads."""
+"""Features, labels and optionally each row's person; or any source that ``gathered`` reads."""
 
-MAX_SEED = 2**32 - 1  # the largest that scikit-learn's splitter takes
+MAX_SEED = 2**32 - 1  # the largest that scikit-learn's splitter accepts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Labelled examples, row i of one array belonging to row i of the other.
+    """Labelled examples; row i of one array belongs to row i of the others.
 
     Attributes:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
@@ -64,10 +64,10 @@ class Examples:
         return f"<fedldp.Examples: {rows} of shape {self.features.shape[1:]}>"
 
     def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Examples:
-        """Return some of the rows, each with its person, in the given order.
+        """Return some of the rows, each with its label and person, in the given order.
 
         Args:
-            rows: anything that numpy takes as the index of an array's first axis.
+            rows: anything that numpy accepts as an index of an array's first axis.
         """
         people = None if self.people is None else self.people[rows]
         return Examples(self.features[rows], self.labels[rows], people)
@@ -83,10 +83,10 @@ class Dataset:
         test: the examples that only the evaluation uses.
         num_classes: one more than the largest label that can occur.
         clients: for each client, the rows of its training examples, if the data name the client of
-            each row; otherwise a run divides them (``RunConfig.partition``).
-        classes: the names of the classes, if they have any.
-        features: the names of the features, if they have any.
-        held_out: whether the test set was split off the examples that were given for training.
+            each row; otherwise a run divides the examples (``RunConfig.partition``).
+        classes: the names of the classes, if they have names.
+        features: the names of the features, if they have names.
+        held_out: whether the test set was split off from the examples that were given for training.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Dataset:
 
     @property
     def own_data(self) -> str | None:
-        """The description of the user's own data; None for a published data set.
+        """A description of the user's own data; None for a published data set.
 
         Counts are rounded, and there is no digest of the content, because run folders are shared,
         and a digest would confirm a guess.
@@ -128,9 +128,9 @@ class Dataset:
 
     @property
     def exact_data(self) -> str | None:
-        """The identification of the user's own data; None for a published data set.
+        """A string that identifies the user's own data; None for a published data set.
 
-        It has exact counts, and is what earlier versions recorded instead of ``own_data``.
+        It has exact counts; earlier versions recorded it instead of ``own_data``.
         """
         if self.is_public:
             return None
@@ -147,15 +147,15 @@ class Dataset:
 
     @property
     def num_people(self) -> int | None:
-        """The number of persons among the training examples, if the data name them."""
+        """The number of people in the training examples, if the data name each row's person."""
         return None if self.train.people is None else count_of(self.train.people)
 
     def with_rows_per_person(self, most: int, generator: np.random.Generator) -> Dataset:
-        """Return the data with at most ``most`` rows of a person at a client, drawn once.
+        """Return the data with at most ``most`` rows per person and client, drawn once.
 
         Args:
             most: at least 1.
-            generator: decides which rows are kept; it is not used if nobody has more rows.
+            generator: chooses the rows to keep; it is not used if nobody has more rows.
         """
         owners = self.owners
         kept = few_of_each(self.train.people, most, generator, owners)
@@ -194,35 +194,35 @@ class Dataset:
         seed: int = 0,
         name: str = "custom",
     ) -> Dataset:
-        """Check a user's own arrays and make a data set of them.
+        """Check a user's own arrays and make a data set from them.
 
         The values are used unchanged. Scale them by publicly known ranges, never by ranges measured
         on the clients' data, which would leak without protection.
 
         Args:
             features: numbers of shape (N, *input_shape), finite also as float32.
-            labels: integers of shape (N,), from 0; the number of classes is the largest label of
-                both sets plus one.
+            labels: integers of shape (N,), from 0; the number of classes is the largest label in
+                either set plus one.
             test_features: a test set of shape (M, *input_shape), given together with its labels;
-                without it, a part of the examples is split off.
+                without it, some of the examples are split off.
             test_labels: integers of shape (M,).
-            groups: the person of each row, integers from 0 or texts, shape (N,): rows with the same
-                value belong to one person, and stay in one part. Without groups every row is a
-                separate person.
-            test_groups: the persons of the test set, shape (M,); nobody may be in both sets.
-            clients: the client of each row, integers from 0 or texts, shape (N,): a run then has
-                these clients, in sorted order. Equal groups at two clients are one person, whom a
-                run refuses unless ``persons_at_sites`` allows it.
+            groups: the person of each row, integers from 0 or strings, shape (N,): rows with the
+                same value belong to one person, and are all for training or all for testing.
+                Without groups every row is a separate person.
+            test_groups: the person of each test row, shape (M,); nobody may be in both sets.
+            clients: the client of each row, integers from 0 or strings, shape (N,): a run then has
+                these clients, in sorted order. Equal groups at two clients are one person, and a
+                run refuses the data unless ``persons_at_sites`` allows this.
             test_share: the share of the examples to split off, between 0 and 1; stratified by label
-                if every label has at least two examples and a place in both parts. With groups it
-                is the share of the persons, each with the label of most of its rows; with clients,
-                the share of each client's examples, as for ``from_clients``. With 0, nothing is
-                split off, and a run's model is not tested.
+                if every label has at least two examples and both parts have room for it. With
+                groups it is a share of the people, each with the label of most of its rows; with
+                clients, a share of each client's examples, as for ``from_clients``. With 0, nothing
+                is split off, and a run's model is not tested.
             seed: the seed of the split, from 0 to 2**32 - 1.
             name: the name of the data set in messages and records.
 
         Returns:
-            The data set; it may share an array that is float32 already, rather than copy it.
+            The data set; it may share an array that is already float32 rather than copy the array.
 
         Raises:
             DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers, or
@@ -239,8 +239,8 @@ class Dataset:
             )
         if test_features is None and test_groups is not None:
             raise ConfigError(
-                f"data set {name!r}: test_groups without a test set; give test_features and "
-                "test_labels too"
+                f"data set {name!r}: test_groups is given without a test set; give test_features "
+                "and test_labels too"
             )
         context = f"data set {name!r}:"
         train, test = checked(features, labels, context, groups), None
@@ -270,17 +270,17 @@ class Dataset:
         seed: int = 0,
         name: str = "custom",
     ) -> Dataset:
-        """Make a data set of a table in memory, whose columns name each row's client and person.
+        """Make a data set from a table in memory, whose columns name each row's client and person.
 
         Values are used unchanged; a .csv or .parquet file can declare ranges and categories.
 
         Args:
             table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to
-                arrays. Features are all other columns, of numbers; or one column of arrays, or of
-                images, which become numbers from 0 to 1.
-            label: the column of the classes, integers from 0.
-            client: the column that names the client of a row; without it a run divides the rows.
-            person: the column that names the person of a row; see ``groups`` of ``from_arrays``.
+                arrays. All other columns are features: either columns of numbers, or a single
+                column of arrays or of images, which become numbers from 0 to 1.
+            label: the column that holds the classes, integers from 0.
+            client: the column that names each row's client; without it a run divides the rows.
+            person: the column that names each row's person; see ``groups`` in ``from_arrays``.
             test: a second table to test on; it needs neither a client column nor a person column.
             test_share: see ``from_arrays``.
             seed: the seed of the split.
@@ -333,22 +333,22 @@ class Dataset:
         seed: int = 0,
         name: str = "custom",
     ) -> Dataset:
-        """Check the arrays of known clients, and make a data set of them.
+        """Check the arrays of known clients, and make a data set from them.
 
         A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` are.
 
         Args:
-            clients: for each client, features and labels, and groups as a third array if persons
+            clients: for each client, features and labels, and groups as a third array if people
                 have several rows, as for ``from_arrays``; or a torch data set or DataLoader, or a
-                table with a column ``label``. Groups are each client's own, so the same value at
-                two clients counts as two persons, and a guarantee for a person assumes that nobody
+                table with a column ``label``. Each client has its own groups, so the same value at
+                two clients counts as two people, and a guarantee for a person assumes that nobody
                 has rows at both.
             test: features and labels of a test set, and groups as a third array if it has any;
-                without it, a part of every client's examples is split off.
+                without it, some of every client's examples are split off.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
-                down, so that a client with few examples gives none. With groups it is about that
-                share of all persons, rounded up or down for each client, and never a client's last
-                person.
+                down, so that a client with few examples contributes none. With groups, about that
+                share of all people is split off, rounded up or down for each client, but never a
+                client's last person.
             seed: the seed of the split, from 0 to 2**32 - 1.
             name: the name of the data set in messages and records.
 
@@ -361,7 +361,7 @@ class Dataset:
         ([2, 3], 5)
         """
         if not len(clients):
-            raise DataError(f"data set {name!r}: there is no client; give at least one")
+            raise DataError(f"data set {name!r}: there are no clients; give at least one")
         read = [_read(each, f"data set {name!r}: client {i}:") for i, each in enumerate(clients)]
         parts = [
             checked(each.features, each.labels, f"data set {name!r}: client {i}:", each.groups)
@@ -400,18 +400,18 @@ def of_examples(
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
-    """Return the data set of examples without clients; see ``Dataset.from_arrays``.
+    """Return a data set of examples without clients; see ``Dataset.from_arrays``.
 
     Args:
         train: the examples.
-        test: a test set, in which persons have the same numbers as in ``train``; None splits off a
-            part.
-        test_share: the share to split off; 0 for no test.
+        test: a test set, in which people have the same numbers as in ``train``; None splits off
+            some of ``train``.
+        test_share: the share to split off; 0 for no test set.
         seed: the seed of the split.
         name: the name of the data set.
 
     Raises:
-        DataError: the sets do not fit, or have too few classes, examples or persons.
+        DataError: the sets do not match, or have too few classes, examples or people.
     """
     held_out = test is None and test_share != 0
     if test is None and test_share == 0:
@@ -454,15 +454,15 @@ def with_owners(
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
-    """Return the data set of known clients' examples; see ``Dataset.from_clients``.
+    """Return a data set of known clients' examples; see ``Dataset.from_clients``.
 
-    Person numbers are global: the same number at two clients is one person with rows at both.
+    Person numbers are global: the same number at two clients means one person with rows at both.
 
     Args:
         examples: the examples of all clients.
         owners: the client of each example, shape (N,); clients are numbered from 0 without gaps.
-        test: a test set; None splits off a part of each client's examples.
-        test_share: the share of a client's examples, or persons.
+        test: a test set; None splits off some of each client's examples.
+        test_share: the share of a client's examples, or of its people.
         seed: the seed of the split.
         name: the name of the data set.
     """
@@ -480,15 +480,15 @@ def with_owners(
 
 
 def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | None:
-    """Return the persons of all clients, numbered so that no two clients share a number."""
+    """Return each row's person, numbered so that no two clients share a number."""
     known = [part.people for part in parts if part.people is not None]
     if not known:
         return None
     if len(known) < len(parts):
         lacking = next(i for i, part in enumerate(parts) if part.people is None)
         raise DataError(
-            f"data set {name!r}: client {lacking} has no groups, but others have; give groups for "
-            "all clients or for none"
+            f"data set {name!r}: client {lacking} has no groups, but other clients have; give "
+            "groups for all clients or for none"
         )
     sizes = [int(people.max()) + 1 for people in known]
     return np.concatenate(known) + np.repeat(
@@ -512,8 +512,8 @@ def _parted(
     labels = usual_labels(examples.labels, number)
     if len(labels) < 2:
         raise DataError(
-            f"data set {name!r}: all rows belong to one person, and are not split; add rows of "
-            "others, or give a test set"
+            f"data set {name!r}: all rows belong to one person, so they cannot be split; add other "
+            "people's rows, or give a test set"
         )
     held = np.isin(number, split(labels, test_share, seed)[1])
     return examples.taken(~held), examples.taken(held)
@@ -526,9 +526,9 @@ def _split_of_each(
     seed: int,
     name: str,
 ) -> NDArray[np.int64]:
-    """Return the rows of the test part, ascending: a share of each client's, rounded down.
+    """Return the rows of the test part, ascending: a share of each client's rows, rounded down.
 
-    If people are known, it is a share of the persons; see ``held_of_each``.
+    If each row's person is known, it is a share of the people; see ``held_of_each``.
     """
     _check_split(test_share, seed)
     generator = numbered_generator(seed, 0)
@@ -568,7 +568,7 @@ def split(
     """Split row numbers into a training and a test part, stratified by label where possible.
 
     Args:
-        labels: shape (N,), of at least two examples.
+        labels: shape (N,), for at least two examples.
         test_share: between 0 and 1; the test part has ceil(test_share * N) rows, and leaves at
             least one for training.
         seed: from 0 to 2**32 - 1; the same labels and seed give the same parts.
@@ -597,7 +597,7 @@ def split(
 
 
 def _integers(kind: str) -> str:
-    """Return, in one line, how labels of this kind become integers."""
+    """Return a remedy, on one line, that turns labels of this kind into integers."""
     if kind in "bf":
         return "give integers from 0, such as labels.astype(int)"
     return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"
@@ -606,7 +606,7 @@ def _integers(kind: str) -> str:
 def checked(
     features: ArrayLike, labels: ArrayLike, context: str, groups: ArrayLike | None = None
 ) -> Examples:
-    """Turn user-given arrays into Examples, or say in one line why not."""
+    """Turn a user's arrays into Examples, or refuse them with a one-line reason."""
     x, y = _as_array(features, "features", context), _as_array(labels, "labels", context)
     if y.dtype.kind not in "iu":
         raise DataError(f"{context} labels are of type {y.dtype}; {_integers(y.dtype.kind)}")
@@ -616,21 +616,24 @@ def checked(
             "give (N, ...) and (N,), with at least one feature axis"
         )
     if len(x) != len(y):
-        raise DataError(f"{context} there are {len(x)} rows of features but {len(y)} labels")
+        raise DataError(
+            f"{context} there are {len(x)} rows of features but {len(y)} labels; give "
+            "one label per row"
+        )
     if x.size == 0:
         raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
     x = checked_features(x, context)
     y = y.astype(np.int64)
     if y.min() < 0:
         raise DataError(
-            f"{context} the smallest label is {y.min()}; give integers from 0, such as "
-            "(labels == CLASS).astype(int) of two classes"
+            f"{context} the smallest label is {y.min()}; give integers from 0, such as (labels == "
+            "CLASS).astype(int) for two classes"
         )
     return Examples(x, y, None if groups is None else numbers_of(groups, len(y), context))
 
 
 def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
-    """Turn a user's own examples into float32, or refuse them with a reason of one line.
+    """Turn a user's own examples into float32, or refuse them with a one-line reason.
 
     Raises:
         DataError: they are ragged, not numbers, or not finite.
@@ -657,7 +660,7 @@ def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
 
 
 def checked_rows(rows: Rows, context: str) -> Examples:
-    """Return ``Examples`` from what Python users give: features and labels, or a source.
+    """Return ``Examples`` made from features and labels, or from a source.
 
     Raises:
         DataError: they are malformed; the message, which begins with ``context``, says how.
@@ -671,7 +674,7 @@ def _read(rows: Rows, context: str) -> Gathered:
         return gathered(rows, context)
     if is_clients(rows):
         raise DataError(
-            f"{context} it lists the examples of several clients; give the examples of one"
+            f"{context} it lists the examples of several clients; give the examples of only one"
         )
     if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
         raise DataError(
@@ -682,11 +685,11 @@ def _read(rows: Rows, context: str) -> Gathered:
 
 
 def _with_names(dataset: Dataset, read: Gathered) -> Dataset:
-    """Return a data set with the names that a table has."""
+    """Return a data set with the names that a table gives."""
     classes = read.classes
     if classes is not None and len(classes) < dataset.num_classes:
         raise DataError(
-            f"data set {dataset.name!r}: there is a label {dataset.num_classes - 1}, but the table "
+            f"data set {dataset.name!r}: it has the label {dataset.num_classes - 1}, but the table "
             f"names only {len(classes)} classes; name every class"
         )
     count = dataset.num_classes if classes is None else len(classes)
@@ -698,16 +701,16 @@ def _listed(names: Sequence[str] | None) -> str:
 
 
 def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) -> Dataset:
-    """Return a ``Dataset`` from data in the form that Python users give.
+    """Return a ``Dataset`` made from data in any form that Python users may give.
 
     Args:
         given: a data set; features and labels, or another source, which a run divides among
-            clients; or a list of these, one for each client; or a ``FederatedDataset``.
-        test: examples to test on; None splits off a part.
+            clients; a list of these, one per client; or a ``FederatedDataset``.
+        test: examples to test on; None splits off some of the examples.
         tested: whether a test set is required.
 
     Raises:
-        ConfigError: the data have none of these forms, or lack a test set.
+        ConfigError: the data have none of these forms, or have no test set.
         DataError: they are malformed; the message names the client or the test set.
     """
     found = _as_dataset(given, test)
@@ -721,7 +724,9 @@ def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) ->
 def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if isinstance(given, Dataset):
         if test is not None:
-            raise ConfigError(f"test: the data set {given.name!r} has a test set; leave test out")
+            raise ConfigError(
+                f"test: the data set {given.name!r} already has a test set; leave test out"
+            )
         return given
     if is_federated(given):
         parts, own = partitions_of(given)

@@ -33,7 +33,7 @@ _SIDE = 20
 """Pixels along each side of an image in its pose."""
 
 _REACH = 2.0
-"""Standard deviations of the ink from its centre to the edge of the pose."""
+"""The distance from the ink's centre to the edge of the pose, in standard deviations of the ink."""
 
 _LEAST_SPREAD = 1.0
 """The smallest spread of the ink along an axis, in pixels, so that a dot is not blown up."""
@@ -91,7 +91,7 @@ class SoftGradients:
 
 @dataclass(frozen=True)
 class Pose(SoftGradients):
-    """The same features of an image in its pose: upright, and of a fixed size.
+    """The same features of an image in its pose, that is, upright and of a fixed size.
 
     Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
     to a fixed size along both axes. The random strokes are treated in the same way.
@@ -138,7 +138,7 @@ def upright(images: Floats) -> Floats:
 
 
 def _between(images: Floats, y: Floats, x: Floats) -> Floats:
-    """Return images at places between pixels, bilinear; places outside an image are 0."""
+    """Interpolate images bilinearly at positions between pixels; outside an image they are 0."""
     count, height, width = images.shape
     flat = np.pad(images, ((0, 0), (1, 1), (1, 1))).ravel()
     y, x = np.clip(y + 1, 0, height + 1), np.clip(x + 1, 0, width + 1)

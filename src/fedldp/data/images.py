@@ -18,5 +18,5 @@ def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") 
     if len(input_shape) != 3:
         raise ConfigError(
             f"dataset = {dataset}: examples of shape {input_shape} are not images, and the "
-            "clients' encoders take only images; choose a data set of images, or another system"
+            "clients' encoders accept only images; choose a data set of images, or another system"
         )

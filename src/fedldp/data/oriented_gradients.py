@@ -19,7 +19,7 @@ _PIECE = 1000  # images processed at a time
 
 @dataclass(frozen=True)
 class OrientedGradients:
-    """How an image's slope is distributed over places and directions, as a vector of norm 1.
+    """How an image's slope is distributed over positions and directions, as a vector of norm 1.
 
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours, right less left and below less above. Its length is divided between the two nearest
@@ -90,7 +90,7 @@ Shares = Sequence[tuple[NDArray[np.int64], NDArray[Any]]]
 def slope_sums(
     images: NDArray[Any], rows: Shares, columns: Shares, cells: int, orientations: int
 ) -> NDArray[np.float64]:
-    """Return how much slope is in each direction, row and column of cells.
+    """Return the total slope for each direction, row and column of cells.
 
     Args:
         images: shape (n, height, width).

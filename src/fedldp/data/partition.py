@@ -25,9 +25,7 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
 }
 _WHOLE = ("shards", "drawn")
 _OF_ROWS = ("shards", "drawn")
-_MAX_PARAMETER = (
-    1e6  # larger values have no further effect, and may overflow in the Dirichlet sampler
-)
+_MAX_PARAMETER = 1e6  # larger values change nothing more, and may overflow in the Dirichlet sampler
 
 
 def parse_scheme(text: str) -> tuple[str, float | None]:
@@ -95,8 +93,8 @@ def check_partition(
         )
     if num_people is not None and num_clients > num_people:
         raise ConfigError(
-            f"num_clients is {num_clients}, more than the {num_people} persons of the training "
-            "set; give fewer clients"
+            f"num_clients is {num_clients}, more than the {num_people} people in the training set; "
+            "give fewer clients"
         )
     if name == "drawn" and parameter is not None:
         if parameter > num_examples:
@@ -120,7 +118,7 @@ def check_partition(
 
 
 def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
-    """Return how many of ``num_examples`` different examples the clients have in all."""
+    """Return how many of the ``num_examples`` examples the clients hold in total."""
     name, parameter = parse_scheme(scheme)
     return num_clients * int(parameter) if name == "drawn" and parameter else num_examples
 
@@ -141,7 +139,7 @@ class Shares(Sequence[NDArray[np.int64]]):
 
     @classmethod
     def of(cls, parts: Sequence[NDArray[np.int64]]) -> Shares:
-        """Return the shares of clients whose rows are given one after another."""
+        """Return the shares of clients, given the rows of each."""
         return cls(np.concatenate(parts), np.array([len(part) for part in parts]))
 
     def __len__(self) -> int:
@@ -171,8 +169,8 @@ class DrawnShares(Sequence[NDArray[np.int64]]):
     Attributes:
         num_clients: the number of clients.
         per_client: the number of rows of each client.
-        num_examples: the number of examples from which they are drawn.
-        key: decides the draws.
+        num_examples: the number of examples from which the rows are drawn.
+        key: determines the draws.
     """
 
     num_clients: int
@@ -235,7 +233,7 @@ def partition(
     - dirichlet:A: for each label, the clients' shares of its examples are drawn from the symmetric
     Dirichlet(A) distribution over clients (Yurochkin et al., "Bayesian Nonparametric Federated
     Learning of Neural Networks", ICML 2019, section 4); a small A gives each label to few clients.
-    A client left with nothing then gets one random example of the client that has the most.
+    A client left with nothing then gets one random example from the client that has the most.
     - shards:S: examples sorted by label are cut into S shards per client, of sizes that differ by
       at most one, and each client gets S random shards (McMahan et al., "Communication-Efficient
       Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3), and therefore
@@ -255,7 +253,7 @@ def partition(
         labels: shape (N,), of the examples to assign.
         num_clients: at least 1; at most N, or the number of people, unless examples are drawn.
         scheme: see parse_scheme.
-        generator: the only source of randomness; its state decides the partition.
+        generator: the only source of randomness; its state determines the partition.
         people: the person of each example, shape (N,); not for shards or drawn examples.
 
     Returns:
@@ -323,7 +321,7 @@ def _dirichlet(
         clients[rows] = np.repeat(np.arange(num_clients), np.diff(ends, prepend=0))
     sizes = np.bincount(clients, minlength=num_clients)
     for empty in np.flatnonzero(sizes == 0):
-        largest = sizes.argmax()  # has at least two, because there are as many examples as clients
+        largest = sizes.argmax()  # has at least two: there are no fewer examples than clients
         clients[generator.choice(np.flatnonzero(clients == largest))] = empty
         sizes[largest] -= 1
         sizes[empty] += 1

@@ -1,4 +1,4 @@
-"""The persons of rows: their numbers, splits and bounds by person, and persons at several clients.
+"""The people to whom rows belong: their numbers, splits and limits by person, several clients.
 
 These functions prepare rows where their owner keeps them. They release nothing, and do not make
 data private.
@@ -21,10 +21,10 @@ _NEARLY_ONE = 1 - 1e-9
 def numbers_of(
     groups: ArrayLike, count: int, context: str, what: str = "groups", whose: str = "person"
 ) -> NDArray[np.int64]:
-    """Return for each row the number of its person, given the owner's names for persons.
+    """Return the number of each row's person, given the owner's names for people.
 
     Args:
-        groups: integers from 0, or texts, shape (count,).
+        groups: integers from 0, or strings, shape (count,).
         count: the number of rows.
         context: the beginning of error messages.
         what: the plural noun for groups in error messages.
@@ -40,26 +40,26 @@ def numbers_of(
         )
     if found.dtype.kind in "iu":
         bad = found < 0
-    elif found.dtype.kind in "UO":  # O because pandas stores texts as objects
+    elif found.dtype.kind in "UO":  # O because pandas stores strings as objects
         bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
     else:
-        raise DataError(f"{context} {what} are of type {found.dtype}; give integers or texts")
+        raise DataError(f"{context} {what} are of type {found.dtype}; give integers or strings")
     if bad.any():
         row = int(bad.argmax())
         raise DataError(
             f"{context} the {what[:-1]} of row {row} is {found.tolist()[row]!r}; every row needs "
-            f"its {whose}: give integers from 0, or texts that are not empty"
+            f"its {whose}: give integers from 0, or non-empty strings"
         )
     return as_numbers(found if found.dtype.kind in "iu" else found.astype(np.str_))
 
 
 def as_numbers(whose: Any) -> NDArray[np.int64]:
-    """Return for each row the number of its person: its value's position in sorted order."""
+    """Return the number of each row's person: the position of the row's value in sorted order."""
     return np.unique(whose, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def count_of(people: NDArray[np.int64]) -> int:
-    """Return the number of persons."""
+    """Return the number of people."""
     return len(np.unique(people))
 
 
@@ -78,11 +78,12 @@ def held_of_each(
     test_share: float,
     generator: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Return which rows are held out: all rows of about a share of each client's persons.
+    """Return which rows are held out: all rows of approximately a share of each client's people.
 
-    In total, ``test_share`` of all persons are held out, rounded up, if clients have enough. Each
-    client gives its own share, rounded up or down at random, and never all of its persons. A person
-    at several clients counts at the first of them, and is held out at all of them or at none.
+    In total, ``test_share`` of all people are held out, rounded up, if clients have enough people.
+    Each client contributes its own share, rounded up or down at random, but never all of its
+    people. A person with rows at several clients counts at the first of these clients, and is held
+    out at all of them or at none.
 
     Args:
         people: the person of each row, shape (N,).
@@ -117,11 +118,11 @@ def few_of_each(
     generator: np.random.Generator,
     owners: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64] | None:
-    """Return the rows to keep, ascending: all of a person's, or ``most`` drawn from them.
+    """Return the rows to keep, ascending: all of a person's rows, or ``most`` of them at random.
 
     Args:
         people: the person of each row, shape (N,); None if every row is a separate person.
-        most: the largest number of rows of a person at a client, at least 1.
+        most: the largest number of rows per person and client, at least 1.
         generator: the only source of randomness; not used if nobody has more rows.
         owners: the client of each row, shape (N,), if there are several.
 
@@ -144,16 +145,16 @@ def few_of_each(
 def check_sites(
     people: NDArray[np.int64], owners: NDArray[np.int64], most: int, context: str
 ) -> None:
-    """Refuse persons who have rows at more clients than a guarantee takes into account.
+    """Refuse data in which anyone has rows at more clients than a guarantee takes into account.
 
     Args:
         people: the person of each row, shape (N,).
         owners: the client of each row, shape (N,).
-        most: the largest number of clients of one person.
+        most: the largest number of clients per person.
         context: the beginning of the message, which only the owner of the whole table may see.
 
     Raises:
-        DataError: there are such persons; the message says how many.
+        DataError: there are such people; the message says how many.
     """
     clients = np.unique(np.unique(np.stack([people, owners], 1), axis=0)[:, 0], return_counts=True)
     many = int(np.count_nonzero(clients[1] > most))
@@ -162,6 +163,6 @@ def check_sites(
         raise DataError(
             f"{context} {has} rows at more than persons_at_sites = {most} "
             f"{'client' if most == 1 else 'clients'}; set persons_at_sites = "
-            f"{int(clients[1].max())}, which weakens the guarantee for a person, or keep the rows "
-            "of one client only"
+            f"{int(clients[1].max())}, which weakens the guarantee for a person, or keep such a "
+            "person's rows at one client only"
         )

@@ -1,4 +1,4 @@
-"""Projection on public axes: of random strokes, or of a file that its user declares public."""
+"""Projection onto public axes, from random strokes or from a file that the user declares public."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StrokeAxes:
 
 @dataclass(frozen=True)
 class FileAxes:
-    """An example's numbers, less a public centre, along the axes of a file, with norm 1.
+    """An example's numbers minus a public centre, projected onto a file's axes, with norm 1.
 
     A .npy file holds the axes, of shape (d, k), for examples of d numbers. A .safetensors file
     holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
@@ -93,7 +93,7 @@ class FileAxes:
         if not 1 <= wanted <= axes.shape[1]:
             raise ConfigError(
                 f"features_dim = {wanted} and {named}: it holds {axes.shape[1]} axes; give at most "
-                "that"
+                "that many"
             )
         if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
             raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
@@ -143,7 +143,7 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 def axes_of_strokes() -> Floats:
     """Return the principal axes of random strokes' pose features, (200, 200), longest first.
 
-    The sign of a component is arbitrary, and sites must agree on it, so the largest part is made
+    The sign of a component is arbitrary, and sites must agree on it, so the largest entry is made
     positive.
     """
     images = strokes()[:, None].astype(np.float32)

@@ -24,12 +24,13 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class RandomConvolutions:
-    """The positive and the negative part of filters' responses in 3 x 3 cells, with norm 1.
+    """The positive and negative parts of filter responses in 3 x 3 cells, with norm 1.
 
-    A filter has 5 x 5 normal numbers for each channel, less their mean, from a public seed. A
-    feature is the mean of a filter's responses of one sign in a cell. The mean of an example's own
-    features is subtracted, and the vector is scaled to norm 1. An image to which no filter responds
-    gives zeros, and so does an image that holds NaN or infinity, or is too large for floats.
+    A filter has 5 x 5 normal random numbers for each channel, minus their mean, drawn from a public
+    seed. A feature is the mean of a filter's responses of one sign in a cell. The mean of an
+    example's own features is subtracted, and the vector is scaled to norm 1. An image to which no
+    filter responds gives zeros, and so does an image that holds NaN or infinity, or is too large
+    for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
@@ -74,10 +75,10 @@ class RandomConvolutions:
         return unit(found).astype(np.float32)
 
     def responses(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return filters' responses less each image's mean, shape (n, size); may be infinite.
+        """Return filter responses minus each image's mean, shape (n, size); may be infinite.
 
-        Images are processed one at a time, because a convolution of several may sum in another
-        order.
+        Images are processed one at a time, because a convolution of several images may sum in
+        another order.
         """
         import torch
         from torch.nn import functional

@@ -54,7 +54,7 @@ def greyscale(images: NDArray[np.float32]) -> Floats:
 
 
 def soft_sums(images: Floats) -> Floats:
-    """Return how much slope is in each direction, row and column of cells, shape (n, 200).
+    """Return the total slope for each direction, row and column of cells, shape (n, 200).
 
     Args:
         images: shape (n, height, width).
@@ -72,7 +72,7 @@ def _cells(side: int) -> tuple[tuple[NDArray[np.int64], Floats], ...]:
 
 
 def centred_roots(sums: Floats) -> Floats:
-    """Return the square roots of sums, less each row's own mean, each row of norm 1 or 0."""
+    """Return the square roots of sums, minus each row's own mean; each row has norm 1 or 0."""
     roots = np.sqrt(sums)
     return unit(roots - roots.mean(axis=1, keepdims=True))
 

@@ -1,4 +1,4 @@
-"""Tables as they are in a .csv or .parquet file: named columns of numbers or texts."""
+"""Tables as they are in a .csv or .parquet file: named columns of numbers or strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedldp.core.registry import import_extra
 SUFFIXES = (".csv", ".parquet")
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-"""The texts that stand for a missing value, in lower case."""
+"""The strings that stand for a missing value, in lower case."""
 
 _TRUTHS = {"false": 0.0, "true": 1.0}
 """The values of a boolean column as pandas and others write them, in lower case."""
@@ -30,7 +30,7 @@ class Table:
     Attributes:
         path: the path of the file.
         names: the names of all columns in the file's order, including repeated names.
-        columns: the columns by name: texts as they are, or float64 with NaN for a missing value.
+        columns: the columns by name: unchanged strings, or float64 with NaN for a missing value.
         places: the line of each row in a .csv file, or its number from 1 in a .parquet file.
     """
 
@@ -43,14 +43,14 @@ class Table:
         return len(self.places)
 
     def where(self, row: int, column: str) -> str:
-        """Return, for a message, the place of a cell and its content."""
+        """Return the location and the content of a cell, for a message."""
         what = "line" if self.path.suffix.lower() == ".csv" else "row"
         cell = self.columns[column][row]
         shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
         return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {shown}"
 
     def texts(self, column: str) -> list[str]:
-        """Return a column as texts; whole numbers without a decimal point."""
+        """Return a column as strings; whole numbers have no decimal point."""
         cells = self.columns[column]
         if isinstance(cells, list):
             return [cell.strip() for cell in cells]
@@ -71,7 +71,7 @@ class Table:
 
 
 def is_missing(cell: str) -> bool:
-    """Return whether a cell's text stands for a missing value."""
+    """Return whether a cell's string stands for a missing value."""
     return cell.strip().lower() in _MISSING
 
 
@@ -110,14 +110,14 @@ def _read_csv(path: Path) -> Table:
             for row in reader:
                 if len(row) not in (0, len(header)):  # 0: a blank line, often the last
                     raise DataError(
-                        f"{path}, line {reader.line_num}: {len(row)} cells under a header of "
-                        f"{len(header)}"
+                        f"{path}, line {reader.line_num}: {len(row)} cells in this row, "
+                        f"{len(header)} in the header; give both the same number"
                     )
                 if row:
                     rows.append(row)
                     lines.append(reader.line_num)
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not text in UTF-8; save it in UTF-8") from None
+        raise DataError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
     if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
@@ -150,5 +150,6 @@ def _cells(column: Any) -> list[str] | NDArray[np.float64]:
     if types.is_boolean(kind):
         words = {None: "", False: "false", True: "true"}
         return [words[each] for each in column.to_pylist()]
-    # A date or a list becomes text, so the user must declare the categories or ignore the column.
+    # A date or a list becomes a string, so the user must declare the categories or ignore the
+    # column.
     return ["" if each is None else str(each) for each in column.to_pylist()]

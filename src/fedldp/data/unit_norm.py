@@ -43,8 +43,8 @@ class UnitNorm:
 def finite_rows(examples: NDArray[np.floating]) -> Floats:
     """Return examples as rows of doubles, shape (n, d); zeros for those with NaN or infinity.
 
-    Each row is contiguous, however the examples lie in memory, so that it is summed in the same
-    order whether it stands alone or among others.
+    Each row is contiguous, whatever the examples' memory layout, so a row is summed in the same
+    order whether or not there are other rows.
     """
     width = math.prod(examples.shape[1:])
     rows: Floats = examples.reshape(len(examples), width).astype(np.float64, order="C")

@@ -1,9 +1,9 @@
 """For maintainers: python -m fedldp.reproduction [PAGE... | --publish | --restore].
 
-Each PAGE, docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md, gets its tables
-and charts written again from the committed results. --publish first replaces committed results by
-the user's own measurements if those have more seeds. With --restore, committed results of one seed
-become the user's own, so that further seeds can be added.
+For each PAGE (docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md), the tables
+and charts are regenerated from the committed results. --publish first replaces committed results
+with the user's own measurements if these have more seeds. With --restore, committed results of one
+seed become the user's own, so that more seeds can be added.
 """
 
 from __future__ import annotations

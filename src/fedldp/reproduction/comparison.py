@@ -65,14 +65,14 @@ class Row:
     Attributes:
         row: the row of the table, or the name of a curve.
         column: the column of the table, or a point of the curve.
-        recipe: its name; for a gain, several joined by "-".
-        paper: the paper's number, 0 to 1; None if it gives none.
+        recipe: the recipe's name; for a gain, "FIRST - SECOND" for each pair, joined by "; ".
+        paper: the paper's number, 0 to 1; None if the paper gives none.
         paper_lowest: the lower end, if the paper gives a range; ``paper`` is the upper end.
-        difference: ours minus the paper's; 0 within a range.
+        difference: our number minus the paper's; 0 if ours is within the paper's range.
         tolerance: the largest difference that counts as agreement.
         ours: the measurement, or None.
         verdict: the result of the comparison.
-        why: the cause of a difference of more than a point, or that it is not known.
+        why: the cause of a difference of more than a point, or a note that the cause is not known.
         epsilon: the epsilon proven for a client's whole run against the server; None if none is
             proven, or for a gain.
         delta: the delta of that epsilon.
@@ -135,7 +135,7 @@ def compare(
         target: the table or figure.
         store: the user's measurements.
         root: the data folder; it determines whether a data set or its stand-in is used.
-        device: only measurements on this device count; None takes the device with more seeds.
+        device: only measurements on this device count; None selects the device with more seeds.
         prove: whether to state what is proven; this takes longer than everything else.
     """
     rows = []

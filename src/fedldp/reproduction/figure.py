@@ -18,8 +18,8 @@ _CURVES = 7
 """The largest number of curves in one panel of a page's chart, because more are hard to tell
 apart."""
 _FEW = 5
-"""A curve of at most this many rounds marks each with a point, so that its line does not suggest
-further rounds."""
+"""A curve of at most this many rounds marks each round with a point, so that the line does not
+suggest more rounds than there are."""
 
 
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
@@ -57,7 +57,7 @@ def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
     try:
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     except OSError as error:
-        raise RunError(f"svg = {path}: {error.strerror}; choose another place") from error
+        raise RunError(f"svg = {path}: {error.strerror}; choose another path") from error
 
 
 def has_rounds(row: Row) -> bool:
@@ -66,13 +66,13 @@ def has_rounds(row: Row) -> bool:
 
 
 def fingerprint(rows: Sequence[Row]) -> str:
-    """Return a digest of all that ``write_rounds`` draws, by which a test finds outdated charts."""
+    """Return a digest of what ``write_rounds`` draws, so that a test can find outdated charts."""
     drawn = [(_name(row), row.ours.after) for row in rows if row.ours and has_rounds(row)]
     return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
 
 
 def write_rounds(path: Path, rows: Sequence[Row]) -> None:
-    """Draw accuracy after each round: the chart of a page, some curves to a panel.
+    """Draw accuracy after each round, a page's chart, with a few curves per panel.
 
     Raises:
         ConfigError: Matplotlib is not installed.
@@ -82,7 +82,7 @@ def write_rounds(path: Path, rows: Sequence[Row]) -> None:
     )
     drawn = [row for row in rows if has_rounds(row)]
     panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
-    # Store text as text, not as outlines, and give elements the same ids in every call.
+    # Store text as text rather than outlines, and give elements the same ids in every call.
     small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
     with style.rc_context({"font.family": "sans-serif", **small}):
         figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")

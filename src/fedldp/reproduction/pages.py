@@ -35,12 +35,12 @@ _NOWHERE = Path("/nonexistent")
 
 
 def updated(page: str) -> str:
-    """Return the page with every table between markers written again.
+    """Return the page with every table between markers regenerated.
 
-    The markers, each up to ``<!-- end -->``: ``<!-- target NAME -->``, a table or figure, and its
-    chart where rounds are known; ``<!-- claims PAPER -->``, what its text claims; ``<!-- proven
-    RECIPE... -->``, the lines of statements; ``<!-- overview -->``, all targets; ``<!-- unmeasured
-    -->``, what is not measured.
+    A marker begins a block that ends at ``<!-- end -->``: ``<!-- target NAME -->`` is for a table
+    or figure, with its chart if rounds are known; ``<!-- claims PAPER -->`` for the claims of a
+    paper's text; ``<!-- proven RECIPE... -->`` for the lines of recipes' statements; ``<!--
+    overview -->`` for all targets; ``<!-- unmeasured -->`` for what has not been measured.
 
     Raises:
         ConfigError: a marker has an unknown name.
@@ -67,7 +67,7 @@ def updated(page: str) -> str:
 
 
 def name_of_chart(target: str) -> str:
-    """Return the file of a target's chart, beside its page."""
+    """Return the file name of a target's chart, which lies next to the target's page."""
     return f"reproduction_{target}.svg"
 
 
@@ -77,7 +77,7 @@ def committed(target: PaperTarget, *, prove: bool = True) -> list[Row]:
 
 
 def target_text(target: PaperTarget) -> str:
-    """Return a target's table, and its chart where more than the last round is known."""
+    """Return a target's table, and its chart if more rounds than the last one are known."""
     rows = committed(target)
     text = markdown(rows)
     if any(map(has_rounds, rows)):
@@ -110,8 +110,8 @@ def overview(found: Iterable[PaperTarget]) -> str:
 def remaining(found: Iterable[PaperTarget]) -> str:
     """Return a table of committed cells with fewer than three seeds, with their estimated cost."""
     lines = [
-        "| target | cells | measured | with three seeds | CPU hours for one seed of the "
-        "unmeasured | CPU hours for three seeds of all |",
+        "| target | cells | measured | with three seeds | CPU hours for one seed of the unmeasured "
+        "cells | CPU hours for three seeds of all cells |",
         "|---|---|---|---|---|---|",
     ]
     for target in found:
@@ -128,7 +128,7 @@ def remaining(found: Iterable[PaperTarget]) -> str:
 
 
 def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
-    """Return the estimated core hours of the runs that are missing for ``most`` seeds."""
+    """Return the estimated core hours of the runs that are still missing for ``most`` seeds."""
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]

@@ -24,7 +24,7 @@ PAPERS = ("ldp_fl", "ldpfl", "priority", "personalised")
 """The pages; each has a module with its claims."""
 
 NO_CAUSE = "no cause is noted"
-"""The text beside a claim that does not hold and lacks an explanation."""
+"""The string shown for a claim that does not hold and has no explanation."""
 
 _NOWHERE = Path("/nonexistent")
 _CORES = 2

@@ -1,4 +1,4 @@
-"""Copies the user's measurements to the committed ones, and back; for maintainers."""
+"""Copies the user's measurements to the committed results, and back; for maintainers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from fedldp.reproduction.targets import PaperTarget, source_of
 def document(
     found: Iterable[PaperTarget], store: MeasurementStore, root: Path
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the committed results, replaced by those of ``store`` that have more seeds.
+    """Return the committed results, each replaced by the one in ``store`` if that has more seeds.
 
-    A gain's deviation is stored with the cells that it belongs to, and removed when they are
-    replaced.
+    A gain's deviation is stored with the gain's cells, and removed when these cells are replaced.
     """
     cells = {name: asdict(row) for name, row in published().items()}
     gains = {key: dict(row) for key, row in published_gains().items()}
@@ -53,10 +52,10 @@ def document(
 
 
 def restore(store: MeasurementStore) -> None:
-    """Write the committed results of one seed to ``store`` as runs, which further seeds can join.
+    """Write the one-seed committed results to ``store`` as runs, so that seeds can be added.
 
-    An existing run is kept. Results of several seeds are only means, so there are no runs to
-    restore.
+    An existing run is kept. Results over several seeds are only means, so no runs can be restored
+    from them.
     """
     for run in _runs():
         if not store.has(run):
@@ -93,7 +92,7 @@ def _run(rows: list[Published]) -> Measured:
 
 
 def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the content of the committed file: one result on each line."""
+    """Return the content of the committed file: one result per line."""
     parts = (
         f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
         for name, rows in results.items()

@@ -1,7 +1,7 @@
-"""Measurements: what they are valid for, the committed ones, and the user's own.
+"""Measurements, both committed ones and the user's own, and what they are valid for.
 
 A measurement is found by a digest of everything that determines it except the seed: the settings,
-the version of what the system does with them, the data, and the test.
+    the version of what the system does with them, the data, and how accuracy is measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedldp.data.sources import PublishedDataset, find_source
 Device = Literal["cpu", "cuda"]
 
 _TEST = 1
-"""The version of the measure of accuracy: the share of correct predictions after a round."""
+"""The version of the accuracy measure: the share of correct predictions after a round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Measured:
         device: the device that trained.
         hardware: the machine, in words.
         date: ISO.
-        seconds: the time of all rounds; 0 if unknown.
+        seconds: the total time of all rounds; 0 if unknown.
         metrics: the system's metrics besides accuracy, each after every round.
     """
 
@@ -75,7 +75,7 @@ class Published:
     Attributes:
         recipe: the recipe of the cell.
         digest: the digest of what it is valid for.
-        rounds: number of rounds of its runs.
+        rounds: number of rounds in each of its runs.
         seeds: the seeds of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
         deviation: sample standard deviation over the seeds; None for one seed.
@@ -102,9 +102,9 @@ class Published:
 def digest(config: RunConfig, data: str) -> str:
     """Return the digest of everything that determines a measurement, except the seed.
 
-    A setting with its default is left out, so that a new setting invalidates no measurement;
-    ``RunConfig.semantics`` rises when a default or its meaning changes. The rounds are left out if
-    a longer run begins with the shorter one.
+    A setting that has its default value is left out, so that a new setting invalidates no
+    measurement; ``RunConfig.semantics`` rises when a default or its meaning changes. The rounds are
+    left out if a longer run begins with the shorter one.
     """
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
     if config.longer_begins_with_shorter:
@@ -152,7 +152,7 @@ def default_cache() -> Path:
 
 
 class MeasurementStore:
-    """The user's own measurements: one file for each run, written completely or not at all.
+    """The user's own measurements: one file per run, written completely or not at all.
 
     An unfinished run has a folder there, so that it can continue where it was interrupted.
 
@@ -210,7 +210,7 @@ class MeasurementStore:
             shutil.rmtree(path, ignore_errors=True)
 
     def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
-        """Return a configuration's measurements of a metric: one for each device and seed.
+        """Return a configuration's measurements of a metric: one per device and seed.
 
         An unreadable file counts as missing, so the run is measured again.
         """
@@ -251,7 +251,7 @@ def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def hardware(device: Device) -> str:
-    """Return the machine in words, for readers of a measurement."""
+    """Return a description of the machine, for readers of a measurement."""
     if device == "cuda":
         import torch
 

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from fedldp.simulation.result import Result
 
 _PER_SECOND = 2e10
-"""Examples visited, times the multiplications of a forward pass, in one second of two cores; it
-serves to estimate the time of a run without a similar earlier one."""
+"""Visited examples times multiplications in a forward pass, per second on two cores; used to
+estimate the time of a run that resembles no earlier run."""
 
 _SHORT = 20.0
-"""Seconds of a run below which one process is enough."""
+"""A run that takes fewer seconds than this needs only one process."""
 
 _OVERHEAD = 3.0
-"""Seconds of a run that trains nothing."""
+"""The estimated seconds of a run that trains nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> f
     Args:
         config: the configuration of the run.
         root: the data folder.
-        known: runs that differ from it only in their seed and their number of rounds.
+        known: runs that differ from this run only in the seed and the number of rounds.
     """
     guess = partial(_guessed, root=root)
     longer = [
@@ -139,8 +139,9 @@ def run_all(
         store: where measurements are kept.
         data_dir: the data folder.
         device: the device that trains.
-        workers: the number of processes, on a CPU; a run that is too short for several gets one.
-        budget: the available seconds; no run is started that would take longer than what is left.
+        workers: the number of processes on a CPU; a short run gets only one.
+        budget: the available seconds; a run that would take longer than the remaining time is not
+            started.
         before: is called with each run before it starts.
         clock: returns seconds.
 

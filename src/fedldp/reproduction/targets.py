@@ -25,8 +25,9 @@ class Gain:
     Attributes:
         row: the row, as in ``Source``.
         column: the column, as in ``Source``.
-        pairs: names of recipes: the gain is the mean over the pairs of first minus second.
-        expected: the paper's number, 0 to 1, if it gives one.
+        pairs: pairs of recipe names; the gain is the mean, over the pairs, of the first recipe's
+            result minus the second's.
+        expected: the paper's number, 0 to 1, if the paper gives one.
     """
 
     row: str
@@ -42,7 +43,7 @@ class PaperTarget:
     Attributes:
         name: the target's name, such as "ldp-fl-table1".
         paper: authors and year.
-        place: its place in the paper, such as "Table 1".
+        place: where it is in the paper, such as "Table 1".
         cells: recipes, each with its source.
         gains: derived cells.
     """
@@ -95,7 +96,7 @@ def find_target(name: str, found: dict[str, PaperTarget] | None = None) -> Paper
 
 
 def source_of(recipe: Recipe) -> Source:
-    """Return the source of a cell; it must have one."""
+    """Return a cell's source; the cell must have one."""
     assert recipe.source is not None
     return recipe.source
 
@@ -122,9 +123,9 @@ _SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
     "fmnist-fig6": (("lmh", "lh"), {"b": None, "c": 19.85}),
     "covertype-fig7": (("lmh", "lh"), {"b": None, "c": None}),
 }
-"""Wu, Xu, Zhu's mean gains over (A), in points: by figure, its mixes and the gains of (B), (C).
+"""Wu, Xu, Zhu's mean gains over (A), in points; by figure, its mixes and the gains of (B) and (C).
 
-About Fig. 7 they say, without a number, that neither has a gain."""
+For Fig. 7 the paper says, without a number, that neither has a gain."""
 
 _LOSSES = {
     "mnist": ("MNIST", 0.97),

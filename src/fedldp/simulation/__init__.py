@@ -1,6 +1,6 @@
-"""One machine plays clients, server and channel: the plan of a run, and the engine that runs it.
+"""One machine plays clients, server and channel: a run's plan, and the engine that runs it.
 
-``settings`` turns what users write into configurations; ``sweeps`` does many runs.
+``settings`` turns what users write into configurations; ``sweeps`` carries out many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.

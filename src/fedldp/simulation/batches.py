@@ -22,7 +22,7 @@ def in_order(
     result: Callable[[Task], Done],
     cancel: Callable[[Task], object],
 ) -> Iterator[tuple[Sequence[int], Done]]:
-    """Yield batches of ``items`` with their results, in order; only a few batches wait at a time.
+    """Yield batches of ``items`` with their results, in order; few batches wait at a time.
 
     Args:
         items: the items to process.
@@ -31,7 +31,7 @@ def in_order(
             does not depend on the number of workers.
         begin: hands a batch to a worker.
         result: waits for a batch's result.
-        cancel: is called with each batch whose result is no longer wanted.
+        cancel: called with each batch whose result is no longer needed.
     """
     size = group * max(1, min(LARGEST, len(items) // (workers * 4 * group)))
     waiting: deque[tuple[Sequence[int], Task]] = deque()

@@ -1,9 +1,9 @@
 """A shuffler that counts instead of ordering, because order changes no count.
 
-The server step uses only the number of ones at each coordinate and the number of reports, whatever
-the order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
+The server step uses only the number of ones at each coordinate and the number of reports, not the
+order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
 memory for any number of clients. It draws the round's times separately: T, T_S and the waits T_W
-equal those of ``shuffler`` to the last bit. The first and the last arrival only have the same
+have the same bits as with ``shuffler``. The first and the last arrival only have the same
 distribution as with ``shuffler``, because the times of single messages are not drawn.
 """
 
@@ -26,7 +26,7 @@ class Counting:
     Args:
         inner: the source of the reports.
         delays: the time model.
-        clients: how many clients the run has; they all agree on T, once for all rounds.
+        clients: the number of clients in the run; they all agree on T, once for all rounds.
         stream: gives the stream for (round, client, purpose).
     """
 
@@ -48,7 +48,7 @@ class Counting:
         return self._arrivals
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then the counts, separately for each budget."""
+        """Yield which clients take part, then the counts, separately for each budget."""
         found: dict[float | None, _Sum] = {}
         for sender, content in self._inner.exchange(request, clients):
             if isinstance(content, Refusal):

@@ -78,15 +78,16 @@ def simulate(
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: number of processes; any number gives the same bits.
-        alone_if_small: whether a small run uses one process, whatever ``workers`` is.
-        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients, again
-            with the same bits.
-        out: where to make the run folder; None writes nothing.
+        alone_if_small: whether a small run uses only one process, regardless of ``workers``.
+        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients and
+            give the same bits.
+        out: where to create the run folder; None writes nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
-        inputs: the run's data, if they are partitioned already.
+        inputs: the run's data, if they are already partitioned.
         planned: the plan, if it was made before the data were read.
-        before: receives the plan before training starts, unless ``planned`` is given.
-        after_round: receives every record, including those of a resumed run's earlier rounds.
+        before: called with the plan before training starts, unless ``planned`` is given.
+        after_round: called with every round's record, including the earlier rounds of a resumed
+            run.
 
     Raises:
         FedldpError: a setting, the data, or a value to release is refused. The run folder is kept
@@ -104,7 +105,7 @@ def simulate(
     if cluster is not None and file is not None:
         raise ConfigError(
             f"cluster = {cluster}: the features are read from {file}, and the cluster's machines "
-            "may not have the same file; leave cluster out"
+            "may not have this file; leave cluster out"
         )
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
@@ -116,8 +117,8 @@ def simulate(
         )
     if resume is not None and not resume.is_of(inputs.own_data, inputs.exact_data):
         raise RunError(
-            f"resume = {resume.path}: that run had other data; resume it with the same data, from "
-            "Python: fedldp.resume(..., dataset=...)"
+            f"resume = {resume.path}: that run had different data; resume it with the same data, "
+            "from Python: fedldp.resume(..., dataset=...)"
         )
     early = planned
     if planned is None or planned.problem != inputs.problem:
@@ -136,15 +137,16 @@ def simulate(
     )
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
-            f"resume = {resume.path}: that run has another configuration; resume it with its own"
+            f"resume = {resume.path}: that run has a different configuration; resume it with its "
+            "own configuration"
         )
     if resume is not None:
         check_features(resume, features)
         check_frozen(resume, frozen)
     folder = resume
     server = algorithm.server()
-    # Name a resumed run by its own document: earlier versions describe the same data in other
-    # words.
+    # Name a resumed run by its own document, because earlier versions describe the same data
+    # differently.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
@@ -204,7 +206,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Start:
-    """Where a run begins or continues; its rounds and its ledger grow with the run."""
+    """The state in which a run begins or continues; its rounds and its ledger grow with the run."""
 
     state: State
     rounds: list[Round]
@@ -223,7 +225,8 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
     start = _start(planned, server) if saved is None else _Start(*saved)
     if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
         raise RunError(
-            f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
+            f"{folder.path / 'checkpoint'} is damaged: it holds a different model; start the run "
+            "again"
         )
     found, expected = start.ledger.releases(run), planned.releases.before(start.state.round)
     # A run releases less than planned only if clients can leave during a round.
@@ -231,7 +234,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
     if start.ledger.runs() not in ([], [run]) or (whole and found != expected):
         raise RunError(
             f"{folder.path / 'checkpoint'} is damaged: its rounds and its ledgers disagree on what "
-            "was released; start the run anew"
+            "was released; start the run again"
         )
     folder.describe(planned.privacy)
     folder.write_metrics(start.rounds)
@@ -279,7 +282,7 @@ def _rounds(
 
 
 def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> dict[str, Any]:
-    """Return the statement about what was really released: the plan's, unless clients refused."""
+    """Return the statement about the actual releases: the plan's, unless clients refused rounds."""
     if releases == planned.releases:
         return planned.privacy
     found = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
@@ -293,7 +296,7 @@ def _scratch(stack: ExitStack) -> Path:
 
 
 def _device(name: str, workers: int, cluster: str | None) -> torch.device:
-    """Return the device that models are trained on; refuse settings that exclude each other."""
+    """Return the device that models are trained on; refuse contradictory settings."""
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if cluster is None:
@@ -326,7 +329,7 @@ def _executor(
 def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
-    """Return the transport to the clients, and a function that gives a shuffled round's times."""
+    """Return the transport to the clients, and a function that returns a shuffled round's times."""
     direct, channel = InProcess(executor.answers), config.composition.channel
     if channel.shuffles_reports:
         return ReportShuffler(direct), lambda: None
@@ -346,7 +349,7 @@ def _transport(
 
 
 class _Test:
-    """Measures the model of every round, and keeps the confusion matrix of the last measurement.
+    """Measures the model after every round, and keeps the last measurement's confusion matrix.
 
     Args:
         executor: holds the test set, and measures the model on it.
@@ -368,7 +371,7 @@ class _Test:
         return found
 
     def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
-        """Return the confusion matrix; measure it if a resumed run had no round left."""
+        """Return the confusion matrix; measure it if a resumed run had no rounds left."""
         if broadcast.round != self._round:
             self(broadcast)
         return self._confusion

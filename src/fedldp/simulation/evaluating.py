@@ -34,12 +34,12 @@ def evaluate(
 
     Args:
         run: a run's result, or its folder.
-        data: labelled examples, or a data set, whose test set is used; or a file of examples: a
-            .npz file (features, labels), or a table with the run's columns. None uses the run's own
-            test set.
+        data: labelled examples; a data set, whose test set is used; or a file of examples, either
+            .npz (features, labels) or a table with the run's columns. None uses the run's own test
+            set.
         data_dir: the data folder.
-        threshold: for a model of two classes, the lowest probability at which it names class 1,
-            above 0 and below 1; None names the more probable class.
+        threshold: for a model with two classes, the lowest probability at which it predicts class
+            1, above 0 and below 1; None predicts the more probable class.
 
     Raises:
         FedldpError: the run, the data or the threshold cannot be used.
@@ -48,7 +48,7 @@ def evaluate(
     _check_threshold(threshold, trained)
     told, examples, warnings = _tested(trained, data, data_dir)
     if not len(examples):
-        raise ConfigError(f"data = {told}: it has no example; give some")
+        raise ConfigError(f"data = {told}: it has no examples; give some")
     if examples.labels.max() >= trained.schema.num_classes:
         raise ConfigError(
             f"data = {told}: it has the label {examples.labels.max()}, but the model knows only 0 "
@@ -73,7 +73,7 @@ def evaluate(
 def _tested(
     trained: Trained, data: Dataset | Examples | Path | None, data_dir: Path | None
 ) -> tuple[str, Examples, list[str]]:
-    """Return the name of the test, its prepared examples, and warnings."""
+    """Return the name of the test set, its prepared examples, and warnings."""
     if data is None:
         dataset = _own_data(trained, data_dir)  # standardised as it was for the run
         return "the run's test set", dataset.test, _warnings(dataset)
@@ -100,14 +100,14 @@ def _check_threshold(threshold: float | None, trained: Trained) -> None:
     if classes != 2:
         raise ConfigError(
             f"threshold = {threshold:g}: the model of {trained.folder} has {classes} classes, and "
-            "a threshold needs two; leave it out"
+            "a threshold needs two; leave threshold out"
         )
 
 
 def predict(
     folder: Path, data: Path, out: Path | None = None, threshold: float | None = None
 ) -> list[dict[str, Any]]:
-    """Return the predictions of a run folder's model for each example, in order.
+    """Return the predictions of the model in a run folder for each example, in order.
 
     Args:
         folder: the folder of the run.
@@ -117,8 +117,8 @@ def predict(
         threshold: see ``evaluate``.
 
     Returns:
-        For each example: "class", its name or number, and "probability", which the model gives to
-            this class.
+        For each example: "class", the predicted class's name or number, and "probability", the
+            probability that the model assigns to this class.
 
     Raises:
         FedldpError: the folder, the data or the threshold cannot be used, or ``out`` cannot be
@@ -154,7 +154,7 @@ def _as_csv(
 
 
 def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
-    """Return the run's data, from the place where the run found them."""
+    """Return the run's data, from where the run loaded them."""
     config, folder = trained.config, None if trained.folder is None else RunFolder(trained.folder)
     own = None if folder is None else folder.read_config()["own_data"]
     dataset, where = None, "" if folder is None else f"{folder.path}: "
@@ -169,6 +169,6 @@ def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
             raise ConfigError(f"{where}{reason}; {remedy}") from error
     if dataset is None or (own is not None and not own.startswith(f"{dataset.name}: ")):
         raise ConfigError(
-            f"{where}its run was given data from Python, which are not kept; {remedy}"
+            f"{where}its run was given data from Python, which are not stored; {remedy}"
         )
     return dataset

@@ -1,8 +1,8 @@
 """Executors of simulated clients: this process, or a pool of processes.
 
 A client's answer depends only on its keys, its examples, its ledger and the request. Answers come
-back in the order of the clients, and every process trains with one torch thread. So any number of
-workers gives the same bits.
+back in the order of the clients, and every process trains with one torch thread. So the number of
+workers does not change any bits.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Pool:
     Args:
         population: the clients.
         ledger: the clients' ledgers.
-        workers: how many processes, at least 1.
+        workers: the number of processes, at least 1.
         folder: holds the data that the processes share, in files that they all map.
     """
 
@@ -135,7 +135,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # The results of the workers' current tasks are no longer wanted, and may take long.
+            # The results of the workers' current tasks are no longer needed, and may take long.
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
@@ -183,8 +183,8 @@ class Pool:
         self._executor.shutdown()
         if any(process.exitcode == _UNGUARDED for process in self._started):
             return ConfigError(
-                f"workers = {self._workers}: each worker imports your script, and came to the run "
-                'again; put the run under if __name__ == "__main__":, or give workers = 1'
+                f"workers = {self._workers}: each worker imports your script, and so reached the "
+                'run again; put the run under if __name__ == "__main__":, or give workers = 1'
             )
         return RunError("a worker process died: perhaps memory ran out; resume with fewer workers")
 
@@ -203,14 +203,14 @@ def check_can_start() -> None:
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is not None and not Path(script).exists():
         raise ConfigError(
-            f"workers: the program {script} is not a file that each worker could import; put "
-            "it into one, or give workers = 1"
+            f"workers: the program {script} is not a file that each worker could import; put the "
+            "program into such a file, or give workers = 1"
         )
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C, permanently for new processes; a Ctrl-C in between takes effect at the end.
+    """Block Ctrl-C, permanently for new processes; a Ctrl-C meanwhile takes effect at the end.
 
     Another thread may receive the signal, so blocking it in this thread is not enough.
     """

@@ -1,4 +1,4 @@
-"""Clients on this machine, reached by a function call that takes and returns bytes."""
+"""Clients on this machine, called through a function that takes and returns bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]
-"""Packed answers of several clients; rows of one array if only their payloads differ."""
+"""Packed answers of several clients; rows of one array if only the payloads differ."""
 
 SentRequest = bytes | RoundRequest
 """The request to several clients: one packed request, or one to be packed for each client."""

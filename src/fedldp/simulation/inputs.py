@@ -37,7 +37,7 @@ class Inputs:
         dataset: the data, with as many training examples as the run uses.
         problem: the public facts about the data.
         members: for each client, the rows of its training examples.
-        own_data: the description of the user's own data, with rounded counts; None for a published
+        own_data: a description of the user's own data, with rounded counts; None for a published
             data set.
         exact_data: the same description with exact counts, which never leave the machine of the
             run.
@@ -57,7 +57,7 @@ class Inputs:
         data_dir: Path | None,
         started_in: Path | None = None,
     ) -> Inputs:
-        """Return the data of a configuration: loaded if not given, and partitioned.
+        """Return the data of a configuration, loaded if not given, and partitioned.
 
         The arguments are those of ``load``.
 
@@ -149,16 +149,16 @@ def load(
     data_dir: Path | None,
     started_in: Path | None = None,
 ) -> Dataset:
-    """Return all data of a configuration: loaded, unless they are given.
+    """Return all data of a configuration, loaded unless they are given.
 
-    A person with more rows than the configuration allows keeps only that many.
+    A person with more rows than the configuration allows keeps only the allowed number.
 
     Args:
         config: the configuration.
         dataset: the data, if given.
         data_dir: the data folder.
         started_in: the folder in which an earlier run of the configuration was started; the user's
-            own files are looked for there first.
+            own files are searched for there first.
 
     Raises:
         FedldpError: the data cannot be loaded, or are not the data set that the configuration
@@ -168,12 +168,14 @@ def load(
         return with_few_rows(config, _loaded(config, data_dir, started_in))
     if config.standardise:
         raise ConfigError(
-            "standardise = true: only data sets loaded by name have such constants; set it to false"
+            "standardise = true: only data sets loaded by name have published means and "
+            "deviations; set standardise = false"
         )
     if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
         raise ConfigError(
-            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; name that "
-            "one, because dataset determines what is public and what a resumed run loads"
+            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
+            "dataset to that name, because it determines what is public and what a resumed run "
+            "loads"
         )
     return with_few_rows(config, dataset)
 
@@ -192,8 +194,8 @@ def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -
         if not own or started_in is None:
             raise
         raise DataMissing(
-            f"{str(error).partition(';')[0]} here, and none in {started_in.resolve()}, where the "
-            "run was started; put it there"
+            f"{str(error).partition(';')[0]} here, or in {started_in.resolve()}, where the run was "
+            "started; put the file there"
         ) from error
 
 

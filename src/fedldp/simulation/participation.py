@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and what the plan has them release."""
+"""Which clients take part in a round, and what they release according to the plan."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """Return what every client, and the server, will release.
 
     Raises:
-        ConfigError: an event protects single people or rows, and a budget cannot cover it at any
-            limit; or ``person_budget`` leaves a round without a client that may answer.
+        ConfigError: a release protects single people or rows, and no limit of a budget can cover
+            it; or ``person_budget`` leaves a round without a client that may answer.
     """
     found: dict[Event, list[ClientIndices]] = {}
     algorithm = config.algorithm(problem)
@@ -60,7 +60,7 @@ def _within_budgets(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> dict[int, ClientIndices | None]:
-    """Return who will answer in each round: the invited clients whose ledgers still allow it."""
+    """Return who will answer in each round: invited clients whose ledgers still allow an answer."""
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = min(
@@ -84,7 +84,7 @@ def _check_lasts(
     groups: Mapping[Event, ClientIndices],
     asked: Mapping[int, ClientIndices | None],
 ) -> None:
-    """Refuse a budget for people that ends the run early, because no client answers a round."""
+    """Refuse a budget for people that ends the run early because no client answers a round."""
     answering = _within_budgets([budget], config, groups, asked)
     ends = next((r for r, there in answering.items() if there is not None and not len(there)), None)
     if ends is None:
@@ -94,13 +94,13 @@ def _check_lasts(
     run = rounded_up(budget.price_of_run([(event, often)]))
     raise ConfigError(
         f"person_budget.limit = {budget.limit:g}: it covers {_times_paid(event, budget, often)} of "
-        f"the {often} rounds that a client takes part in, and the run would end at round {ends}; "
+        f"the {often} rounds that a client takes part in, so the run would end at round {ends}; "
         f"the whole run costs {budget.amount(run)}: raise the limit to that, or lower epsilon"
     )
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
-    """Refuse a budget that cannot, at any limit, cover the release of a client, person or row."""
+    """Refuse a budget that cannot, at any limit, cover a client's, person's or row's release."""
     for event in events:
         for budget in budgets:
             if sides_of(event) and not budget.may_cover(event):
@@ -112,7 +112,7 @@ def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
 
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:
-    """Return how often a budget pays for an event in one run, at most ``most`` times."""
+    """Return how often a budget covers an event in one run, at most ``most`` times."""
     first, later = budget.price(event), budget.price(event, [event])
     rest = Fraction(budget.limit) - Fraction(first) if math.isfinite(first) else Fraction(-1)
     if rest < 0:
@@ -121,6 +121,6 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
 
 
 def events_of_round(encoder: Encoder, phases: int) -> list[Event]:
-    """Return what a client releases in one round, except what is computed from no data."""
+    """Return what a client releases in one round, except what is computed without data."""
     events = [encoder.event(phase) for phase in range(phases)]
     return [event for event in events if not releases_nothing(event)]

@@ -43,11 +43,11 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 
 _SMALL = 1e9
-"""The size of a small run, as examples visited times weights: a few seconds of training."""
+"""The size of a small run, as visited examples times weights: a few seconds of training."""
 
 COHORTS = (
-    "lines against a shuffled server count the fewest clients of one budget in any round, as "
-    "drawn here: another seed may draw fewer"
+    "lines against a shuffled server count the fewest clients of one budget in any round, as drawn "
+    "here: another seed may draw fewer"
 )
 
 SHARED = (
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def is_small(self) -> bool:
-        """Whether one process trains the run in less time than further processes take to start."""
+        """Whether one process trains the run in less time than more processes take to start."""
         config, problem = self.config, self.problem
         examples = config.round_size * problem.num_examples / config.num_clients
         visits = config.rounds * config.local_epochs * examples
@@ -95,7 +95,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     Args:
         config: the configuration.
         problem: the shape of the data.
-        delta: the delta of the statement's approximate lines; None takes ``config.delta``.
+        delta: the delta of the statement's approximate lines; None uses ``config.delta``.
 
     Raises:
         ConfigError: a setting does not fit the others, or no budget meets the target.
@@ -119,7 +119,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
 
 
 def cores() -> int:
-    """Return how many processors this process may use."""
+    """Return how many CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -134,16 +134,16 @@ def check_installed(config: RunConfig) -> None:
 
 
 def missing_extra(config: RunConfig) -> str:
-    """Return the note that lists show if a recipe's extra is not installed, else an empty text."""
+    """Return the note for lists if a recipe's extra is not installed, else an empty string."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 
 
 def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
-    """Return the plan of a run before any slow step, so that its user sees something at once.
+    """Return the plan of a run before any slow step, so that the user sees something immediately.
 
-    Return None if the data, or a user's own model, may still refuse the run, because the user
-    should then see nothing but the refusal.
+    Return None if the run may still be refused because of the data or a user's own model; the user
+    should then see only the refusal.
 
     Raises:
         FedldpError: a setting does not fit the others, or a file of the data is missing.
@@ -194,9 +194,9 @@ def state(
 
 
 def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, Any]:
-    """Return the statement before a run, without the lines of a shuffler.
+    """Return the statement before a run, without the lines for a shuffler.
 
-    A shuffler's lines take longest, and no other line depends on them.
+    A shuffler's lines take longest to compute, and no other line depends on them.
     """
     delta = config.delta
     if config.target is not None:
@@ -279,10 +279,10 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
 
 
 def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
-    """Return data with at most as many rows of a person at a client as ``config`` uses.
+    """Return data with at most as many rows per person and client as ``config`` uses.
 
     Raises:
-        ConfigError: ``config`` bounds the rows, and the data do not name the person of each row.
+        ConfigError: ``config`` limits the rows, and the data do not name the person of each row.
     """
     check_rows_per_person(config, dataset)
     if config.rows_per_person is None:
@@ -294,14 +294,14 @@ def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
 
 
 def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
-    """Refuse a bound on a person's rows for data that do not name the person of each row.
+    """Refuse a limit on a person's rows for data that do not name the person of each row.
 
     Args:
         config: the configuration of the run.
         dataset: the run's data; None for published data.
 
     Raises:
-        ConfigError: ``config`` has such a bound, and the data do not name persons.
+        ConfigError: ``config`` has such a limit, and the data do not name the persons.
     """
     if config.rows_per_person is None:
         return
@@ -309,7 +309,7 @@ def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
         name = config.dataset if dataset is None else dataset.name
         raise ConfigError(
             f"rows_per_person = {config.rows_per_person}: {name} does not name the person of each "
-            "row; give person_column (of a table) or groups, or leave it out"
+            "row; give person_column (for a table) or groups, or leave rows_per_person out"
         )
 
 
@@ -332,7 +332,7 @@ def check_examples(config: RunConfig, found: int) -> int:
     if config.num_examples > found:
         raise ConfigError(
             f"num_examples = {config.num_examples}: {config.dataset} has {found} training "
-            "examples; give at most that, or leave it out to use all"
+            "examples; give at most that many, or leave num_examples out to use all"
         )
     return config.num_examples
 
@@ -364,7 +364,7 @@ def calibrated(
     Args:
         config: the configuration whose budget is solved for.
         target: the target to meet.
-        stated: gives the statement of a candidate configuration, at the target's delta.
+        stated: returns the statement of a candidate configuration, at the target's delta.
 
     Raises:
         ConfigError: there is no budget to solve for, or no budget meets the target.
@@ -378,7 +378,7 @@ def calibrated(
 
     def reached_or_infinite(budget: float) -> float:
         nonlocal stated_some
-        # A mechanism that cannot take this budget does not reach the target with it either.
+        # A mechanism that does not accept this budget does not reach the target with it either.
         try:
             found = reached(budget)
             stated_some = True
@@ -403,8 +403,8 @@ def calibrated(
     if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
-            f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets it; choose a "
-            "larger target, fewer rounds, a smaller model or another mechanism"
+            f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets this target; "
+            "choose a larger target, fewer rounds, a smaller model or another mechanism"
         )
     precision = 1e-10 if target.adversary in ("server", "summing-server") else 1e-4
     high = 10.0**0.5 * below[-1]
@@ -423,9 +423,9 @@ class _NothingProven(ConfigError):
 
 
 def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> float:
-    """Return the best epsilon that is proven for the target's unit, adversary and delta.
+    """Return the smallest epsilon that is proven for the target's unit, adversary and delta.
 
-    Idealised noise does not count if the statement has a line for deployment.
+    Lines for idealised noise do not count if the statement has a line for deployment.
     """
     fitting = [
         line

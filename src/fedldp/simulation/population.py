@@ -49,7 +49,7 @@ class Population:
         members: for each client, the rows of its training examples.
         device: where models are trained and evaluated.
         folder: where clients keep what they need in later rounds.
-        lasting: whether that folder outlives the run.
+        lasting: whether ``folder`` outlives the run.
         run: the run's name.
     """
 
@@ -102,7 +102,7 @@ class Population:
 
     @property
     def num_tests(self) -> int:
-        """The number of pieces of the test: of the test set, or one for each client that tests."""
+        """The number of pieces of the test: of the test set, or one per client that tests."""
         if self._tester is not None:
             return self.config.num_clients
         return -(-len(self.dataset.test) // PIECE)
@@ -126,7 +126,7 @@ class Population:
 
     @property
     def group(self) -> int:
-        """The smallest number of clients whose work can be split off without changing a bit."""
+        """The smallest number of clients whose work can be split off without changing any bits."""
         alone = self._parts.channel.phases > 1  # in an executed sum each client masks by itself
         return 1 if alone else self.local_update.group(self.members.largest)
 
@@ -135,10 +135,10 @@ class Population:
         return ClientRuntime(members=self, policy=self.policy, ledgers=ledger, group=self.group)
 
     def check(self, policy: Policy) -> None:
-        """Do nothing, because the plan has already checked what protects simulated clients."""
+        """Do nothing, because the plan has already checked the protection of simulated clients."""
 
     def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
-        """Return clients grouped by their encoders and by how many rounds each may answer."""
+        """Return clients grouped by encoder and by how many rounds each may answer."""
         kinds = self.encoders.kinds(indices)
         most_of = [self._parts.participation.max_rounds(int(index)) for index in indices]
         if len(set(kinds)) == len(set(most_of)) == 1:
@@ -152,10 +152,10 @@ class Population:
         ]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return some clients for their local update, which runs once in a round.
+        """Return the batch of some clients for their local update, which runs once per round.
 
         Raises:
-            PrivacyError: a client has more examples than its answers are charged for.
+            PrivacyError: a client has more examples than its ledger's charges for answers assume.
         """
         rows = [self.members[index] for index in indices]
         if self.most_examples is not None:
@@ -172,7 +172,7 @@ class Population:
         )
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
-        """Return clients for their encoder, in one phase of a round."""
+        """Return the senders of some clients for their encoder, in one phase of a round."""
         counts = self.members.sizes[np.asarray(indices)].astype(np.int64)
         return Senders(
             indices=indices,
@@ -203,7 +203,7 @@ class Population:
         return evaluate(self._model, test.taken(part), self.device)
 
     def client(self, index: int, round: int) -> Client:
-        """Return one client, for code that handles clients one by one."""
+        """Return one client, for code that handles clients one at a time."""
         keys, train, own = (
             SimulationKeys(self.config.seed, index),
             self.dataset.train,
@@ -267,7 +267,7 @@ class Encoders:
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """The local update of a simulation, which stops if training gave NaN or infinity.
+    """The local update in a simulation, which stops if training yields NaN or infinity.
 
     At a real site such a failure is secret, and the encoder sends a public value instead; in a
     simulation the user should see it.

@@ -17,22 +17,22 @@ from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.core.registry import import_extra
 
 RETRIES = 3
-"""How often Ray repeats a task whose worker died."""
+"""How many times Ray repeats a task whose worker died."""
 
 SECONDS = 5.0
 """Seconds to wait until a cluster's address accepts a connection."""
 
 
 class LostTask(RunError):
-    """Every worker that a task ran on died."""
+    """Every worker on which a task ran has died."""
 
 
 class Cluster:
     """A connection to a Ray cluster, as a context manager.
 
     Args:
-        address: "auto", or the address HOST:PORT of a cluster that this machine is a node of. If
-            this process is connected already, that connection is used and kept.
+        address: "auto", or the address HOST:PORT of a cluster of which this machine is a node. If
+            this process is already connected, that connection is used and kept.
 
     Raises:
         ConfigError: Ray is not installed, or ``address`` is not an address.
@@ -69,7 +69,7 @@ class Cluster:
         """
         found = int(self.ray.cluster_resources().get("CPU", 0))
         if not found:
-            raise RunError("cluster: its nodes offer no CPU; start one with --num-cpus")
+            raise RunError("cluster: its nodes offer no CPUs; start a node with --num-cpus")
         return found
 
     def put(self, value: object) -> Any:
@@ -82,8 +82,8 @@ class Cluster:
             return self.ray.put(value)
         except self.ray.exceptions.RayError as error:
             raise RunError(
-                f"the cluster's object store does not take what clients need: {first_line(error)}; "
-                "start its nodes with a larger --object-store-memory"
+                "what clients need does not fit into the cluster's object store: "
+                f"{first_line(error)}; start the nodes with a larger --object-store-memory"
             ) from error
 
     def task(self, work: Callable[..., Any]) -> Any:
@@ -91,7 +91,7 @@ class Cluster:
         return self.ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
     def result(self, reference: Any, what: str) -> Any:
-        """Return the result of a task, or raise the error for the user that the task returned.
+        """Return the result of a task, or raise the user-facing error that the task returned.
 
         Args:
             reference: the reference to the task's result.
@@ -107,14 +107,14 @@ class Cluster:
         except exceptions.RayTaskError as error:
             if isinstance(error.cause, ImportError):
                 raise RunError(
-                    f"cluster: a node lacks what this machine has ({error.cause}); install the "
-                    "same there"
+                    f"cluster: a node lacks software that this machine has ({error.cause}); "
+                    "install the same on it"
                 ) from error
             raise
         except exceptions.RayError as error:
             raise LostTask(
                 f"the cluster lost {what} and did not finish it in {RETRIES + 1} attempts: perhaps "
-                "memory ran out; resume with fewer CPUs on each node"
+                "memory ran out; resume with fewer CPUs per node"
             ) from error
         if isinstance(done, FedldpError):
             raise done
@@ -145,7 +145,7 @@ def _connect(ray: ModuleType, cluster: str) -> bool:
         current = ray.get_runtime_context().gcs_address
         if cluster not in ("auto", current):
             raise ConfigError(
-                f"cluster = {cluster}: this process is connected to {current} already; call "
+                f"cluster = {cluster}: this process is already connected to {current}; call "
                 "ray.shutdown() first"
             )
         return False

@@ -1,8 +1,8 @@
 """An executor of simulated clients on many machines: the workers of a Ray cluster.
 
-A task is a request, a batch of clients, their ledgers and what they keep. It returns answers,
-ledgers, and what the clients keep now. It depends on nothing else and changes nothing elsewhere, so
-if a worker dies, Ray repeats the task with the same bits.
+A task is a request, a batch of clients, their ledgers and the files that they keep. It returns
+answers, ledgers, and the new files. It depends on nothing else and changes nothing elsewhere, so if
+a worker dies, Ray repeats the task and gets the same bits.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _work(
     ledger: MemoryLedger | None,
     kept: Kept,
 ) -> _Done | FedldpError:
-    """Do a task in a worker process. It returns errors for the user, which Ray would wrap."""
+    """Do a task in a worker process; return user-facing errors, because Ray would wrap them."""
     try:
         population = _population(sent[0], expected)
         with TemporaryDirectory(prefix="fedldp-") as folder:

@@ -1,4 +1,4 @@
-"""A shuffler of whole reports: it emits their multiset, and nothing else."""
+"""A shuffler of whole reports that emits only their multiset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedldp.simulation.shuffler import unnamed
 class ReportShuffler:
     """A transport that waits for another transport's reports and sorts them by their bytes.
 
-    The order follows from the reports alone, so it does not reveal who sent which report, or when.
+    The order depends only on the reports, so it does not reveal who sent which report, or when.
 
     Args:
         inner: the source of the reports.
@@ -30,8 +30,8 @@ class ReportShuffler:
         """Yield who takes part, then all reports at once; a client's second report is dropped.
 
         Raises:
-            RunError: a report is not whole, names its sender, or differs from the others in more
-                than its payload.
+            RunError: a report is not whole, names its sender, or differs from the other reports in
+                more than its payload.
         """
         found: list[Report] = []
         seen = set[int]()
@@ -54,16 +54,16 @@ class ReportShuffler:
 
 def _check_alike(report: Report, first: Report) -> None:
     if report.num_messages != 1:
-        raise RunError("a report of several messages: this shuffler takes only whole reports")
+        raise RunError("a report of several messages: this shuffler accepts only whole reports")
     if len(report.payload) != len(first.payload):
         raise RunError(
-            f"reports of {len(first.payload)} and of {len(report.payload)} bytes: their sizes "
-            "would tell clients apart"
+            f"reports of {len(first.payload)} and {len(report.payload)} bytes: their sizes would "
+            "distinguish clients"
         )
     if replace(report, payload=b"") != replace(first, payload=b"") or report.epsilon is not None:
         raise RunError(
-            "reports that differ in more than their payloads: the difference would tell clients "
-            "apart"
+            "reports that differ in more than their payloads: the difference would distinguish "
+            "clients"
         )
 
 

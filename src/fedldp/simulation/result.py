@@ -41,19 +41,19 @@ class Result:
     Attributes:
         recipe: the recipe's name, or None.
         config: the resolved configuration.
-        rounds: one record for each round.
+        rounds: one record per round.
         weights: the final model's weights by name: the trained parameters, float32, and the frozen
-            ones.
+            parameters.
         privacy: the statement.
         ledger: what every client released.
         run: the run's name in that ledger.
-        seconds: wall-clock time of the rounds, including those before a resume.
+        seconds: wall-clock time of the rounds, including the rounds before a resume.
         run_dir: the run folder; None if nothing was written.
-        schema: what the model takes and returns.
-        doubts: in words, what makes the metrics doubtful.
-        confusion: the confusion matrix of the final model, how many test examples of each true
-            class (row) it assigned to each class (column). The simulator measures it on its own
-            test set; it is not a release. None if clients test, and for more than 100 classes.
+        schema: what the model takes and returns. doubts: the reasons, in words, why the metrics are
+            doubtful.
+        confusion: the confusion matrix of the final model: how many test examples of each true
+            class (row) the model assigned to each class (column). The simulator measures it on its
+            own test set; it is not a release. None if clients test, and for more than 100 classes.
     """
 
     recipe: str | None
@@ -83,7 +83,7 @@ class Result:
 
     @property
     def most_frequent(self) -> float | None:
-        """The share of the test's most frequent class, 0 to 1; None if ``confusion`` is None."""
+        """The most frequent class's share of the test set, 0 to 1; None without ``confusion``."""
         return None if self.confusion is None else most_frequent(self.confusion.sum(1))
 
     @property
@@ -111,14 +111,14 @@ class Result:
     # The model
 
     def model(self) -> nn.Module:
-        """Return the trained model as a torch module in eval mode; each call makes a new one.
+        """Return the trained model as a torch module in eval mode; each call creates a new module.
 
-        It takes unprepared examples, float32 of shape (n, *input_shape), and returns logits of
-        shape (n, num_classes). It includes the standardising constants and the public features,
+        The module takes unprepared examples, float32 of shape (n, *input_shape), and returns logits
+        of shape (n, num_classes). It includes the standardising constants and the public features,
         through which no gradient passes.
 
         Raises:
-            ConfigError: the model reads what each client's own encoder makes of an example.
+            ConfigError: the model reads the output of each client's own encoder.
         """
         return self.trained().module()
 
@@ -127,8 +127,8 @@ class Result:
 
         Args:
             features: unprepared examples, numbers of shape (n, *input_shape).
-            double: compute in double precision if the model can. In single precision an example's
-                last digits depend on the other examples of the same call.
+            double: compute in double precision if the model can. In single precision, an example's
+                last digits depend on the other examples in the same call.
 
         Raises:
             DataError: the features are not finite numbers.
@@ -160,11 +160,11 @@ class Result:
         return run_title(self.recipe, self.config.model_dump())
 
     def rounds_table(self) -> list[dict[str, Any]]:
-        """Return the rounds as dictionaries, for any library that reads a table of them."""
+        """Return the rounds as dictionaries, for any library that reads tables."""
         return [{key: getattr(record, key) for key in COLUMNS} for record in self.rounds]
 
     def to_frame(self) -> Any:
-        """Return the rounds as a pandas DataFrame, indexed by the number of the round.
+        """Return the rounds as a pandas DataFrame, indexed by round number.
 
         Raises:
             ConfigError: pandas is not installed; ``rounds_table`` does not need it.
@@ -175,7 +175,7 @@ class Result:
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw accuracy and loss by round; in a script, ``matplotlib.pyplot.show()`` shows it.
 
-        If most of the test is one class, the AUC replaces the accuracy.
+        If most of the test set is one class, the AUC replaces the accuracy.
 
         Args:
             path: where to save the picture (.svg, .png or .pdf); None only draws it.
@@ -188,7 +188,7 @@ class Result:
             RunError: the picture cannot be written.
         """
         if path is not None and not str(path).strip():
-            raise RunError(f"plot {str(path)!r}: give the path of an .svg or .png")
+            raise RunError(f"plot {str(path)!r}: give the path of an .svg or .png file")
         plt = import_extra("matplotlib.pyplot", extra="report")
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         numbers = [record.round for record in self.rounds]
@@ -204,8 +204,10 @@ class Result:
         if path is not None:
             try:
                 figure.savefig(Path(path).expanduser())
-            except (OSError, ValueError) as error:  # ValueError: an unknown file ending
-                raise RunError(f"plot {path}: {error}; give the path of an .svg or .png") from error
+            except (OSError, ValueError) as error:  # ValueError: an unknown file extension
+                raise RunError(
+                    f"plot {path}: {error}; give the path of an .svg or .png file"
+                ) from error
         return figure
 
     def __repr__(self) -> str:
@@ -256,8 +258,8 @@ def config_document(
         config: the run's configuration, including a budget that was solved for a target.
         recipe: the recipe's name, or None.
         own_data: what identifies the user's own data, or None.
-        features: the name and digest of the public features, if there are any.
-        frozen: the digest of the model's frozen part, if there is any.
+        features: the name and digest of the public features, if any.
+        frozen: the digest of the model's frozen part, if any.
     """
     noted = {"features": features, "frozen": frozen}
     return {
@@ -291,7 +293,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
     document, path = folder.read_config(), folder.path
     saved = folder.read_checkpoint()
     if saved is None or not (path / "summary.json").exists():
-        raise RunError(f"{path}: the run is not finished; continue it: {how_to_resume(path)}")
+        raise RunError(f"{path}: the run is not finished; continue it with: {how_to_resume(path)}")
     _, rounds, ledger = saved
     summary = folder.read_json("summary.json")
     confusion = summary.get("confusion")

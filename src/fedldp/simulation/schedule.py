@@ -1,16 +1,16 @@
 """When the messages of a shuffled round arrive: the time model of parameter shuffling.
 
-Each message of a client leaves after its own random delay, so that times and order of arrival do
+Each message of a client is sent after its own random delay, so that times and order of arrival do
 not show which messages belong together:
 
     t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
 
-All clients of a run agree on T once, before its first round. Those who take part in a round agree
-on its T_S.
+All clients of a run agree on T once, before the first round. The clients that take part in a round
+agree on its T_S.
 
-A message that is sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) if
-the client predicted its own times correctly. A wrong prediction shifts the client's whole window,
-which the server can see; ``Delays.prediction_error`` simulates that.
+A message that is sent a time t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T)
+if the client predicted its own times correctly. A wrong prediction shifts the client's whole
+window, which the server can see; ``Delays.prediction_error`` simulates that.
 
 Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 """
@@ -45,9 +45,9 @@ class Schedule:
 
 
 def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) -> float:
-    """Return the median of the values of T that ``clients`` clients propose, in seconds.
+    """Return the median of the values of T, in seconds, that ``clients`` clients propose.
 
-    One dishonest client cannot move the median far.
+    A single dishonest client cannot move the median far.
     """
     proposals = delays.delay_seconds * generator.lognormal(0.0, delays.spread, clients)
     return float(np.median(proposals))
@@ -56,12 +56,12 @@ def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) ->
 def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
     """Return the T on which all clients of a simulated run agree before its first round.
 
-    The value depends only on the seed, and not on who takes part in which round. A run that is
-    resumed or extended therefore agrees on the same T again.
+    The value depends only on the seed, not on which clients take part in which round. In a run that
+    is resumed or extended, clients therefore agree on the same T again.
 
     Args:
         delays: the time model.
-        clients: how many clients the run has.
+        clients: the number of clients in the run.
         stream: gives the stream for (round, client, purpose).
     """
     return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
@@ -90,14 +90,14 @@ def draw_schedule(
 def draw_extremes(
     schedule: Schedule, messages: int, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Draw when the first and the last message arrive, without drawing those in between.
+    """Draw when the first and the last message arrive, without drawing the times in between.
 
     The smallest of m uniform numbers in (0, 1) is distributed as 1 - V^(1/m), with V uniform. Given
     that the smallest is x, the others are uniform in (x, 1).
 
     Args:
         schedule: the times of the clients.
-        messages: how many messages each client sends.
+        messages: the number of messages that each client sends.
         generator: the source of V.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From what a user names or writes to a checked configuration, and back to TOML."""
+"""Turns what a user names or writes into a checked configuration, and back into TOML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     Args:
         recipe: a recipe's name, or the path of a file that ends in .toml, which may leave out any
             setting that is assigned here.
-        assignments: "KEY=VALUE" texts; VALUE is read as TOML, or else as text. "KEY=" unsets KEY.
+        assignments: "KEY=VALUE" strings; VALUE is read as TOML, or else as a string. "KEY=" unsets
+            KEY.
 
     Raises:
         ConfigError: the recipe, a key or a value is wrong.
@@ -45,10 +46,10 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
 
     Args:
         recipe: a recipe's name, or the path of a file that ends in .toml.
-        left_out: settings that complete such a file if it is wrong without them.
+        left_out: settings that complete such a file if the file is invalid without them.
 
     Raises:
-        ConfigError: there is no such recipe, or the file is wrong.
+        ConfigError: there is no such recipe, or the file is invalid.
     """
     if not recipe.strip():
         raise ConfigError(
@@ -60,19 +61,19 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
         try:
             return read_toml(path)
         except ConfigError:
-            # A complete file is read before it is changed, because a change may not fit a setting
+            # A complete file is read before it is changed, because one change may not fit a setting
             # that another change replaces.
             if not left_out:
                 raise
             return read_toml(path, left_out)
     if path.is_dir() and (path / "config.json").exists():
         raise ConfigError(
-            f"recipe {recipe}: it is the folder of a run; continue it with --resume {recipe}"
+            f"recipe {recipe}: this is the folder of a run; continue the run with --resume {recipe}"
         )
     if path.is_file():
         raise ConfigError(
-            f"recipe {recipe}: the name of a settings file ends in .toml; write such a file with "
-            "`fedldp run RECIPE --print-config`, or rename it"
+            f"recipe {recipe}: the name of a settings file must end in .toml; write such a file "
+            "with `fedldp run RECIPE --print-config`, or rename it"
         )
     return find_recipe(recipe).config
 
@@ -82,7 +83,7 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
 
     Args:
         settings: the settings, by dotted name.
-        base: a configuration whose nested settings keep what is not changed; None keeps nothing.
+        base: a configuration whose nested settings keep their unchanged values; None keeps nothing.
     """
     known = {} if base is None else base.model_dump()
     changes: dict[str, Any] = {}
@@ -95,15 +96,15 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
 
 
 def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
-    """Return what to do if several values were given for the refused setting."""
+    """Return a remedy if several values were given for the refused setting."""
     for key, value in changes:
         if isinstance(value, str) and "," in value and error.startswith(f"{key} = "):
-            return f"; for several values, a run of each: fedldp sweep --grid {key}={value}"
+            return f"; for one run per value: fedldp sweep --grid {key}={value}"
     return ""
 
 
 def _check_agrees(config: RunConfig) -> None:
-    """Refuse a requested number of clients that differs from the data's."""
+    """Refuse a requested number of clients that differs from the number in the data."""
     from fedldp.simulation.plan import problem_of
 
     clients = problem_of(config, None).num_clients
@@ -115,7 +116,7 @@ def _check_agrees(config: RunConfig) -> None:
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value in the place that a key such as target.epsilon names."""
+    """Store a value under a key such as target.epsilon."""
     *tables, last = key.split(".")
     for place, name in enumerate(tables, start=1):
         settings = settings.setdefault(name, {})
@@ -151,28 +152,30 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     except OSError as error:
         raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
     except RecursionError as error:
-        raise ConfigError(f"recipe {path}: its values are nested too deeply; flatten it") from error
+        raise ConfigError(
+            f"recipe {path}: its values are nested too deeply; flatten them"
+        ) from error
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise ConfigError(f"recipe {path}: this is not TOML: {error}") from error
+        raise ConfigError(f"recipe {path}: this is not valid TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     if "system" not in {**more, **settings} and "dataset" in settings:
         raise ConfigError(
             f"recipe {path}: it describes a table, but names no system to train with: fedldp "
-            f"advise {path} looks for settings and writes them to next.toml; or add them here, "
-            "beginning with system (see fedldp list systems)"
+            f"advise {path} searches for settings and writes them to next.toml; or add settings "
+            "here, beginning with system (see fedldp list systems)"
         )
     return from_mapping(_with_clients(more | beside(path, settings)))
 
 
 _FILES = ("dataset", "test_file")
-"""Settings that name a table."""
+"""The settings that name a table."""
 
 
 def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a TOML file, with the paths of tables relative to the current folder.
 
-    A relative path is looked for in the file's own folder, so that the file can be used from
-    anywhere; if there is no such file, the path is relative to the current folder.
+    A relative path is searched for in the file's own folder, so that the file can be used from
+    anywhere; if there is no such table, the path is relative to the current folder.
 
     Args:
         path: the path of the file.
@@ -187,7 +190,7 @@ def beside(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
-    """Return the paths of a configuration's tables, for a TOML file in ``folder``."""
+    """Return the paths of a configuration's tables as seen from a TOML file in ``folder``."""
     return {
         name: _as_seen(Path(text), folder)
         for name in _FILES
@@ -196,7 +199,7 @@ def seen_from(folder: Path, config: RunConfig) -> dict[str, str]:
 
 
 def _as_seen(file: Path, folder: Path) -> str:
-    """Return a file's path relative to a folder, with links as they are, not resolved."""
+    """Return a file's path relative to a folder, without resolving links."""
     plain = os.path.relpath(file, folder)
     if (folder / plain).exists() and (folder / plain).samefile(file):
         return plain
@@ -211,7 +214,7 @@ def _is_relative(text: str) -> bool:
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with as many clients as a table's column has, if no number was given."""
+    """Return settings with as many clients as a table's column names, if no number was given."""
     from fedldp.data.tables import SUFFIXES, read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")
@@ -246,10 +249,10 @@ def epsilon_as_set(config: RunConfig) -> str | None:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Return the key and the value of "KEY=VALUE"; the value is None if it is empty.
+    """Return the key and the value in "KEY=VALUE"; the value is None if it is empty.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the string has another form.
     """
     key, equals, given = text.partition("=")
     key, given = key.strip(), given.strip()
@@ -260,14 +263,14 @@ def assignment(text: str) -> tuple[str, Any]:
     value = value_of(given, key)
     if isinstance(value, str) and value == given and _is_list(given):
         raise ConfigError(
-            f"set {key} = {shown(given)}: a run has one value; for a run with each of them: "
-            f"fedldp sweep --grid {key}={shown(given)}"
+            f"set {key} = {shown(given)}: a run has only one value; for one run per value: fedldp "
+            f"sweep --grid {key}={shown(given)}"
         )
     return key, value
 
 
 def value_of(text: str, key: str = "") -> Any:
-    """Return a value that a user wrote for ``key``: read as TOML, or else the text itself.
+    """Return a value that a user wrote for ``key``, read as TOML, or else as a string.
 
     Raises:
         ConfigError: the value is nested too deeply, or is a number of thousands of digits.
@@ -285,6 +288,6 @@ def value_of(text: str, key: str = "") -> Any:
 
 
 def _is_list(text: str) -> bool:
-    """Return whether a text is several numbers or booleans, separated by commas."""
+    """Return whether a string is several numbers or booleans, separated by commas."""
     parts = [part.strip() for part in text.split(",")]
     return len(parts) > 1 and all(isinstance(value_of(part), int | float) for part in parts if part)

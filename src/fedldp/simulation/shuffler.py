@@ -1,7 +1,8 @@
 """Parameter shuffling as a discrete-event simulation of arrivals, without sleeping.
 
-It holds and sorts n d bits with their times, for users who want to see them (``record_arrivals``).
-No server step reads the order; if nobody needs it, ``counting`` gives the same counts.
+It holds and sorts n d bits with their times, for users who want to see the order
+(``record_arrivals``). No server step reads the order; if nobody needs it, ``counting`` gives the
+same counts.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ _BLOCK = 1 << 22
 
 
 class Shuffler:
-    """A transport that emits the messages of another transport's reports, without senders.
+    """A transport that emits the messages in another transport's reports, without senders.
 
     Args:
         inner: the source of the reports.
         delays: the time model.
-        clients: how many clients the run has; they all agree on T, once for all rounds.
+        clients: the number of clients in the run; they all agree on T, once for all rounds.
         stream: gives the stream for (round, client, purpose), so that each client draws its own
             delays.
-        record: receives every block of messages that is emitted, with its number in the round.
+        record: called with every block of messages that is emitted, and the block's number in the
+            round.
     """
 
     def __init__(
@@ -56,9 +58,9 @@ class Shuffler:
         return self._arrivals
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then the messages of each budget, in blocks by arrival.
+        """Yield which clients take part, then the messages of each budget, in blocks by arrival.
 
-        A shuffler can start only when all reports have arrived, so it holds n d bits.
+        The shuffler can start only when all reports have arrived, so it holds n d bits.
         """
         reports: list[tuple[int, Report]] = []
         for client, content in one_by_one(self._inner.exchange(request, clients)):
@@ -125,13 +127,13 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
     """Return reports that may be shuffled.
 
     Raises:
-        RunError: they are not whole reports of clients whose identity is known here, or a report
+        RunError: they are not whole reports from clients whose identity is known here, or a report
             itself names its sender.
     """
     if sender is None or not isinstance(content, Report | Reports):
-        raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
+        raise RunError("a shuffler needs whole reports, not reports that are already shuffled")
     if content.client is not None or content.weight is not None:
-        raise RunError("a shuffler does not pass on a report that names or reveals its sender")
+        raise RunError("a shuffler does not pass on reports that name or reveal their senders")
     return content
 
 

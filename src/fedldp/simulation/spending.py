@@ -1,4 +1,4 @@
-"""The budget that a run has spent after each round, by the accountant, for progress displays."""
+"""The budget that a run has spent after each round according to the accountant, for display."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fedldp.ledgers.budget import Budget
 from fedldp.simulation.plan import Plan, sum_of
 
 MOST = 20
-"""The largest number of rounds about which a slow accountant is asked."""
+"""The largest number of rounds for which a slow accountant is asked."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """The budget that the clients of a run will have spent up to a round, by the plan.
+    """The budget that the clients of a run will have spent up to a round, according to the plan.
 
-    Guarantee: if no client releases more than planned, a round's epsilon is at least the one in a
-    statement of the rounds up to it, and the last round's epsilon is the run's.
+    Guarantee: if no client releases more than planned, a round's epsilon is at least the epsilon in
+        a statement about the rounds up to that round, and the last round's epsilon is the run's.
 
-    The accountant is quick for compositions of normal noise, and is asked about every round. It is
-    slower for other compositions: if a run has more than ``MOST`` rounds, it is asked about some of
-    them, and each other round shows the figure of the next round that was asked about, which is at
-    least the round's own figure. Lines against a shuffler, and against the sum of anything but
-    normal noise, take longest; only the last round has them.
+    The accountant is fast for compositions of normal noise, and is asked about every round. It is
+    slower for other compositions: if a run has more than ``MOST`` rounds, the accountant is asked
+    about only some of them, and each of the other rounds shows the epsilon of the next round that
+    was asked about, which is at least its own. Lines against a shuffler, and against the sum of
+    anything but normal noise, take longest to compute; only the last round has them.
 
     Attributes:
         planned: the plan of the run.
@@ -41,8 +41,7 @@ class Spending:
         """Return an upper bound on the cost of the rounds up to ``round``.
 
         Returns:
-            The entries that ``spent_by_unit`` returns; "of" is the cost of the whole run by the
-            plan.
+            The entries that ``spent_by_unit`` returns; "of" is the planned cost of the whole run.
         """
         asked = self._asked(round)
         if asked not in self._known:
@@ -50,7 +49,7 @@ class Spending:
         return self._known[asked]
 
     def budgets(self, round: int) -> list[dict[str, Any]]:
-        """Return how much the client that spends most has spent of each of its budgets.
+        """Return how much of each of its budgets the client that spends most has spent.
 
         Returns:
             For each budget: "unit", "kind", "spent" and "left"; "left" is None without a limit.

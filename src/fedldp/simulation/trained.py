@@ -1,4 +1,4 @@
-"""A run's model, ready to use: from a run folder, or from a result in memory."""
+"""A run's model, ready to use, from a run folder or from a result in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Trained:
         config: the configuration of the run.
         schema: what the model takes and returns.
         model: the model with the run's final weights, in eval mode.
-        map: the public function whose value the model reads instead of an example, if any.
+        map: the public function whose output the model reads instead of an example, if any.
     """
 
     folder: Path | None
@@ -56,7 +56,7 @@ class Trained:
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples as in training: standardised by constants if the run's examples were."""
+        """Return examples as in training, standardised with constants if the run's were."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -74,7 +74,7 @@ class Trained:
         if features.shape[1:] != self.schema.input_shape:
             raise ConfigError(
                 f"data: an example has the shape {features.shape[1:]}, but {self.named} takes "
-                f"{self.schema.input_shape}; bring the data into that shape"
+                f"{self.schema.input_shape}; reshape the data"
             )
         if double:
             try:
@@ -106,7 +106,7 @@ class PublicInput(nn.Module):
     """Turns an example into the model's input; no gradient passes.
 
     Args:
-        trained: gives the constants that standardise, and the public features.
+        trained: has the standardising constants and the public features.
     """
 
     def __init__(self, trained: Trained) -> None:
@@ -142,7 +142,7 @@ def load_trained(folder: Path) -> Trained:
             f"{folder}: it has no model.safetensors; give the folder of a finished run"
         ) from error
     except Exception as error:  # a damaged file may raise nearly any error
-        raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
+        raise RunError(f"{folder / 'model.safetensors'} is damaged: repeat the run") from error
     found = trained(config, schema, weights, folder)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)
     check_frozen(RunFolder(folder), frozen)
@@ -165,7 +165,7 @@ def trained(
 
     Raises:
         ConfigError: the model cannot be used without its clients.
-        RunError: the weights belong to another model.
+        RunError: the weights belong to a different model.
     """
     _check_usable(config, schema, folder)
     algorithm = config.algorithm(_problem(schema))
@@ -184,11 +184,11 @@ def trained(
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
-    """Refuse to continue a run, or to use its model, on other features than it was trained on.
+    """Refuse to continue a run or to use its model with features other than the run's.
 
     Args:
         folder: the folder of the run.
-        features: the name and digest of the features that are computed here, if there are any.
+        features: the name and digest of the features that are computed here, if any.
 
     Raises:
         RunError: the features differ.
@@ -198,13 +198,13 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
         name = str(noted.get("name")) if isinstance(noted, dict) else "none"
         same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"
         raise RunError(
-            f"{folder.path}: features = {name} have another digest here than in its run; use the "
-            f"same {same}"
+            f"{folder.path}: features = {name} have a different digest here than in the run; use "
+            f"the same {same}"
         )
 
 
 def check_frozen(folder: RunFolder, frozen: str | None) -> None:
-    """Refuse to continue a run, or to use its model, with other frozen weights than it had.
+    """Refuse to continue a run or to use its model with frozen weights other than the run's.
 
     Args:
         folder: the folder of the run.
@@ -217,7 +217,7 @@ def check_frozen(folder: RunFolder, frozen: str | None) -> None:
     if noted != frozen:
         raise RunError(
             f"{folder.path}: the model's frozen part has the digest {str(frozen)[:16]} here, but "
-            f"{str(noted)[:16]} in its run; use the same model and the same file of weights"
+            f"{str(noted)[:16]} in the run; use the same model and the same weight file"
         )
 
 
@@ -241,5 +241,5 @@ def _check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> Non
     if algorithm.prepared().map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
             f"{_of(folder)}the model of {config.name()} reads the output of each client's own "
-            "encoder, and not the example itself; it cannot be used without its clients"
+            "encoder instead of the example itself, so it cannot be used without its clients"
         )

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_refused_before_anything_runs(
 @pytest.mark.parametrize("command", ["run", "account"])
 def test_several_values_for_one_run_point_to_the_sweep(fedldp_command: Any, command: str) -> None:
     line = fedldp_command(command, "--set", "epsilon=1,2,4").assert_refused()
-    assert line.endswith("for a run with each of them: fedldp sweep --grid epsilon=1,2,4")
+    assert line.endswith("for one run per value: fedldp sweep --grid epsilon=1,2,4")
 
 
 def test_without_matplotlib_one_line_says_so_and_the_table_is_there(

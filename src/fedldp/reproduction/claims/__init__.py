@@ -51,7 +51,7 @@ class PaperClaim:
 
 
 def near(number: float, within: float) -> Callable[[Numbers], bool]:
-    """Return a test whether the first number is within ``within`` of the paper's."""
+    """Return a function that checks whether the first number is within ``within`` of ``number``."""
     return lambda found: abs(found[0] - number) <= within
 
 

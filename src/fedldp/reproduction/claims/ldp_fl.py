@@ -32,7 +32,7 @@ _SAME = 0.28
 """Points within which there is "no obvious difference": the paper's own."""
 
 _LOSSES = {"mnist": 0.97, "fmnist": 1.32, "cifar10": 1.09}
-"""The paper's losses against noise-free training (Section 1): how far its accuracies may be off."""
+"""The paper's losses against noise-free training (Section 1), our tolerance for its accuracies."""
 
 _FASHION_GAINS = (1.59, 1.47)
 """The paper's gains of adaptive ranges on Fashion-MNIST, at epsilon 5 and 10 (Table 1)."""
@@ -41,14 +41,14 @@ _GEYER = 2.0
 """Points: half the distance between the paper's 92 and 96 % for Geyer et al."""
 
 _TRUEX = 0.67
-"""Points between the paper's own accuracy and Truex et al.'s, which it ranks."""
+"""Points between the paper's own accuracy and Truex et al.'s; the paper ranks the two."""
 
 _MUCH = 5.0
 """Points from which an accuracy "drops significantly"."""
 
 
 def _variances(found: Numbers) -> Numbers:
-    """Return a mean's least and largest variance, over r^2 K^2/n: at a range's end and middle."""
+    """Return a mean's variance at a range's end and middle, divided by r^2 K^2/n."""
     mechanism = TwoPoint(1.0)
     ends = mechanism.variance(np.array([1.0, 0.0])) / mechanism.scale**2
     return [float(each) for each in ends]
@@ -63,7 +63,7 @@ def _bias(found: Numbers) -> Numbers:
 
 
 def _corollary(found: Numbers) -> Numbers:
-    """Return both ends of the variance for radii of 1 and 3, over the Corollary's formulas."""
+    """Return the variance's ends for radii of 1 and 3, divided by the Corollary's formulas."""
     mechanism = TwoPoint(1.0)
     lowest, highest = mechanism.mean_variance([1.0, 3.0])
     square = ((math.e + 1) / (math.e - 1)) ** 2
@@ -71,7 +71,7 @@ def _corollary(found: Numbers) -> Numbers:
 
 
 def _larger(found: Numbers) -> Numbers:
-    """Return how a mean's variance changes with twice the radius, and with 100 clients, not one."""
+    """Return how a mean's variance changes with twice the radius, and with 100 clients, not 1."""
     one, twice, many = (
         TwoPoint(1.0).mean_variance(radii)[1] for radii in ([1.0], [2.0], [1.0] * 100)
     )
@@ -110,16 +110,17 @@ def _run_behind_a_shuffler(found: Numbers) -> Numbers:
 
 
 def _condensed(found: Numbers) -> Numbers:
-    """Return the formula's epsilon for the recipe, over 10^10, and what is proven for a weight."""
+    """Return the formula's epsilon, divided by 10^10, and the proven epsilon of a weight."""
     config = find_recipe("cldp-fed-fmnist").config.model_dump()
     formula = config["alpha"] * 2 * config["clip"] * 10.0 ** config["precision"]
     return [formula / 1e10, least_epsilon("cldp-fed-fmnist", "weight")]
 
 
 def _common_windows(apart: float, *spans: float) -> Numbers:
-    """Return how much of their windows two clients share that begin ``apart`` seconds apart.
+    """Return the percentage of windows that clients share if one begins ``apart`` seconds later.
 
-    A client sends at times that are uniform over T seconds; in percent, for each T in ``spans``.
+    A client sends at times that are uniform over T seconds; there is one result for each T in
+    ``spans``.
     """
     return [100 * max(0.0, 1 - apart / span) for span in spans]
 
@@ -132,9 +133,9 @@ def _epsilon_of_radius(radius: float) -> float:
 
 @cache
 def _initial_radii(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    """Return the radii of a model's initial tensors (seed 0), their sizes, and one for all.
+    """Return the radii of a model's initial tensors (seed 0), their sizes, and one radius for all.
 
-    Biases are left out: those of the VGG begin at 0, and have the smallest radius allowed.
+    Biases are left out: the VGG's begin at 0 and have the smallest radius allowed.
     """
     shape = {"cnn": (1, 28, 28), "vgg": (3, 32, 32)}[model]
     with torch_seeded(Stream.simulation(seed=0, round=0, client=0, purpose="model")):
@@ -155,7 +156,7 @@ def _radii(model: str) -> Numbers:
 
 
 def _variance_of_one_range(model: str) -> float:
-    """Return Lemma 3's upper bound with one range for all layers, over its mean with their own."""
+    """Return Lemma 3's bound for one common range, divided by its mean for a range per layer."""
     radii, sizes, whole = _initial_radii(model)
     return float(whole**2 / np.average(radii**2, weights=sizes))
 
@@ -165,51 +166,53 @@ CLAIMS = (
         place="4, Theorem 1",
         says="eq. 2 is ε-LDP for one number in its range",
         derive=lambda found: [TwoPoint(1.0).realised_epsilon],
-        ours="the integers that are drawn at ε 1 have {:.6f}",
+        ours="our integer sampling has ε = {:.6f} at a claimed ε of 1",
         holds=lambda found: 0.99 < found[0] <= 1,
     ),
     PaperClaim(
         place="4",
         says="both ε and r affect the privacy level",
         derive=lambda found: [_epsilon_of_radius(radius) for radius in (0.075, 0.015)],
-        ours="eq. 3 has ε {:g} with r 0.075, and ε {:g} with r 0.015",
+        ours="eq. 3 gives ε = {:g} for r = 0.075 and ε = {:g} for r = 0.015",
         holds=lambda found: not math.isclose(found[0], found[1], rel_tol=1e-9),
-        cause="r cancels in eq. 3; it changes the variance only",
+        cause="r cancels in eq. 3 and changes only the variance",
     ),
     PaperClaim(
         place="4, Lemma 1, Adaptive Range Setting",
-        says="no bias in the average, with clients' own ranges too",
+        says="the average is unbiased, even if each client has its own range",
         derive=_bias,
-        ours="at most {:.0e} of the radius, for weights within the range",
+        ours="the bias is at most {:.0e} of the radius for weights within the range",
         holds=lambda found: found[0] < 1e-12,
     ),
     PaperClaim(
         place="4, Lemma 2",
         says="a report's variance is r² K²",
         derive=_variances,
-        ours="{:.2f} of it for a weight at an end of the range, {:.2f} at the centre (ε 1)",
+        ours="the variance is {:.2f} r² K² for a weight at an end of the range and {:.2f} r² K² at "
+        "the centre (ε = 1)",
         holds=lambda found: min(found) > 0.999,
-        cause="the statement leaves out -(w - c)², which is in its own proof (eq. 6)",
+        cause="the lemma leaves out the term -(w - c)², which its own proof contains (eq. 6)",
     ),
     PaperClaim(
         place="4, Lemma 3, Corollary 1",
-        says="a mean's variance is within (K² - 1) and K² times the sum of r_u² over n²",
+        says="a mean's variance is between (K² - 1) and K² times the sum of r_u², divided by n²",
         derive=_corollary,
-        ours="{:.6f} and {:.6f} of these, for radii of 1 and 3",
+        ours="the variance's ends are {:.6f} and {:.6f} times these bounds for radii of 1 and 3",
         holds=lambda found: all(math.isclose(each, 1, rel_tol=1e-9) for each in found),
     ),
     PaperClaim(
         place="3.1, 4, Lemma 3",
         says="a larger r gives a larger variance, and more clients a smaller one",
         derive=_larger,
-        ours="{:.0f} times with twice the radius, 1/{:.0f} with 100 clients for one",
+        ours="the variance is {:.0f} times as large with twice the radius, and 1/{:.0f} as large "
+        "with 100 clients as with one",
         holds=lambda found: min(found) > 1,
     ),
     PaperClaim(
         place="4, Adaptive Range Setting",
         says="with each client's own c and r, LDP is still satisfied",
         derive=_common,
-        ours="{:.0f} reports in common between radii of 1 and 3",
+        ours="two clients with radii of 1 and 3 have {:.0f} possible reports in common",
         holds=lambda found: found[0] > 0,
         cause="a report reveals which range was used, and the range depends on the weights",
     ),
@@ -223,62 +226,66 @@ CLAIMS = (
                 if line["delta"] == 0
             )
         ],
-        ours="{:,.0f} with T 10, d 21,840 (ours) and ε 1, as pure ε",
+        ours="the pure ε is {:,.0f} for T = 10, d = 21,840 (ours) and ε = 1",
         holds=near(218_400, 1),
     ),
     PaperClaim(
         place="4, Parameter Shuffling",
-        says="model shuffling reduces the budget to d ε, 21,840 here",
+        says="model shuffling reduces the budget to d ε (21,840 here)",
         derive=_model_shuffling,
-        ours="at least {:,.0f} and at most {:,.0f}, both at δ 1e-5",
+        ours="ε is at least {:,.0f} and at most {:,.0f}, both at δ = 1e-5",
         holds=lambda found: found[1] <= 21_840,
         cause="pure ε stays T d ε: a shuffler hides nothing if all clients send the same report; "
         "whether d ε holds at a small δ is not known",
     ),
     PaperClaim(
         place="4, Parameter Shuffling",
-        says="with parameter shuffling, ε for each weight is sufficient, in a round and over "
-        "rounds (MNIST, ε 1)",
+        says="with parameter shuffling, a budget of ε per weight is enough, for one round and for "
+        "all rounds (MNIST, ε = 1)",
         derive=_behind_a_shuffler,
-        ours="at least {:.0f} for a client's round, behind a perfect shuffler",
+        ours="ε is at least {:.0f} for one client's round, behind a perfect shuffler",
         holds=lambda found: found[0] <= 1,
-        cause="no message need be linked: the server sees all of them, and all weights of a client "
-        "depend on the same data ([what holds](#what-holds))",
+        cause="an attack need not link messages: the server sees all of them, and all of a "
+        "client's weights depend on the same data ([what holds](#what-holds))",
     ),
     PaperClaim(
         place="3.1, Parameter Shuffling",
-        says="the cloud cannot distinguish uploads by their time (clients that wait T_W, with "
-        "exact clocks and predictions)",
+        says="the cloud cannot distinguish uploads by their time (if clients wait T_W, and clocks "
+        "and predictions are exact)",
         derive=lambda found: _common_windows(0.0, 0.1),
-        ours="clients share {:.0f} % of their windows; 1.2 % of messages are linked at T 0.1 s, "
-        "where guessing has 1 % ([linkage](../linkage.md))",
+        ours="clients share {:.0f} % of their time windows; 1.2 % of messages are linked at T = "
+        "0.1 s, and guessing links 1 % ([linkage](../linkage.md))",
         holds=lambda found: found[0] == 100,
     ),
     PaperClaim(
         place="3.1, Parameter Shuffling",
-        says="T can be as small as clients and cloud can support, and hardly prolongs a round",
+        says="T can be as small as the clients and the cloud can support, so it hardly prolongs a "
+        "round",
         derive=lambda found: _common_windows(1.0, 0.1, 100.0),
-        ours="with clocks 1 s apart two clients share {:.0f} % of their windows at T 0.1 s, "
-        "{:.0f} % at 100 s; 38.3 and 1.1 % of messages are linked, and 82.1 % at 0.1 s with "
-        "times predicted to 10 % ([linkage](../linkage.md))",
+        ours="two clients whose clocks are 1 s apart share {:.0f} % of their windows at T = 0.1 s "
+        "and {:.0f} % at T = 100 s, where 38.3 and 1.1 % of messages are linked; 82.1 % are linked "
+        "at T = 0.1 s if times are predicted to within about 10 % ([linkage](../linkage.md))",
         holds=lambda found: found[0] > 90,
-        cause="T must be about a hundred times the spread of the clocks, and each round is longer "
-        "by T",
+        cause="T must be about a hundred times the spread of the clocks, and each round takes T "
+        "longer",
     ),
     PaperClaim(
         place="3.1, Parameter Shuffling",
-        says="anonymity alone is not enough: what a client uploads at the same time is linked",
+        says="anonymity alone is not enough: messages that a client uploads at the same time can "
+        "be linked",
         derive=lambda found: _common_windows(60.0, 0.1),
-        ours="clients that finish a minute apart share {:.0f} % of windows of 0.1 s; 95.0 % of "
+        ours="clients that finish a minute apart share {:.0f} % of their 0.1 s windows; 95.0 % of "
         "messages are linked ([linkage](../linkage.md))",
         holds=lambda found: found[0] < 10,
     ),
     PaperClaim(
         place="3.1, Algorithm 3",
-        says="the same with Algorithm 3 as printed, where no client waits",
+        says="the cloud cannot distinguish uploads by their time with Algorithm 3 as printed, "
+        "where no client waits",
         derive=lambda found: _common_windows(60.0, 0.1, 100.0),
-        ours="clients that finish a minute apart share {:.0f} % of their windows at T 0.1 s, "
-        "{:.0f} % at 100 s; 95.0 and 2.7 % of messages are linked ([linkage](../linkage.md))",
+        ours="clients that finish a minute apart share {:.0f} % of their windows at T = 0.1 s and "
+        "{:.0f} % at T = 100 s, where 95.0 and 2.7 % of messages are linked "
+        "([linkage](../linkage.md))",
         holds=lambda found: found[0] > 90,
         cause="the wait T_W of Section 3.1 is needed",
     ),
@@ -286,40 +293,41 @@ CLAIMS = (
         place="3.1, Parameter Shuffling",
         says="the privacy budget does not accumulate",
         derive=_run_behind_a_shuffler,
-        ours="at least {:,.0f} for a client's round and {:,.0f} for its run, behind a perfect "
-        "shuffler",
+        ours="ε is at least {:,.0f} for one client's round and {:,.0f} for its whole run, behind a "
+        "perfect shuffler",
         holds=lambda found: found[1] <= found[0],
-        cause="as in the row on ε for each weight",
+        cause="for the same reason as in the row on a budget per weight",
     ),
     PaperClaim(
         place="4, Theorem 2",
-        says="an error of O(r √(-log β)/(ε √n)), so half the error with twice the ε",
+        says="the error is O(r √(-log β)/(ε √n)), so twice the ε halves the error",
         derive=lambda found: [
             TwoPoint(epsilon).error_bound(0.075, 100, 0.05)
             / TwoPoint(2 * epsilon).error_bound(0.075, 100, 0.05)
             for epsilon in (0.5, 4.0)
         ],
-        ours="with the constants of its proof {:.2f} times at ε 0.5, {:.2f} at ε 4 (n = 100)",
+        ours="with the constants from its proof, twice the ε divides the error by {:.2f} at ε = "
+        "0.5 and by {:.2f} at ε = 4 (n = 100)",
         holds=lambda found: all(math.isclose(each, 2, abs_tol=0.1) for each in found),
-        cause="K falls to 1, not to 0, as ε grows: beyond ε 4 the bound and Lemma 3's variance "
-        "hardly fall",
+        cause="K falls to 1, not to 0, as ε grows: above ε = 4 the bound and Lemma 3's variance "
+        "hardly fall any further",
     ),
     PaperClaim(
         place="5",
-        says="PyTorch's default network has about 50 % on CIFAR-10, without noise",
+        says="PyTorch's default network reaches about 50 % on CIFAR-10 without noise",
         ours="",
-        cost="a separate model, and 1 CPU hour",
+        cost="this would take a separate model and 1 CPU hour",
     ),
     PaperClaim(
         place="1, 5.2",
-        says="96.24 % on MNIST at ε 1, n = 100",
+        says="96.24 % on MNIST at ε = 1, n = 100",
         cells=("ldp-fl-mnist",),
         ours="{:.2f}",
         holds=near(96.24, _LOSSES["mnist"]),
     ),
     PaperClaim(
         place="1, 5.2",
-        says="86.26 % on Fashion-MNIST at ε 4, n = 200, in the printed range (0, 0.015)",
+        says="86.26 % on Fashion-MNIST at ε = 4, n = 200, in the printed range (0, 0.015)",
         cells=("ldp-fl-fmnist", "ldp-fl-fmnist-fig5b-eps4"),
         ours="{:.2f}; {:.2f} with ten times that range",
         holds=near(86.26, _LOSSES["fmnist"]),
@@ -327,7 +335,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="1, 5.2",
-        says="61.46 % on CIFAR-10 at ε 10, n = 500",
+        says="61.46 % on CIFAR-10 at ε = 10, n = 500",
         cells=("ldp-fl-cifar10",),
         ours="{:.2f}",
         holds=near(61.46, _LOSSES["cifar10"]),
@@ -363,32 +371,32 @@ CLAIMS = (
         place="5.1, Fig. 4",
         says="too small an f_r does not affect MNIST (500 clients)",
         cells=("ldp-fl-mnist-fig3-n500", "ldp-fl-mnist-fig4-n500-fr0.1"),
-        ours="{:.1f} with all 500 clients, {:.1f} with 50 of them in a round",
+        ours="{:.1f} with all 500 clients, {:.1f} with 50 of them in each round",
         holds=lambda found: abs(found[0] - found[1]) <= _CLOSE,
-        cause="a mean of 50 reports has 3.2 times the noise of one of 500 (Lemma 3); not known why "
-        "the paper's result is not affected",
+        cause="the mean of 50 reports has 3.2 times the noise of the mean of 500 (Lemma 3); why "
+        "this does not affect the paper's result is not known",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="the same with the 100 clients of the caption",
+        says="too small an f_r does not affect MNIST (100 clients, as in the caption)",
         cells=("ldp-fl-mnist-fig4-fr1", "ldp-fl-mnist-fig4-fr0.1"),
-        ours="{:.1f} with all 100, {:.1f} with 10",
+        ours="{:.1f} with all 100 clients, {:.1f} with 10 of them in each round",
         holds=lambda found: abs(found[0] - found[1]) <= _CLOSE,
-        cause="as above, with a mean over 10 reports",
+        cause="as above, but with a mean over 10 reports",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
         says="too small an f_r affects Fashion-MNIST significantly (200 clients)",
         cells=("ldp-fl-fmnist-fig4-fr1", "ldp-fl-fmnist-fig4-fr0.1"),
-        ours="{:.1f} with all 200, {:.1f} with 20",
+        ours="{:.1f} with all 200 clients, {:.1f} with 20 of them in each round",
         holds=lambda found: found[0] - found[1] >= _MUCH,
-        cause="not known; the noise of 20 reports at ε 5 accounts for 2 points, and no more",
+        cause="not known; the noise of 20 reports at ε = 5 accounts for only 2 points",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="the same with the 500 clients of the text",
+        says="too small an f_r affects Fashion-MNIST significantly (500 clients, as in the text)",
         cells=("ldp-fl-fmnist-fig3-n500", "ldp-fl-fmnist-fig4-n500-fr0.1"),
-        ours="{:.1f} with all 500, {:.1f} with 50 (one seed)",
+        ours="{:.1f} with all 500 clients, {:.1f} with 50 of them in each round (one seed)",
         holds=lambda found: found[0] - found[1] >= _MUCH,
         cause="not known, as with 200 clients",
     ),
@@ -401,50 +409,50 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.1, Fig. 5 a",
-        says="with f_r close to 1, almost the noise-free accuracy on MNIST",
+        says="with f_r close to 1, accuracy on MNIST is almost as high as without noise",
         cells=("fedavg-mnist", "ldp-fl-mnist"),
         derive=differences(1),
         ours="{:.2f} points below",
         holds=lambda found: found[0] <= _CLOSE,
-        cause="the loss of Section 1, above",
+        cause="see the row on Section 1's accuracy loss, above",
     ),
     PaperClaim(
         place="5.1, Fig. 5 b",
-        says="the same on Fashion-MNIST",
+        says="with f_r close to 1, accuracy on Fashion-MNIST is almost as high as without noise",
         cells=("fedavg-fmnist", "ldp-fl-fmnist-fig3-n200"),
         derive=differences(1),
-        ours="{:.2f} points below, at ε 5",
+        ours="{:.2f} points below, at ε = 5",
         holds=lambda found: found[0] <= _CLOSE,
-        cause="not known: at ε 10 accuracy is no higher, 81.8 with one seed ([Table "
+        cause="not known: at ε = 10 accuracy is no higher: 81.8 with one seed ([Table "
         "1](../results/reproduction_ldp-fl-table1.md))",
     ),
     PaperClaim(
         place="5.1, Fig. 5 c",
-        says="the same on CIFAR-10",
+        says="with f_r close to 1, accuracy on CIFAR-10 is almost as high as without noise",
         cells=("fedavg-cifar10", "ldp-fl-cifar10"),
         derive=differences(1),
         ours="{:.2f} points below",
         holds=lambda found: found[0] <= _CLOSE,
-        cause="the loss of Section 1, above",
+        cause="see the row on Section 1's accuracy loss, above",
     ),
     PaperClaim(
         place="5.1, Fig. 4",
         says="more communication rounds give a better model on MNIST",
         cells=("ldp-fl-mnist-fig4-fr1", "ldp-fl-mnist-fig4-rounds"),
-        ours="{:.2f} after 10 rounds, {:.2f} after 20 (one seed, whose accuracy changes by as much "
-        "from round to round)",
+        ours="{:.2f} after 10 rounds, {:.2f} after 20 (one seed; its accuracy varies as much from "
+        "round to round)",
         above=rising(2),
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="and on Fashion-MNIST",
+        says="more communication rounds give a better model on Fashion-MNIST",
         cells=("ldp-fl-fmnist-fig4-fr1", "ldp-fl-fmnist-fig4-rounds"),
         ours="{:.2f} after 15 rounds, {:.2f} after 20 (one seed)",
         above=rising(2),
     ),
     PaperClaim(
         place="5.1, Fig. 4",
-        says="also on CIFAR-10, which needs more rounds",
+        says="more communication rounds give a better model on CIFAR-10, which needs more of them",
         cells=("ldp-fl-cifar10", "ldp-fl-cifar10-fig4-rounds"),
         ours="{:.2f} after 15 rounds, {:.2f} after 20",
         above=rising(2),
@@ -459,37 +467,38 @@ CLAIMS = (
         derive=differences(4),
         ours="{:.1f}, {:.1f}, {:.1f} and {:.1f} points below with 50, 100, 200 and 500 clients",
         holds=lambda found: found[-1] <= _CLOSE,
-        cause="not known in full: the clients share one training set, so that both rows fall as "
-        "each client has less data, whatever Lemma 3 says about the noise; more clients with "
-        "as many examples each as 50 clients have were not tried, because MNIST has too few",
+        cause="not known in full: the clients share one training set, so with more clients each "
+        "has less data, and accuracy falls with and without noise, whatever Lemma 3 says about the "
+        "noise; we could not keep each client's data as large as with 50 clients, because MNIST "
+        "has too few examples",
     ),
     PaperClaim(
         place="5.1, Fig. 3",
-        says="the same on Fashion-MNIST",
+        says="with more clients LDP-FL comes close to noise-free training (Fashion-MNIST)",
         cells=(
             *(f"fedavg-fmnist-fig3-n{n}" for n in (50, 200, 500)),
             *(f"ldp-fl-fmnist-fig3-n{n}" for n in (50, 200, 500)),
         ),
         derive=differences(3),
-        ours="{:.1f}, {:.1f} and {:.1f} points below with 50, 200 and 500 clients (one seed "
-        "without noise at 50 and 500)",
+        ours="{:.1f}, {:.1f} and {:.1f} points below with 50, 200 and 500 clients (without noise, "
+        "one seed for 50 and for 500)",
         holds=lambda found: found[-1] <= _CLOSE,
         cause="not known in full: as on MNIST",
     ),
     PaperClaim(
         place="5.1, Fig. 3",
-        says="and on CIFAR-10",
+        says="with more clients LDP-FL comes close to noise-free training (CIFAR-10)",
         ours="",
-        cost="12 CPU hours, and as many for the noise-free twins",
+        cost="this would take 12 CPU hours, and another 12 for the noise-free twins",
     ),
     PaperClaim(
         place="5.1, Fig. 3",
-        says="a more complex task needs more clients: Fashion-MNIST 200 where MNIST has 100",
+        says="a more complex task needs more clients: Fashion-MNIST 200, MNIST 100",
         cells=("ldp-fl-fmnist-fig3-n200", "ldp-fl-fmnist-fig3-n50"),
-        ours="{:.1f} with 200 clients on Fashion-MNIST, {:.1f} with 50",
+        ours="on Fashion-MNIST {:.1f} with 200 clients, {:.1f} with 50",
         above=halves(2),
-        cause="not known in full: each of 50 clients has four times the examples, which is worth "
-        "more at ε 5 than the noise that 200 average away",
+        cause="not known in full: with 50 clients each has four times as many examples as with "
+        "200, and at ε = 5 this helps more than averaging the noise over 200 reports",
     ),
     PaperClaim(
         place="5.3, Fig. 5",
@@ -500,14 +509,16 @@ CLAIMS = (
             *("ldp-fl-fmnist-fig5b-eps10", "ldp-fl-fmnist-fig5b-eps1"),
         ),
         derive=lambda found: [found[0] - found[1], found[2] - found[3]],
-        ours="at ε 0.5 {:.1f} points below ε 1 on MNIST, at ε 1 {:.1f} below ε 10 on "
-        "Fashion-MNIST (one seed)",
+        ours="on MNIST, accuracy at ε = 0.5 is {:.1f} points below ε = 1; on Fashion-MNIST, at ε = "
+        "1 it is {:.1f} points below ε = 10 (one seed)",
         holds=lambda found: found[0] < _MUCH <= found[1],
-        cause="not known; the ranges differ too: (0, 0.075) and (0, 0.15), the second ours",
+        cause="not known; the ranges also differ: (0, 0.075) for MNIST and (0, 0.15), our choice, "
+        "for Fashion-MNIST",
     ),
     PaperClaim(
         place="5.3, Fig. 5",
-        says="(ours) at ε 1 noise costs more on Fashion-MNIST, in twice MNIST's range",
+        says="(ours) at ε = 1 noise costs more on Fashion-MNIST, whose range is twice as wide as "
+        "MNIST's",
         cells=(
             *("fedavg-mnist", "fedavg-fmnist"),
             *("ldp-fl-mnist", "ldp-fl-fmnist-fig5b-eps1"),
@@ -518,7 +529,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.2",
-        says="Geyer et al. have 78 % on MNIST at ε 8 after 11 rounds",
+        says="Geyer et al. reach 78 % on MNIST at ε = 8 after 11 rounds",
         cells=("central-dp-mnist",),
         ours="{:.1f}, at a claimed ε of 6.8",
         holds=near(78, _GEYER),
@@ -528,13 +539,13 @@ CLAIMS = (
         place="5.2",
         says="LDP-FL is better on MNIST than Geyer et al. after 11 and 54 rounds",
         cells=("ldp-fl-mnist", "central-dp-mnist", "central-dp-mnist-clients1000"),
-        ours="{:.1f} against {:.1f} and {:.1f}, at different units: a weight for LDP-FL, a "
-        "client for Geyer et al.",
+        ours="{:.1f} against {:.1f} and {:.1f}, but the budgets are for different units: a weight "
+        "for LDP-FL, a client for Geyer et al.",
         above=(((0,), (1,)), ((0,), (2,))),
     ),
     PaperClaim(
         place="5.2",
-        says="92 % after 54 rounds",
+        says="Geyer et al. reach 92 % after 54 rounds",
         cells=("central-dp-mnist-clients1000",),
         ours="{:.1f}, with 1,000 clients at a claimed ε of 7.0",
         holds=near(92, _GEYER),
@@ -542,7 +553,7 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.2",
-        says="96 % after 412 rounds",
+        says="Geyer et al. reach 96 % after 412 rounds",
         cells=("central-dp-mnist-clients10000",),
         ours="{:.1f}, with 10,000 clients at a claimed ε of 5.6",
         holds=near(96, _GEYER),
@@ -550,79 +561,80 @@ CLAIMS = (
     ),
     PaperClaim(
         place="5.2",
-        says="Bhowmick et al. need more than 200 rounds on MNIST, at ε 500",
+        says="Bhowmick et al. need more than 200 rounds on MNIST, at ε = 500",
         cells=("privunit-fl-mnist", "fedavg-mnist"),
-        ours="{:.1f} after 10 rounds, where FedAvg has {:.1f}",
+        ours="{:.1f} after 10 rounds; FedAvg reaches {:.1f}",
         holds=lambda found: found[1] - found[0] > _CLOSE,
-        cause="not known: with our model and clients, PrivUnit's noise hardly matters at ε 500; "
-        "its source has others",
+        cause="not known: with our model and clients, PrivUnit's noise hardly matters at ε = 500; "
+        "Bhowmick et al. have a different model and different clients",
     ),
     PaperClaim(
         place="5.2",
         says="LDP-FL needs fewer rounds than existing works: 10 on MNIST",
         cells=("ldp-fl-mnist", "privunit-fl-mnist"),
-        ours="{:.1f} after 10 rounds, {:.1f} with Bhowmick et al.'s mechanism at ε 500",
+        ours="{:.1f} after 10 rounds, {:.1f} with Bhowmick et al.'s mechanism at ε = 500",
         above=halves(2),
-        cause="as in the row above; it does need fewer than Geyer et al., by their rows",
+        cause="as in the row above; LDP-FL does need fewer rounds than Geyer et al. (see their "
+        "rows)",
     ),
     PaperClaim(
         place="5.2",
-        says="the same on CIFAR-10, in 15 rounds",
+        says="LDP-FL needs fewer rounds than existing works: 15 on CIFAR-10",
         cells=("ldp-fl-cifar10", "privunit-fl-cifar10"),
-        ours="{:.1f} after 15 rounds, {:.1f} with Bhowmick et al.'s mechanism at ε 5000",
+        ours="{:.1f} after 15 rounds, {:.1f} with Bhowmick et al.'s mechanism at ε = 5000",
         above=halves(2),
     ),
     PaperClaim(
         place="5.2",
-        says="Bhowmick et al. have ε 5000 on CIFAR-10, without an accuracy",
+        says="Bhowmick et al. have ε = 5000 on CIFAR-10 (the paper quotes no accuracy)",
         cells=("privunit-fl-cifar10",),
         ours="{:.1f}",
         holds=lambda found: True,
     ),
     PaperClaim(
         place="5.2",
-        says="Truex et al. have 86.93 % on Fashion-MNIST",
+        says="Truex et al. reach 86.93 % on Fashion-MNIST",
         cells=("cldp-fed-fmnist",),
-        ours="{:.2f} with LDP-FL's clients and rounds",
+        ours="{:.2f} with LDP-FL's numbers of clients and rounds",
         holds=near(86.93, _TRUEX),
         cause=KNOWN["cldp-fed-fmnist"],
     ),
     PaperClaim(
         place="5.2",
-        says="better performance than prior works, here Truex et al. on Fashion-MNIST",
+        says="LDP-FL performs better than prior works, here Truex et al. on Fashion-MNIST",
         cells=("ldp-fl-fmnist-fig5b-eps4", "cldp-fed-fmnist"),
-        ours="{:.1f} for {:.1f}, with ten times the printed range",
+        ours="{:.1f} for LDP-FL with ten times the printed range, {:.1f} for Truex et al.",
         above=halves(2),
-        cause="nor is it in the paper's own numbers, 86.26 for 86.93",
+        cause="the paper's own numbers also disagree: 86.26 for LDP-FL, 86.93 for Truex et al.",
     ),
     PaperClaim(
         place="5.2",
-        says="they spend ε = 2αc times ten to the power ρ, for α 1, c 1, ρ 10",
+        says="Truex et al. spend ε = 2αc · 10^ρ, with α = 1, c = 1, ρ = 10",
         derive=_condensed,
-        ours="{:.0f} · 10¹⁰ by the formula; {:.2f} is proven for a weight",
+        ours="ε = {:.0f} · 10¹⁰ by the formula; ε = {:.2f} is proven for a weight",
         holds=lambda found: found[1] >= 1e10,
-        cause="our mechanism is not theirs to the last bit: it spreads up to 1/2^16 of its "
-        "probability evenly, which bounds every ratio",
+        cause="our mechanism differs slightly from theirs: it spreads up to 1/2^16 of its "
+        "probability evenly over all outputs, which bounds every ratio of probabilities",
     ),
     PaperClaim(
         place="6",
         says="Truex et al. need more rounds, because of their noise (Fashion-MNIST, 15 rounds)",
         cells=("ldp-fl-fmnist-fig5b-eps4", "cldp-fed-fmnist"),
-        ours="{:.1f} with LDP-FL, {:.1f} with theirs (one seed)",
+        ours="{:.1f} with LDP-FL, {:.1f} with Truex et al.'s mechanism (one seed)",
         above=halves(2),
-        cause="not known: at α 1 the noise is a few steps of 1e-10",
+        cause="not known: at α = 1 the noise is only a few steps of 1e-10",
     ),
     PaperClaim(
         place="5.2",
-        says="Bhowmick et al. spend much more privacy budget (MNIST, ε 500 there, 1 here)",
+        says="Bhowmick et al. spend much more privacy budget (MNIST, ε = 500 there, 1 here)",
         derive=lambda found: [
             least_epsilon(recipe, "client-run") for recipe in ("ldp-fl-mnist", "privunit-fl-mnist")
         ],
-        ours="{:,.0f} against {:,.0f} (idealised) for all that a client sends in its run, without "
-        "a shuffler",
+        ours="ε = {:,.0f} for LDP-FL and {:,.0f} (idealised) for Bhowmick et al., for everything "
+        "that a client sends in a run without a shuffler",
         holds=lambda found: found[0] < found[1],
         cause="the paper compares ε for one weight with ε for a whole report; behind a perfect "
-        "shuffler LDP-FL has 1,405 to 1,992 ([what holds](#what-holds))",
+        "shuffler ε is 1,405 to 1,992 for LDP-FL ([what holds](#what-holds))",
     ),
     PaperClaim(
         place="5.2, 6",
@@ -631,121 +643,126 @@ CLAIMS = (
             least_epsilon(recipe, "client-run")
             for recipe in ("ldp-fl-fmnist-fig5b-eps4", "cldp-fed-fmnist")
         ],
-        ours="{:,.0f} against {:,.0f} for all that a client sends in its run, without a shuffler",
+        ours="ε = {:,.0f} for LDP-FL and {:,.0f} for Truex et al., for everything that a client "
+        "sends in a run without a shuffler",
         holds=lambda found: found[0] < found[1],
     ),
     PaperClaim(
         place="5.3, Fig. 5 a",
-        says="a high accuracy on MNIST for ε above 0.3",
+        says="accuracy on MNIST is high for ε above 0.3",
         cells=("ldp-fl-mnist-fig5a-eps0.5", "ldp-fl-mnist-fig5a-eps1"),
-        ours="{:.1f} at 0.5, {:.1f} at 1",
+        ours="{:.1f} at ε = 0.5, {:.1f} at ε = 1",
         holds=lambda found: found[1] - found[0] <= _CLOSE,
-        cause="not known; at 0.5 the noise of a mean weight is 1.9 times that at 1 (Lemma 3), and "
-        "the seeds scatter by 5 points",
+        cause="not known; a mean weight's noise is 1.9 times as large at ε = 0.5 as at ε = 1 "
+        "(Lemma 3), and the seeds scatter by 5 points",
     ),
     PaperClaim(
         place="5.3, Fig. 5 a",
-        says="and a significant drop below 0.3",
+        says="accuracy on MNIST drops significantly for ε below 0.3",
         cells=("ldp-fl-mnist-fig5a-eps1", "ldp-fl-mnist-fig5a-eps0.2"),
-        ours="{:.1f} at 1, {:.1f} at 0.2",
+        ours="{:.1f} at ε = 1, {:.1f} at ε = 0.2",
         holds=lambda found: found[0] - found[1] >= _MUCH,
     ),
     PaperClaim(
         place="5.3, Fig. 5 b",
-        says="a high accuracy on Fashion-MNIST for ε above 2",
+        says="accuracy on Fashion-MNIST is high for ε above 2",
         cells=("ldp-fl-fmnist-fig5b-eps10", "ldp-fl-fmnist-fig5b-eps3"),
-        ours="{:.1f} at 10, {:.1f} at 3 (one seed)",
+        ours="{:.1f} at ε = 10, {:.1f} at ε = 3 (one seed)",
         holds=lambda found: found[0] - found[1] <= _CLOSE,
     ),
     PaperClaim(
         place="5.3, Fig. 5 b",
-        says="and a significant drop below 2",
+        says="accuracy on Fashion-MNIST drops significantly for ε below 2",
         cells=("ldp-fl-fmnist-fig5b-eps10", "ldp-fl-fmnist-fig5b-eps1"),
-        ours="{:.1f} at 10, {:.1f} at 1 (one seed)",
+        ours="{:.1f} at ε = 10, {:.1f} at ε = 1 (one seed)",
         holds=lambda found: found[0] - found[1] >= _MUCH,
-        cause="not known: a mean over 200 reports at ε 1 loses 3 points here",
+        cause="not known: the noise in a mean of 200 reports at ε = 1 costs only 3 points here",
     ),
     PaperClaim(
         place="5.3, Fig. 5 c",
-        says="a high accuracy on CIFAR-10 for ε above 5, and a significant drop below 3",
+        says="accuracy on CIFAR-10 is high for ε above 5, and drops significantly for ε below 3",
         cells=tuple(f"ldp-fl-cifar10-fig5c-eps{epsilon}" for epsilon in (10, 5, 3, 2)),
-        ours="{:.1f} at 10, {:.1f} at 5, {:.1f} at 3, {:.1f} at 2",
+        ours="{:.1f} at ε = 10, {:.1f} at ε = 5, {:.1f} at ε = 3, {:.1f} at ε = 2",
         holds=lambda found: found[0] - found[1] <= _CLOSE and found[0] - found[3] >= _MUCH,
     ),
     PaperClaim(
         place="5.3",
-        says="the range of each weight is wider in the complex task",
+        says="the range of each weight is wider in the more complex task",
         ours="",
-        cost="2.6 CPU hours of CIFAR-10, in a run that keeps its ranges",
+        cost="this would take 2.6 CPU hours on CIFAR-10, in a run that records its ranges",
     ),
     PaperClaim(
         place="5, 5.3",
-        says="the same by the paper's own fixed ranges: wider on Fashion-MNIST than on MNIST",
+        says="the paper's own fixed ranges are wider on Fashion-MNIST than on MNIST",
         derive=lambda found: [
             find_recipe(f"ldp-fl-{data}").config.model_dump()["range_radius"]
             for data in ("fmnist", "mnist")
         ],
-        ours="r {:g} on Fashion-MNIST and {:g} on MNIST, as printed, with the same network",
+        ours="the printed ranges have r = {:g} on Fashion-MNIST and r = {:g} on MNIST, with the "
+        "same network",
         holds=lambda found: found[0] > found[1],
         cause="0.015 may be a misprint ([above](#what-the-paper-does-not-say))",
     ),
     PaperClaim(
         place="1, 5.3, 5.4",
-        says="the same at the initial weights (ours): wider in the VGG than in the CNN, and "
-        "different from layer to layer",
+        says="(ours) at the initial weights, ranges are wider in the VGG than in the CNN, and "
+        "differ from layer to layer",
         derive=lambda found: [*_radii("cnn"), *_radii("vgg")],
-        ours="radii of {:.3f} to {:.2f} in the CNN, {:.3f} to {:.2f} in the VGG",
+        ours="radii are {:.3f} to {:.2f} in the CNN, {:.3f} to {:.2f} in the VGG",
         holds=lambda found: found[0] < found[2] and found[1] < found[3],
     ),
     PaperClaim(
         place="Abstract, 5.4",
-        says="adaptive ranges have a smaller variance, more so in a deeper model",
+        says="adaptive ranges reduce the variance, by more in a deeper model",
         derive=lambda found: [_variance_of_one_range(name) for name in ("cnn", "vgg")],
-        ours="at the initial weights (ours) Lemma 3's bound for one range of all layers is {:.0f} "
-        "times its mean for their own in the CNN, {:.0f} times in the VGG",
+        ours="at the initial weights (ours), Lemma 3's bound with one range for all layers is "
+        "{:.0f} times (CNN) and {:.0f} times (VGG) the bound's mean with a range per layer",
         holds=lambda found: 1 < found[0] < found[1],
     ),
     PaperClaim(
         place="3.1, Algorithm 1",
-        says="(ours) half or twice the radius of the weights does as well (MNIST, ε 5)",
+        says="(ours) half or twice the radius of the weights works as well as the radius itself "
+        "(MNIST, ε = 5)",
         cells=(
             "ldp-fl-mnist-table1-adaptive-eps5",
             *(f"ldp-fl-mnist-tried-margin{margin}" for margin in ("0.5", "2")),
         ),
-        ours="{:.1f} with the radius, {:.1f} with half, {:.1f} with twice",
+        ours="{:.1f} with the radius, {:.1f} with half of it, {:.1f} with twice the radius",
         holds=lambda found: max(found) - min(found) <= _CLOSE,
-        cause="the next radius is computed from averaged reports: half the radius shrinks in every "
-        "round until nothing is left, and twice the radius grows, and the noise with it",
+        cause="the next radius is computed from averaged reports: with half the radius, it shrinks "
+        "in every round until nothing is left; with twice the radius, it grows, and so does the "
+        "noise",
     ),
     PaperClaim(
         place="5.4, Table 1",
-        says="no obvious difference between adaptive and fixed ranges on MNIST (-0.28 at both ε)",
+        says="adaptive and fixed ranges do not differ obviously on MNIST (-0.28 at both values of "
+        "ε)",
         cells=tuple(
             f"ldp-fl-mnist-table1-{ranges}-eps{epsilon}"
             for ranges in ("adaptive", "fixed")
             for epsilon in (5, 10)
         ),
         derive=differences(2),
-        ours="{:+.2f} at 5, {:+.2f} at 10",
+        ours="{:+.2f} points at ε = 5, {:+.2f} at ε = 10",
         holds=lambda found: max(map(abs, found)) <= _SAME,
-        cause="not known: our difference is larger than the seeds' scatter, and has the opposite "
-        "sign; the fixed range clips weights that begin as wide as 0.2, and no run has varied "
-        "that alone",
+        cause="not known: our difference exceeds the scatter of the seeds and has the opposite "
+        "sign; the fixed range clips initial weights, which reach 0.2, and no run has varied only "
+        "this clipping",
     ),
     PaperClaim(
         place="5.4, Table 1",
-        says="an advantage of adaptive ranges on Fashion-MNIST (+1.59, +1.47)",
+        says="adaptive ranges have an advantage on Fashion-MNIST (+1.59, +1.47)",
         cells=tuple(
             f"ldp-fl-fmnist-table1-{ranges}-eps{epsilon}"
             for ranges in ("adaptive", "fixed")
             for epsilon in (5, 10)
         ),
         derive=differences(2),
-        ours="{:+.2f} at 5, {:+.2f} at 10",
+        ours="{:+.2f} points at ε = 5, {:+.2f} at ε = 10",
         holds=lambda found: all(
             abs(each - gain) <= gain / 2 for each, gain in zip(found, _FASHION_GAINS, strict=True)
         ),
-        cause="not known; the fixed range of (0, 0.15) is ours, ten times the printed one",
+        cause="not known; the fixed range (0, 0.15) is our choice, ten times the printed range",
     ),
     PaperClaim(
         place="5.4",
@@ -760,36 +777,37 @@ CLAIMS = (
             (found[0] + found[1] - found[4] - found[5]) / 2,
             (found[6] + found[7] - found[2] - found[3]) / 2,
         ],
-        ours="{:+.2f} on Fashion-MNIST, {:+.2f} on MNIST, in the mean of both ε",
+        ours="{:+.2f} points on Fashion-MNIST, {:+.2f} on MNIST, averaged over both values of ε",
         above=halves(8),
-        cause="not known; the fixed ranges are (0, 0.15), which is ours, and (0, 0.075)",
+        cause="not known; the fixed ranges are (0, 0.15), our choice, for Fashion-MNIST and (0, "
+        "0.075) for MNIST",
     ),
     PaperClaim(
         place="5.4, Table 1",
-        says="45 % better than a fixed range of (0, 1) on CIFAR-10 at ε 10 (60.37 against 14.28; "
-        "at 5 58.89 against 13.54)",
+        says="adaptive ranges are 45 % better than the fixed range (0, 1) on CIFAR-10 at ε = 10 "
+        "(60.37 against 14.28; at ε = 5 58.89 against 13.54)",
         cells=tuple(
             f"ldp-fl-cifar10-table1-{ranges}-eps{epsilon}"
             for ranges in ("adaptive", "fixed")
             for epsilon in (5, 10)
         ),
         derive=mean_difference,
-        ours="{:.1f} points in the mean",
+        ours="{:.1f} points on average",
         holds=near(45.7, 22),
     ),
     PaperClaim(
         place="5.4",
-        says="a smaller r may cut weights and cost accuracy (Fashion-MNIST, ε 5)",
+        says="a smaller r may clip weights and cost accuracy (Fashion-MNIST, ε = 5)",
         cells=("ldp-fl-fmnist-table1-fixed-eps5", "ldp-fl-fmnist-gap-half-range"),
-        ours="{:.1f} with r 0.15, {:.1f} with 0.075",
+        ours="{:.1f} with r = 0.15, {:.1f} with r = 0.075",
         above=halves(2),
     ),
     PaperClaim(
         place="5.4, Fig. 5 d",
-        says="with a fixed range, about 20 % on CIFAR-10, whatever r is (in Table 1 14.28 with "
-        "r 1)",
+        says="with a fixed range, accuracy on CIFAR-10 is about 20 %, whatever r is (Table 1 has "
+        "14.28 with r = 1)",
         cells=tuple(f"ldp-fl-cifar10-fig5d-r{r}" for r in (0.01, 0.05, 0.1, 0.5, 1)),
-        ours="{:.1f}, {:.1f}, {:.1f}, {:.1f} and {:.1f} with r 0.01, 0.05, 0.1, 0.5 and 1",
+        ours="{:.1f}, {:.1f}, {:.1f}, {:.1f} and {:.1f} with r = 0.01, 0.05, 0.1, 0.5 and 1",
         holds=lambda found: all(abs(each - 20) <= 5 for each in found),
     ),
 )

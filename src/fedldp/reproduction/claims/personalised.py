@@ -18,7 +18,7 @@ from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.statements import least_epsilon
 
 _WITHIN = {2: 3.0, 3: 5.0, 4: 3.0, 5: 5.0, 6: 5.0, 7: 5.0}
-"""Points, by figure: without noise seeds scatter by 4 to 5 where it is 5, else by less than 1."""
+"""Tolerance in points, by figure: 5 if noise-free seeds scatter by 4 to 5, 3 if by less than 1."""
 
 _FIGURES = {
     2: ("mnist", "MNIST, IID", 88.7, ("llh", "lmh", "lhh")),
@@ -28,14 +28,15 @@ _FIGURES = {
     6: ("fmnist", "Fashion-MNIST, non-IID", 49.8, ("lmh", "lh")),
     7: ("covertype", "Covertype, non-IID", 62.6, ("lmh", "lh")),
 }
-"""By figure: data set, its name, the paper's accuracy without noise, its mixes of budgets."""
+"""By figure: the data set, its title, the paper's accuracy without noise, and the budget mixes."""
 
 _CHANCE = (
-    "at chance: the paper's own σ, 98 to 1,896, drowns weights clipped to 2, in the paper as here"
+    "accuracy is at chance: the paper's own σ, 98 to 1,896, drowns weights clipped to 2, in the "
+    "paper as well as here"
 )
 _SUBSET = (
-    "far below the most frequent class (48.8 %), because a σ of 14 to 120 drowns weights clipped "
-    "to 2"
+    "accuracy is far below the share of the most frequent class (48.8 %), because a σ of 14 to 120 "
+    "drowns weights clipped to 2"
 )
 
 _ORDER_CAUSES = {3: _CHANCE, 6: KNOWN["personalized-fig6: mean gain of (C) over (A)"]}
@@ -46,23 +47,27 @@ _NONE_CAUSES = {
 }
 _MOST_CAUSES = {
     3: _CHANCE,
-    6: "level within the standard error of five seeds; votes that are drawn at random add up to "
-    "more than a sign: on MNIST with U = 20 the model with noise is 6 points better "
+    6: "the two are equal within the standard error of five seeds; random votes add up to more "
+    "information than signs: on MNIST with U = 20 the model with noise is 6 points better "
     "(personalized-tried)",
 }
-_SCATTER = "less than the standard error of five seeds: the partition decides more than the budgets"
+_SCATTER = (
+    "the difference is less than the standard error of five seeds: the partition matters more than "
+    "the budgets"
+)
 _STEP_CAUSES = {
-    2: "LLH to LMH agrees; LMH to LHH by less than the standard error of five seeds",
+    2: "LLH to LMH agrees; from LMH to LHH the difference is less than the standard error of five "
+    "seeds",
     3: _CHANCE,
 }
 _MIX_CAUSE = (
-    "LMH has fewer clients at L, LH more at H, and the paper does not say which counts; they "
-    "differ by less than the standard error of five seeds"
+    "LMH has fewer clients with L, LH has more with H, and the paper does not say which of these "
+    "matters; the results differ by less than the standard error of five seeds"
 )
 _BUDGET_CAUSES = {3: _CHANCE, 4: _SUBSET, 7: _SCATTER}
 
 _BELOW = {4: " (all below the most frequent class, 48.8 %)"}
-"""What to add, by figure, where a difference is between models that have hardly learned."""
+"""The remark to add, by figure, where the compared models have hardly learned anything."""
 
 
 def _of(figure: int, *curves: str) -> tuple[str, ...]:
@@ -99,9 +104,9 @@ def _budgets(figure: int) -> PaperClaim:
 def _most(figure: int) -> PaperClaim:
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
-        says=f"the highest accuracy without noise ({_FIGURES[figure][1]})",
+        says=f"accuracy is highest without noise ({_FIGURES[figure][1]})",
         cells=_of(figure, "high", "none"),
-        ours="{:.1f} with H, {:.1f} without",
+        ours="{:.1f} with H, {:.1f} without noise",
         above=rising(2),
         cause=_MOST_CAUSES.get(figure),
     )
@@ -110,7 +115,7 @@ def _most(figure: int) -> PaperClaim:
 def _more(figure: int) -> PaperClaim:
     """Return the claim on mixes with more large budgets: LLH, LMH, LHH, or of ten clients."""
     place = f"5.{2 if figure < 5 else 3}.2, Fig. {figure} b, c"
-    says = f"the accuracy increases with more clients of large budgets ({_FIGURES[figure][1]}"
+    says = f"accuracy increases with more clients that have large budgets ({_FIGURES[figure][1]}"
     mixes = _FIGURES[figure][3]
     cells = _of(figure, *(f"{mix}-{letter}" for mix in mixes for letter in "abc"))
     if len(mixes) == 3:
@@ -122,17 +127,17 @@ def _more(figure: int) -> PaperClaim:
                 (sum(found[start + 3 : start + 6]) - sum(found[start : start + 3])) / 3
                 for start in (0, 3)
             ],
-            ours="{:+.1f} points from LLH to LMH, {:+.1f} from LMH to LHH, in the mean of (A), "
-            "(B), (C)",
+            ours="{:+.1f} points from LLH to LMH, {:+.1f} from LMH to LHH, averaged over (A), (B) "
+            "and (C)",
             above=(((3, 4, 5), (0, 1, 2)), ((6, 7, 8), (3, 4, 5))),
             cause=_STEP_CAUSES[figure],
         )
     return PaperClaim(
         place=place,
-        says=f"{says}: LMH, with fewer at L, for LH, with more at H)",
+        says=f"{says}: LMH, with fewer clients at L, compared with LH, with more at H)",
         cells=cells,
         derive=mean_difference,
-        ours="{:+.1f} points in the mean of (A), (B), (C)",
+        ours="{:+.1f} points, averaged over (A), (B) and (C)",
         above=halves(6),
         cause=_MIX_CAUSE,
     )
@@ -142,10 +147,10 @@ def _gain(figure: int, letter: str, points: float) -> PaperClaim:
     name = f"personalized-fig{figure}: mean gain of ({letter.upper()}) over (A)"
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2",
-        says=f"a gain of ({letter.upper()}) over (A) of {points:g} % ({_FIGURES[figure][1]})",
+        says=f"({letter.upper()}) gains {points:g} % over (A) ({_FIGURES[figure][1]})",
         cells=_mixes(figure, letter) + _mixes(figure, "a"),
         derive=mean_difference,
-        ours="{:+.2f} points, in the mean of the mixes" + _BELOW.get(figure, ""),
+        ours="{:+.2f} points, averaged over the mixes" + _BELOW.get(figure, ""),
         holds=near(points, min(3.0, points / 2)),
         cause=KNOWN.get(name),
     )
@@ -166,7 +171,7 @@ def _best(figure: int, of: str = "") -> PaperClaim:
         says=f"(ours) (C) is best ({of}, IID)" if of else f"(C) is best ({_FIGURES[figure][1]})",
         cells=cells,
         derive=less,
-        ours=f"(C) less (B): {places} points with {', '.join(mix.upper() for mix in mixes)}",
+        ours=f"(C) minus (B): {places} points with {', '.join(mix.upper() for mix in mixes)}",
         above=halves(2 * len(mixes)),
         cause=_BEST_CAUSES.get((figure, of)),
     )
@@ -176,16 +181,16 @@ _BEST_CAUSES = {
     (
         2,
         "",
-    ): "not known: drawing again when ω selects nobody always includes the largest budget, and "
-    "keeping the last model instead is worse (4.2, below)",
+    ): "not known: we draw ω again when it selects nobody, which always includes the client with "
+    "the largest budget, and keeping the last model instead is worse (4.2, below)",
     (2, "digits"): "not known: as on MNIST",
     (3, ""): _CHANCE,
     (4, ""): _SUBSET,
     (
         5,
         "",
-    ): "not known: (C) takes fewer votes, from clients with few labels each: in a third of LMH's "
-    "rounds only from the three of ten with the largest budget",
+    ): "not known: (C) averages fewer votes, and each comes from a client with few labels: in a "
+    "third of LMH's rounds, only the three of ten clients with the largest budget vote",
     (6, ""): "not known: as on MNIST",
 }
 
@@ -202,7 +207,8 @@ def _better(figure: int) -> PaperClaim:
             - sum(found[place] for place in places[2]) / len(group)
             for group in places[:2]
         ],
-        ours="{:+.1f} and {:+.1f} points in the mean of the mixes" + _BELOW.get(figure, ""),
+        ours="{:+.1f} points for (B) and {:+.1f} for (C), averaged over the "
+        "mixes" + _BELOW.get(figure, ""),
         above=((places[0], places[2]), (places[1], places[2])),
         cause=_BETTER_CAUSES.get(figure),
     )
@@ -210,11 +216,11 @@ def _better(figure: int) -> PaperClaim:
 
 _BETTER_CAUSES = {
     3: _CHANCE,
-    5: "(B) differs by less than the standard error of five seeds; for (C) see below, where it "
-    "should be best",
-    6: "(B) is better; (C) differs by less than the standard error of five seeds",
-    7: "5.3.2 itself says that neither gains; both differ by less than the standard error of five "
-    "seeds",
+    5: "(B) differs from (A) by less than the standard error of five seeds; for (C), see the row "
+    "on whether (C) is best",
+    6: "(B) is better than (A); (C) differs from (A) by less than the standard error of five seeds",
+    7: "Section 5.3.2 itself says that neither is better; both differ from (A) by less than the "
+    "standard error of five seeds",
 }
 
 
@@ -258,7 +264,7 @@ def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
     title, split = _FIGURES[worst][1].split(", ")
     return PaperClaim(
         place=f"5.{2 if worst < 5 else 3}.2",
-        says=f"judged by accuracy without noise, the framework suits {title} least ({split})",
+        says=f"judging by accuracy without noise, the framework suits {title} least ({split})",
         cells=tuple(name for figure in figures for name in _of(figure, "none")),
         ours=ours,
         above=tuple(
@@ -273,9 +279,9 @@ def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
 def _claimed(figure: int, epsilon: float, cause: str) -> PaperClaim:
     return PaperClaim(
         place=f"3.1, Fig. {figure}",
-        says=f"(ε, δ)-LDP for two records, at ε {epsilon:g}",
+        says=f"(ε, δ)-LDP for two records, at ε = {epsilon:g}",
         derive=lambda found: [least_epsilon(_of(figure, "low")[0], "record")],
-        ours="ε {:,.0f} is proven",
+        ours="ε = {:,.0f} is proven",
         holds=lambda found: found[0] <= epsilon,
         cause=cause,
     )
@@ -285,29 +291,29 @@ def _keep(figure: int) -> PaperClaim:
     mixes = _FIGURES[figure][3]
     return PaperClaim(
         place=f"4.2, Fig. {figure}",
-        says="(ours) with the last model kept where nobody is selected (C) is better "
+        says="(ours) (C) is better if the last model is kept when nobody is selected "
         f"({_FIGURES[figure][1]})",
         cells=_of(figure, *(f"keep-{mix}-c" for mix in mixes)) + _mixes(figure, "c"),
         derive=mean_difference,
         ours="{:+.1f} points compared with drawing again",
         above=halves(2 * len(mixes)),
-        cause="drawing again is not what holds (C) back: without it (C) is no better",
+        cause="drawing again does not explain (C)'s results: (C) is no better without it",
     )
 
 
 _REST_CAUSES = {
-    "mnist": "above (A), and level with (B) within the standard error of five seeds",
-    "digits": "not known; it is not the loss either",
+    "mnist": "(C) is better than (A), and equal to (B) within the standard error of five seeds",
+    "digits": "not known; this loss does not change the result",
 }
-"""By data of Fig. 2: where (C) stands with the classifier that the paper cites, not softmax."""
+"""By data set of Fig. 2: how (C) does with the classifier that the paper cites, not softmax."""
 
 
 def _rest(data: str, cause: str) -> PaperClaim:
-    """Return whether (C) is best with one class against the rest and an L2 penalty."""
+    """Return the claim that (C) is best with a one-vs-rest classifier and an L2 penalty."""
     start = f"personalized-{data}-fig2-rest-lmh"
     return PaperClaim(
         place="5.2.1, Fig. 2",
-        says="(ours) with one class against the rest and an L2 penalty (C) is best "
+        says="(ours) (C) is best with a one-vs-rest classifier and an L2 penalty "
         f"({'MNIST' if data == 'mnist' else data}, IID, LMH)",
         cells=tuple(f"{start}-{letter}" for letter in "abc"),
         ours="{:.1f}, {:.1f}, {:.1f} with (A), (B), (C)",
@@ -318,12 +324,12 @@ def _rest(data: str, cause: str) -> PaperClaim:
 
 _REST_NONE = PaperClaim(
     place="5.2.1, Fig. 2",
-    says="(ours) one class against the rest with an L2 penalty, which it cites, comes nearer to "
-    "its 88.7 % without noise (MNIST, IID)",
+    says="(ours) a one-vs-rest classifier with an L2 penalty, which the paper cites, comes closer "
+    "to the paper's 88.7 % without noise (MNIST, IID)",
     cells=("personalized-mnist-fig2-rest-none", "personalized-mnist-fig2-none"),
-    ours="{:.1f}; {:.1f} with softmax",
+    ours="{:.1f}, and {:.1f} with softmax",
     above=halves(2),
-    cause="less than the standard error of five seeds; U was chosen with softmax",
+    cause="the difference is less than the standard error of five seeds; U was chosen with softmax",
 )
 
 
@@ -339,10 +345,10 @@ def _probabilities() -> list[tuple[list[float], list[float]]]:
 
 
 def _nobody(found: Numbers) -> Numbers:
-    """Return, over all mixes, the least and the most of two numbers.
+    """Return the least and the greatest value, over all mixes, of two numbers.
 
-    The percentage of draws that select nobody; and how many times P_i a client is selected if such
-    draws are repeated.
+    The first is the percentage of draws that select nobody; the second is the factor by which a
+    client is selected more often than P_i if such draws are repeated.
     """
     largest = [max(probabilities) for probabilities, _ in _probabilities()]
     shares, times = [100 * (1 - each) for each in largest], [1 / each for each in largest]
@@ -350,16 +356,17 @@ def _nobody(found: Numbers) -> Numbers:
 
 
 def _shares_of_low(found: Numbers) -> Numbers:
-    """Return the share of clients with the least budget in the mean: (A), (B), (C), by mix.
+    """Return the weight in the mean of clients with the least budget, with (A), (B), (C), per mix.
 
-    For (C) it is the mean over all ω that select somebody.
+    For (C) it is the mean over all ω that select at least one client.
     """
     made: list[float] = []
     for probabilities, budgets in _probabilities():
         low = [budget == min(budgets) for budget in budgets]
         weighted = sum(each for each, is_low in zip(probabilities, low, strict=True) if is_low)
         selected = start = 0.0
-        for level in sorted(set(probabilities)):  # ω from start to level selects the P_i >= level
+        # An ω between start and level selects the clients with P_i >= level.
+        for level in sorted(set(probabilities)):
             chosen = [
                 is_low for each, is_low in zip(probabilities, low, strict=True) if each >= level
             ]
@@ -370,7 +377,7 @@ def _shares_of_low(found: Numbers) -> Numbers:
 
 
 def _sigma_by_clip(found: Numbers) -> Numbers:
-    """Return σ of Fig. 2 at L with the figure's clip, and with one of 2."""
+    """Return Fig. 2's σ at L with the figure's clip, and with a clip of 2."""
     config = find_recipe(_of(2, "low")[0]).config
     wide: Any = config.composition.estimate
     narrow: Any = config.model_copy(update={"clip": 2.0}).composition.estimate
@@ -378,7 +385,7 @@ def _sigma_by_clip(found: Numbers) -> Numbers:
 
 
 def _bits_of_a_weight(found: Numbers) -> Numbers:
-    """Return how many bits a weight has in a report, with noise, as a sign, and with neither."""
+    """Return the number of bits per weight in a report: with noise, as a sign, and with neither."""
     made: list[float] = []
     for name in (*_of(2, "low"), *_of(5, "low"), *_of(2, "none")):
         estimate: Any = find_recipe(name).config.composition.estimate
@@ -389,62 +396,65 @@ def _bits_of_a_weight(found: Numbers) -> Numbers:
 CLAIMS = (
     PaperClaim(
         place="1",
-        says="computation costs less than with secure multi-party computation or homomorphic "
-        "encryption",
+        says="computation costs less than secure multi-party computation or homomorphic encryption",
         ours="",
         cost="not timed: homomorphic encryption is not implemented here",
     ),
     PaperClaim(
         place="1",
-        says="communication costs almost what it costs without differential privacy",
+        says="communication costs almost the same as without differential privacy",
         derive=_bits_of_a_weight,
-        ours="{:.0f} bits a weight with noise, {:.0f} as signs, {:.0f} without",
+        ours="{:.0f} bits per weight with noise, {:.0f} as signs, {:.0f} without noise",
         holds=lambda found: max(found[:2]) <= found[2],
     ),
     PaperClaim(
         place="2.2",
         says="with non-IID data FedAvg's accuracy declines",
         ours="",
-        cost="`personalized-mnist-fig2-none` with `--set partition=dirichlet:0.5`, 11 CPU seconds "
-        "a seed",
+        cost="this would take `personalized-mnist-fig2-none` with `--set partition=dirichlet:0.5`, "
+        "11 CPU seconds per seed",
     ),
     PaperClaim(
         place="3.1",
         says="clipping prevents excessive noise, to a certain extent (IID)",
         derive=_sigma_by_clip,
-        ours="σ {:.1f} with c 200, {:.1f} with c 2 (Fig. 2, L)",
+        ours="σ is {:.1f} with c = 200 and {:.1f} with c = 2 (Fig. 2, L)",
         holds=lambda found: found[0] > found[1],
-        cause="for IID data σ does not contain the clip",
+        cause="for IID data the formula for σ does not contain the clip",
     ),
     _claimed(
         2,
         1,
-        "σ is for reports that differ by at most 1, but clipping each weight at 200 lets them "
-        "differ by 35,440",
+        "σ is computed for reports that differ by at most 1, but reports with each weight clipped "
+        "at 200 can differ by 35,440",
     ),
     _claimed(
-        5, 5, "Δ_2 is the range of one coordinate, and no round takes the others into account"
+        5,
+        5,
+        "Δ_2 is the range of one coordinate; the other coordinates are not taken into "
+        "account in any round",
     ),
     PaperClaim(
         place="1, 4, 4.2",
-        says="(B) weakens the effect of clients with small budgets, (C) further (judged in every "
-        "mix)",
+        says="(B) weakens the effect of clients with small budgets, and (C) weakens it more "
+        "(judged in every mix)",
         derive=_shares_of_low,
-        ours="clients at L have {0:.2f}, {1:.2f} and {2:.2f} of the mean with (A), (B), (C) in "
-        "Fig. 2's LLH",
+        ours="clients with L have weights of {0:.2f}, {1:.2f} and {2:.2f} in the mean with (A), "
+        "(B) and (C) in Fig. 2's LLH",
         holds=lambda found: all(
             found[place] > found[place + 1] > found[place + 2] for place in range(0, len(found), 3)
         ),
     ),
     PaperClaim(
         place="4.2",
-        says="a client is selected with probability P_i, by one ω from (0, 1)",
+        says="each client is selected with probability P_i, by a single ω drawn from (0, 1)",
         derive=_nobody,
-        ours="in {:.0f} to {:.0f} % of draws nobody is selected, by the figure's budgets; our "
-        "code draws again, and so selects a client with {:.1f} to {:.1f} times P_i",
+        ours="{:.0f} to {:.0f} % of draws select nobody, depending on the figure's budgets; our "
+        "code then draws again, so it selects a client with {:.1f} to {:.1f} times the probability "
+        "P_i",
         holds=lambda found: found[3] <= 1,
-        cause="with one ω for all, most draws of Figs. 4 to 7 select nobody, and the paper does "
-        "not say what happens then",
+        cause="with one ω for all clients, most draws in Figs. 4 to 7 select nobody, and the paper "
+        "does not say what happens then",
     ),
     *(_none(figure) for figure in _FIGURES),
     *(_budgets(figure) for figure in _FIGURES),
@@ -460,21 +470,24 @@ CLAIMS = (
     _gain(6, "c", 19.85),
     PaperClaim(
         place="5.3.2",
-        says="no gain of (B) or (C) over (A) (Covertype, non-IID)",
+        says="neither (B) nor (C) gains over (A) (Covertype, non-IID)",
         cells=_mixes(7, "b") + _mixes(7, "c") + _mixes(7, "a") + _mixes(7, "a"),
         derive=lambda found: [
             sum(found[place : place + 2]) / 2 - sum(found[4:6]) / 2 for place in (0, 2)
         ],
-        ours="{:+.2f} points of (B), {:+.2f} of (C)",
+        ours="{:+.2f} points for (B), {:+.2f} for (C)",
         not_above=(((0, 1), (4, 5)), ((2, 3), (4, 5))),
-        cause="not known; chance, where single runs scatter by 17 points or more",
+        cause="not known; it may be chance, because single runs scatter by 17 points or more",
     ),
     _suited((2, 3, 4), 4, "{:.1f} on MNIST, {:.1f} on Fashion-MNIST, {:.1f} on Covertype"),
     _suited((5, 6, 7), 6, "{:.1f} on MNIST, {:.1f} on Fashion-MNIST, {:.1f} on Covertype"),
     *(_better(figure) for figure in _FIGURES),
     _largest("b", (2, 3, 4), 2, "Covertype's gain is as large, with a scatter of 10 points"),
     _largest(
-        "c", (2, 3, 4), 2, "MNIST's gain falls short of the paper's (above), Covertype's does not"
+        "c",
+        (2, 3, 4),
+        2,
+        "MNIST's gain is smaller than the paper's (above), and Covertype's is not",
     ),
     _largest("c", (5, 6, 7), 6, "none of the three gains exceeds the scatter of single runs"),
     *(_best(figure) for figure in (2, 3, 4, 5, 6)),
