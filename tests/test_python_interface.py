@@ -96,8 +96,8 @@ def test_numpy_numbers_and_tuples_are_settings() -> None:
         (lambda: fedldp.run("quickstart", dataset="mine.csv"), "there is no file mine.csv"),
         (lambda: fedldp.account("quickstart", epsilon="1"), "epsilon = 1: give a number"),
         (lambda: fedldp.load(""), "run_dir = ''"),
-        (lambda: fedldp.load("nowhere"), "nowhere: no run folder"),
-        (lambda: fedldp.resume("nowhere"), "nowhere: no run folder"),
+        (lambda: fedldp.load("nowhere"), "nowhere: not a run folder"),
+        (lambda: fedldp.resume("nowhere"), "nowhere: not a run folder"),
         (lambda: fedldp.run(after_round=3), "after_round = 3: give a function"),  # type: ignore[arg-type]
     ],
 )
@@ -519,7 +519,7 @@ def test_a_model_that_another_process_gave_is_given_again(tmp_path: Path) -> Non
 
     subprocess.run([sys.executable, "-c", GIVEN_ELSEWHERE], check=True, capture_output=True)
     for name in ("whole", "class"):
-        with pytest.raises(FedldpError, match=r"give it again, fedldp.load\(DIR, model="):
+        with pytest.raises(FedldpError, match=r"pass it again: fedldp.load\(DIR, model="):
             fedldp.load(tmp_path / name).model()
         found = fedldp.load(tmp_path / name, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
         weights = dict(found.trained().model.named_parameters())

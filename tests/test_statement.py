@@ -496,8 +496,8 @@ def test_a_run_says_what_it_was_tested_on_and_shows_its_systems_own_metrics(
     shown = fedldp_command("run", "personalized-digits", "--rounds", 2, "--workers", 1,
                            "--out", tmp_path / "b").out  # fmt: skip
     assert "on the test set" in shown
-    assert "metrics    mean of a round: " in shown
-    assert "Mean of a round: " in (tmp_path / "b" / "report.html").read_text()
+    assert "metrics    means over rounds: " in shown
+    assert "Means over rounds: " in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_a_target_needs_one_budget_for_all_clients(fedldp_command: Any) -> None:

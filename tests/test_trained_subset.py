@@ -185,7 +185,7 @@ def test_a_file_of_another_model_is_refused(
 @pytest.mark.parametrize(
     ("model", "trainable", "says"),
     [
-        ("mlp", "requires_grad", "is a list of layers, and marks none of them as frozen"),
+        ("mlp", "requires_grad", "is a list of layers, which cannot be marked as frozen"),
         (
             "mlp",
             "head.*",

@@ -181,7 +181,7 @@ def test_a_client_in_no_group_cannot_take_part() -> None:
     for chosen in ([5], [-1], [2, 9], [1, 1]):
         with pytest.raises((AssertionError, IndexError)):
             ReleaseHistory.planned({ONE: range(3)}, {1: chosen})
-    with pytest.raises(ConfigError, match="two events"):
+    with pytest.raises(ConfigError, match="two priced events"):
         ReleaseHistory.planned({ONE: range(3), TWO: [2]}, {1: None})
 
 

@@ -55,7 +55,7 @@ def test_a_line_states_all_its_assumptions() -> None:
     run = shuffled(made({1: None, 2: None}, untrusted=5))["client-run"]["assumptions"]
     text = "; ".join(run)
     assert "95 honest reports in every round, each one of 4 categories, of which 1 have" in text
-    assert "a second report of a client in a round is dropped, and does not count" in text
+    assert "a client's second report in a round is dropped and does not count" in text
     assert "a shuffler that the server does not control puts out only the reports" in text
     assert "the seed of a report is fresh" in text
     assert "does not depend on the data" in text

@@ -58,5 +58,5 @@ def test_a_slow_smooth_function_is_evaluated_a_few_times(
 
 def test_an_end_that_meets_the_target_is_taken_and_an_impossible_target_is_refused() -> None:
     assert solve(lambda x: x, 3.0, 0.0, 2.0, 1e-10) == 2.0
-    with pytest.raises(ConfigError, match="the least value is 1; give a larger target"):
+    with pytest.raises(ConfigError, match="the smallest value is 1; give a larger target"):
         solve(lambda x: x, 0.5, 1.0, 2.0, 1e-10)

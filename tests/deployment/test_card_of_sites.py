@@ -31,5 +31,5 @@ def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
     told = (served.run_dir / "report.html").read_text()
     assert "By class" in told
     assert "simulator" not in told
-    with pytest.raises(RunError, match="no run folder"):
+    with pytest.raises(RunError, match="not a run folder"):
         write_card(tmp_path / "site-0")

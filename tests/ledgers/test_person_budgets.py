@@ -80,7 +80,7 @@ def test_what_protects_people_alone_is_for_no_budget_of_clients(store: Store) ->
     with pytest.raises(OverBudget) as found:
         ledger.admit("run", 1, 0, OF_PEOPLE)
     assert str(found.value) == (
-        "PerPerson: no finite cost is proven for it under a zcdp budget for whole clients; for "
+        "PerPerson: no finite cost is proven under a zcdp budget for whole clients; for "
         "single people, give a person_budget; nothing was released"
     )
     with pytest.raises(OverBudget, match="for single records, give a person_budget with unit = re"):

@@ -302,7 +302,7 @@ def test_bad_input_is_one_line(
     fedldp_command: Any, own_copy: Callable[..., Path], tmp_path: Path
 ) -> None:
     line = fedldp_command("card", tmp_path / "nowhere").assert_refused()
-    assert "no run folder with a config.json" in line
+    assert "not a run folder (no config.json)" in line
     begun = own_copy(to="begun")
     (begun / "summary.json").unlink()
     assert "the run is not finished" in fedldp_command("card", begun).assert_refused()

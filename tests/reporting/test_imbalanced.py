@@ -57,13 +57,13 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
         f"AUC        {final['auc']:.4f} on the test set, balanced accuracy "
         f"{100 * final['balanced_accuracy']:.2f} %"
     )
-    assert "87.00 % of the test is one class, which accuracy rewards" in lines[first + 1]
+    assert "87.00 % of the test set is one class, so always predicting" in lines[first + 1]
     assert any(line.startswith("accuracy") for line in lines[first:])
     assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
     words = [line.split(" ")[0] for line in printed(usual)]
     assert words.index("accuracy") < words.index("AUC")  # beside it, and after it
-    assert f"naming the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
+    assert f"predicting the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
         printed(usual)
     )
     assert "AUC" not in repr(usual)
@@ -81,7 +81,7 @@ def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     assert "AUC, accuracy and loss by round" in text
     assert text.index(shares) < text.index(f"accuracy {100 * final['accuracy']:.2f} %")
     both = Page(page([usual, one])).text()
-    assert "in the test of run 2, most examples are of one class" in both
+    assert "in the test set of run 2, most examples belong to one class" in both
     alone = Page(page([usual])).text()
     assert "AUC, accuracy" not in alone
     assert "Scores AUC" in alone  # beside its accuracy

@@ -113,7 +113,7 @@ def test_colours_can_be_told_from_the_paper_in_light_dark_and_print(made: str) -
 def test_the_heading_has_what_repeats_the_run(both: list[FinishedRun]) -> None:
     text = Page(page(both[:1])).text()
     environment = both[0].environment
-    assert "Data set digits Clients 6 Rounds 3 Begun 20" in text
+    assert "Data set digits Clients 6 Rounds 3 Started 20" in text
     assert f"Python {environment['python']}, fedldp 0" in text
     assert environment["platform"] in text
     assert (

@@ -40,7 +40,7 @@ def test_a_file_that_is_no_report_is_kept(fedldp_command: Any, runs: dict[str, P
     line = fedldp_command("report", runs["quickstart"]).assert_refused()
     assert "out = report.html" in line
     assert Path("report.html").read_text() == "<p>mine</p>"
-    assert "no run folder" in fedldp_command("report", ".").assert_refused()
+    assert "not a run folder" in fedldp_command("report", ".").assert_refused()
     assert fedldp_command("report", runs["quickstart"], "--out", "no/x.html").assert_refused()
 
 

@@ -176,7 +176,7 @@ def test_of_classes_of_like_size_a_low_accuracy_is_said_too() -> None:
     score = 0.42 + 0.3 * labels + 0.3 * np.random.default_rng(0).random(400)
     (doubt,) = doubts_of(labels, of_two(score))
     assert "accuracy" in doubt
-    assert "is not above the 60.00 % of always naming the most frequent class" in doubt
+    assert "is not above the 60.00 % of always predicting the most frequent class" in doubt
     assert "although the AUC of 1.0000 shows" in doubt
     assert "no sign that" not in doubt
 
@@ -185,7 +185,7 @@ def test_only_without_other_figures_accuracy_decides() -> None:
     good = of_two(0.2 + 0.6 * RARE)
     assert doubts_of(RARE, good) == doubts_of(RARE, good, known=False) == []
     (doubt,) = doubts_of(RARE, of_two(np.full(400, 0.2)), known=False)
-    assert "accuracy 87.50 % is not above the 87.50 % of always naming" in doubt
+    assert "accuracy 87.50 % is not above the 87.50 % of always predicting" in doubt
 
 
 def test_what_a_test_cannot_tell_is_said() -> None:

@@ -36,7 +36,7 @@ def test_console_json_and_page_warn_of_the_same(
     write_visits(tmp_path)
     outcome = fedldp_command("run", "visits.toml", "--out", "run")
     assert outcome.status == 0, outcome.err
-    assert "asked for  epsilon 2 (delta 1e-05) about all that one person" in outcome.out
+    assert "asked for  epsilon 2 (delta 1e-05) about all data of one person" in outcome.out
     printed = re.findall(r"^warning +(.*)$", outcome.out, re.MULTILINE)
     run = read_run(tmp_path / "run")
     assert printed == run.warnings
@@ -57,7 +57,7 @@ def test_the_guarantee_that_was_asked_for_comes_first(visits: Path) -> None:
     assert run.headline["unit"] == "person"
     told = Page(page([run])).text()
     asked = (
-        "Asked for: epsilon 2 (delta 1e-05) about all that one person has, against the server; "
+        "Asked for: epsilon 2 (delta 1e-05) about all data of one person, against the server; "
         "proven: epsilon"
     )
     said = "This run was simulated and protects nothing itself: the guarantee holds for a deploym"
@@ -99,7 +99,9 @@ def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> N
         or final["accuracy"] == final["balanced_accuracy"]
     )
     told = read.text()
-    assert f"always naming the most frequent class: {100 * final['most_frequent']:.2f} %" in told
+    assert (
+        f"always predicting the most frequent class: {100 * final['most_frequent']:.2f} %" in told
+    )
     assert f"calibration error {final['calibration_error']:.4f}" in told
 
 

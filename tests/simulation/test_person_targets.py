@@ -113,5 +113,5 @@ def test_account_prints_the_lines_and_at_how_many_sites_they_hold(
         "--set", "target.unit=person", "--set", "target.epsilon=2", "--set", "persons_at_sites=2",
     ).out  # fmt: skip
     words = " ".join(shown.split())
-    assert "about all that one person has, if the person has rows at no more than 2 sites" in words
+    assert "about all data of one person, if the person has rows at no more than 2 sites" in words
     assert "2 (delta 1e-05)" in words or "2.0 (delta 1e-05)" in words

@@ -357,7 +357,7 @@ def test_a_run_is_not_continued_with_another_configuration(
     document["config"] |= changes
     path.write_text(json.dumps(document, indent=2))
     line = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1).assert_refused()
-    assert "it belongs to another configuration than config.json" in line
+    assert "it belongs to another configuration, so config.json" in line
     assert checkpoint.read_bytes() == saved
     path.write_text(untouched)
     fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1)
@@ -376,7 +376,7 @@ def test_a_configuration_that_is_changed_while_the_run_goes_on_is_found(
     simulate(quick(), recipe="quickstart", out=tmp_path / "run", after_round=change)
     assert '"seed": 1' in path.read_text()
     line = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1).assert_refused()
-    assert "it belongs to another configuration than config.json" in line
+    assert "it belongs to another configuration, so config.json" in line
 
 
 def test_a_checkpoint_of_another_run_is_not_continued(copy: Path, fedldp_command: Any) -> None:

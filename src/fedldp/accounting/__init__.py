@@ -1,6 +1,7 @@
 """What releases cost and guarantee: events, the table of accountants, prices, the statement.
 
-This package knows neither data nor models. It computes only with numbers and text, without torch.
+This package knows neither data nor models. It computes only with numbers and strings, without
+torch.
 
 It may use core.
 """

@@ -2,7 +2,7 @@
 
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
-not their subclasses; an event missing from the table is an error and never counts as nothing. The
+not their subclasses; an event that is missing from the table is an error, never a free release. The
 code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and
 ``CountedBits`` or ``Subset`` for shuffled or summed reports), never an event.
 """
@@ -52,8 +52,8 @@ Part = Literal["record", "person"]
 Side = Literal[Part, "client"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SIDES: tuple[Side, ...] = get_args(Side)
-"""What neighbours may differ in: one training example, all that one person has, or a client's whole
-input. Each is part of the next, so a guarantee for one also holds for all before it."""
+"""What neighbours may differ in: one training example, all data of one person, or a client's whole
+input. Each is part of the next, so a guarantee for one also holds for the smaller ones."""
 
 
 class UnknownEvent(ConfigError, OverBudget):
@@ -65,11 +65,11 @@ class UnknownEvent(ConfigError, OverBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class Pure:
-    """A report that is pure private, possibly coordinate by coordinate.
+    """A report with a pure guarantee, possibly one per coordinate.
 
     Attributes:
         whole: the pure epsilon of the whole report.
-        singles: the number of coordinates (or else whole reports) for each pair (epsilon, revealing
+        singles: the number of coordinates (or of whole reports) for each pair (epsilon, revealing
             probability); see ``compose.RevealingCounts``.
         free: whether every coordinate may be at any extreme, whatever the others are; then
             ``whole`` is attained.
@@ -89,8 +89,8 @@ class Normal:
     """A vector with discrete Gaussian noise.
 
     Attributes:
-        mu: a function from the number of such reports in a sum to the sensitivity over deviation of
-            a continuous Gaussian that is no more private than that sum, up to 1e-100.
+        mu: a function from the number of such reports in a sum to the sensitivity over standard
+            deviation of a continuous Gaussian that is no more private than that sum, up to 1e-100.
     """
 
     mu: Callable[[int], float]
@@ -103,8 +103,9 @@ class Sampled:
     Attributes:
         release: a function from the number of such reports in a sum to one release.
         times: the number of releases.
-        sides: what is sampled; if the event is about a part of a client, that part.
-        adversaries: the adversaries against whom the guarantee holds; for others nothing is known.
+        sides: what may be sampled: parts of a client (records or people), or whole clients.
+        adversaries: the adversaries against whom the guarantee holds; against others nothing is
+            known.
     """
 
     release: Callable[[int], SampledRelease]
@@ -149,7 +150,7 @@ class Content:
     Attributes:
         event: the release.
         count: how many times it is made.
-        identity: what is drawn, if it is drawn once in a run and kept; else None.
+        identity: what is drawn, if the draw happens once in a run and is kept; else None.
     """
 
     event: Event
@@ -164,23 +165,23 @@ class Content:
 class Accountant(Generic[E]):
     """What is known about one class of events: a row of the table.
 
-    Exactly one of ``loss``, ``content``, ``sides`` and ``nothing`` is given: it says what kind of
-    event this is. The other attributes describe an event that has a loss.
+    Exactly one of the fields ``loss``, ``content``, ``sides`` and ``nothing`` is set. It says what
+    kind of event this is. The other attributes describe an event that has a loss.
 
     Attributes:
         loss: the event's loss, for the numerics.
-        content: the other release, for an event that makes it several times or only once.
-        sides: the event for each side, at least for the client's, if the event states a different
-            one for each.
-        nothing: what is sent, for an event computed from no data. Such an event costs nothing, and
-            no history holds it.
+        content: for an event that makes another release several times, or only once: that release.
+        sides: for an event that states a different event for each side: these events, at least for
+            the side "client".
+        nothing: for an event computed from no data: what is sent. Such an event costs nothing, and
+            no history contains it.
         price: an exact upper bound on what the event adds to a budget of a kind; None if no such
             budget ever covers it.
         coordinate: the event of the report's costliest coordinate, if coordinates are independent.
-        summed: what a sum of such reports shows, if a sum protects them.
-        shuffled: what a shuffler shows, if it protects such reports: bits shuffled coordinate by
-            coordinate, or reports of one category each.
-        real_arithmetic_only: whether the proof holds for real numbers, not for floats.
+        summed: what a sum of such reports reveals, if a sum protects them.
+        shuffled: what a shuffler reveals of such reports, if it protects them: bits shuffled
+            coordinate by coordinate, or reports of one category each.
+        real_arithmetic_only: whether the proof holds only for real numbers, not for floats.
         by_mechanism: whether a mechanism may state the event for its own report: how the report was
             randomised, and no more. Other events (what is drawn once, reveals nothing, or costs
             less for a record or a person) can only be stated by the code that decides what a
@@ -204,7 +205,7 @@ class Accountant(Generic[E]):
     def __post_init__(self) -> None:
         kinds = (self.loss, self.content, self.sides, self.nothing)
         if sum(kind is not None for kind in kinds) != 1:
-            raise TypeError("give exactly one of loss, content, sides and nothing")
+            raise TypeError("set exactly one of the fields loss, content, sides, nothing")
 
 
 def price_of_pure(epsilon: float, kind: BudgetKind) -> Fraction:
@@ -303,7 +304,7 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         price=_price_of_bits,
         loss=_loss_of_bits,
         coordinate=lambda event: replace(event, coordinates=1, whole=None),
-        summed=_bits,  # a sum of bits shows exactly what a shuffler of single bits shows
+        summed=_bits,  # a sum of bits reveals exactly what a shuffler of single bits reveals
         shuffled=_bits,
         by_mechanism=True,
         size=lambda event: event.coordinates,
@@ -407,7 +408,7 @@ def sides_of(event: Event) -> Mapping[Side, Event]:
 
 
 def on_side(event: Event, side: Side) -> Event:
-    """Return the event that ``event`` is for neighbours that differ in ``side``.
+    """Return the event that stands for ``event`` if neighbours differ in ``side``.
 
     If nothing is stated for ``side``, the next larger side for which something is stated applies.
     """
@@ -435,13 +436,13 @@ def coordinate_of(event: Event) -> Event | None:
 
 
 def shuffled_loss(event: Event) -> CountedBits | Subset | None:
-    """Return what a shuffler shows of ``event``; None if a shuffler does not protect it."""
+    """Return what a shuffler reveals of ``event``; None if a shuffler does not protect it."""
     shuffled = accountant(event).shuffled
     return None if shuffled is None else shuffled(event)
 
 
 def summed_loss(event: Event) -> CountedBits | Normal | Sampled | None:
-    """Return what a sum of reports shows of ``event``; None if a sum does not protect it."""
+    """Return what a sum of reports reveals of ``event``; None if a sum does not protect it."""
     summed = accountant(event).summed
     return None if summed is None else summed(event)
 
@@ -449,8 +450,8 @@ def summed_loss(event: Event) -> CountedBits | Normal | Sampled | None:
 def unfolded(history: Counter[Event]) -> Counter[Event]:
     """Return ``history`` with each event replaced by its contents.
 
-    What was drawn once counts once, however often it was sent. Composition covers releases made at
-    the same time as well as releases made one after another.
+    A value that was drawn once counts once, however often it was sent. Composition covers releases
+    made at the same time as well as releases made one after another.
     """
     counts: Counter[Event] = Counter()
     for event, times in history.items():
@@ -475,10 +476,10 @@ def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
 
 
 def real_arithmetic_only(event: Event) -> bool:
-    """Return whether the proof for ``event`` holds for real numbers, not for the floats sent.
+    """Return whether the proof for ``event`` holds only for real numbers, not for the floats sent.
 
-    True for an event that says so, for sums whose noise is drawn as floats, and for an event that
-    holds one of these.
+    True for an event that is marked so, for sums whose noise is drawn as floats, and for an event
+    that contains one of these.
     """
     return any(accountant(each).real_arithmetic_only(each) for each in within(event))
 
@@ -531,7 +532,9 @@ def _read(record: object, levels: int) -> Event:
     known = {cls.wire: cls for cls in ACCOUNTANTS}
     if len(known) < len(ACCOUNTANTS):
         twice = ", ".join(name for name, n in Counter(c.wire for c in ACCOUNTANTS).items() if n > 1)
-        raise ConfigError(f"{twice}: two event classes have this wire; give yours a different one")
+        raise ConfigError(
+            f"{twice}: two event classes have this wire; give your class another wire"
+        )
     if not isinstance(record, dict) or not isinstance(name, str) or name not in known:
         raise ConfigError(f"event = {name!a:.60}: this version knows {', '.join(known)} only")
     if levels == 0:

@@ -1,8 +1,8 @@
 """What one client releases in one report, as data that accountants interpret.
 
-An event says what a mechanism did, never how private that is: the table of ``accountants`` says how
-private. An event missing from that table is an error; it never counts as nothing. Neighbours differ
-in one client's whole input.
+An event says what a mechanism did, never how private the result is: the table in ``accountants``
+says that. An event that is missing from the table is an error, never a free release. Neighbours
+differ in one client's whole input.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Event:
     """Base of all events.
 
     Attributes:
-        wire: the name under which ledgers and run folders keep the event: the class's name, unless
-            the class says otherwise. It never changes, even if the class is renamed.
+        wire: the name under which ledgers and run folders store the event: the class's name, unless
+            the class says otherwise. The name never changes, even if the class is renamed.
         level: 0 for a plain release. An event may only hold events of lower levels.
 
     Raises:
         ConfigError: a field is not exactly of its declared type, or out of range; or it holds an
             event that may not be nested in this one. A number may be a plain int or float, but not
-            text, a bool or a numpy scalar.
+            a string, a bool or a numpy scalar.
     """
 
     wire: ClassVar[str] = "Event"
@@ -51,7 +51,7 @@ class Event:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            kind = getattr(each.type, "__name__", str(each.type))  # annotations: text or types
+            kind = getattr(each.type, "__name__", str(each.type))  # annotations: strings or types
             value = _CHECKS[kind](each.name, getattr(self, each.name))
             if isinstance(value, Event) and value.level >= self.level:
                 raise ConfigError(
@@ -82,11 +82,11 @@ class BinaryRandomizedResponse(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PureCoordinates(Event):
-    """Independent coordinates, each pure private by itself; all of them may change at once.
+    """Independent coordinates, each with its own pure guarantee; all of them may change at once.
 
     Attributes:
-        groups: pairs (epsilon, count): how many coordinates have this pure epsilon. Each epsilon
-            appears once; two inputs of such a coordinate attain it.
+        groups: pairs (epsilon, count): the number of coordinates with this pure epsilon. Each
+            epsilon appears once; two inputs of such a coordinate attain it.
         telling: the revealing probability: an upper bound, for every two inputs of a coordinate, on
             the probability of the outcomes that are not equally likely under both. If it is below
             1, the two inputs that attain epsilon also attain this bound, up to rounding, and all
@@ -103,7 +103,7 @@ class PureCoordinates(Event):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.telling <= 1:
-            raise ConfigError(f"telling = {self.telling}: give a probability above 0, at most 1")
+            raise ConfigError(f"telling = {self.telling}: give a probability above 0 and up to 1")
 
     @classmethod
     def together(cls, times: int, *events: PureCoordinates) -> PureCoordinates:
@@ -121,7 +121,8 @@ class PureReport(Event):
 
     Attributes:
         epsilon: the pure epsilon of the whole report.
-        idealised: whether that holds only in real arithmetic, not for the floats that are sent.
+        idealised: whether the guarantee holds only in real arithmetic, not for the floats that are
+            sent.
     """
 
     wire: ClassVar[str] = "PureReport"
@@ -133,9 +134,9 @@ class PureReport(Event):
 class SubsetResponse(Event):
     """A report that is one of M categories: k of them have weight H, the others weight L.
 
-    Which k depends on the input and on a seed that is sent along and drawn independently of the
-    input. The report holds nothing else; its seed and category have the same size for all clients.
-    k-ary randomised response is the case k = 1.
+    Which k categories these are depends on the input, and on a seed that is sent along and is drawn
+    independently of the input. The report holds nothing else; its seed and category have the same
+    size for all clients. k-ary randomised response is the case k = 1.
 
     Attributes:
         high: H, one of the two integer weights by which the category is actually drawn.
@@ -167,11 +168,11 @@ class SubsetResponse(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianReport(Event):
-    """A vector of bounded L2 norm plus Gaussian noise, with one deviation for all coordinates.
+    """A vector of bounded L2 norm plus Gaussian noise, with the same deviation in all coordinates.
 
     Attributes:
-        mu: sensitivity over deviation of a continuous Gaussian that is no more private (up to
-            1e-100) than the discrete Gaussian of deployment: see ``mechanisms.gaussian``.
+        mu: sensitivity over standard deviation of a continuous Gaussian that is no more private (up
+            to 1e-100) than the discrete Gaussian used in deployment: see ``mechanisms.gaussian``.
         rho: the zCDP parameter of the discrete Gaussian.
     """
 
@@ -184,8 +185,8 @@ class GaussianReport(Event):
 class GaussianShare(Event):
     """An integer vector of bounded L2 norm plus one share of the noise meant for a sum.
 
-    The share is discrete Gaussian and independent in every coordinate. One share is little noise by
-    itself; a sum of k shares is protected by all k.
+    The share is discrete Gaussian and independent in every coordinate. One share by itself is
+    little noise; a sum of k shares is protected by all k.
 
     Attributes:
         squared_distance: the largest squared L2 distance of two such vectors, in squared steps.
@@ -209,11 +210,11 @@ class SampledGaussian(Event):
     """Sums of clipped gradients over secret Poisson samples of a client's data, plus noise.
 
     Its cost is known for neighbours that differ in one example. It is also known for neighbours
-    that differ in one person, if whole people are sampled and one gradient of each is clipped. So
-    the event belongs in a ``PerRecord`` or ``PerPerson``.
+    that differ in one person, if whole people are sampled and one gradient per person is clipped.
+    So the event belongs in a ``PerRecord`` or ``PerPerson``.
 
     Attributes:
-        noise_multiplier: deviation of the Gaussian noise over the clip of one gradient.
+        noise_multiplier: standard deviation of the Gaussian noise over the clip of one gradient.
         sampling_rate: the probability that a step samples a given example, or person.
         steps: the number of sums.
     """
@@ -261,11 +262,12 @@ class SampledShare(Event):
 class SampledClientsGaussian(Event):
     """The sum of the clipped reports of a secret random set of clients, plus the server's noise.
 
-    The server releases it to those who see only broadcasts. The event says nothing about what the
-    server sees.
+    The server releases the sum to adversaries who see only broadcasts. The event says nothing about
+    what the server sees.
 
     Attributes:
-        noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
+        noise_multiplier: standard deviation of the Gaussian noise over the clip of one client's
+            report.
         sample_size: the number of clients in the set.
         population: the number of clients that the set is drawn from; all sets of that size are
             equally likely. An observer of the broadcasts may be a client that knows it was not
@@ -292,7 +294,7 @@ class InClear(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NoRelease(Event):
-    """A message that is computed without any example: it costs nothing and reveals nothing.
+    """A message that is computed from no example: it costs nothing and reveals nothing.
 
     Attributes:
         what: what is sent, for the reader of a ledger, such as "public keys".
@@ -325,11 +327,11 @@ class PerRecord(Event):
 class PerPerson(Event):
     """A release that costs less for one person than for a client's whole input.
 
-    A person means all rows that one site has of that person. What holds for a person also holds for
+    A person means all rows about that person at one site. What holds for a person also holds for
     one of the person's rows.
 
     Attributes:
-        person: the event for neighbours that differ in all that one person has.
+        person: the event for neighbours that differ in all data of one person.
         client: the event for neighbours that differ in the client's whole input.
 
     Raises:
@@ -344,13 +346,14 @@ class PerPerson(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Memoized(Event):
-    """A release that is randomised once and kept: every later report follows from it alone.
+    """A release that is randomised once and kept: every later report is computed only from it.
 
-    In each run of a client, the first release costs as much as ``drawn``; later ones cost nothing.
+    In each run of a client, the first release costs as much as ``drawn``; later releases cost
+    nothing.
 
     Attributes:
-        drawn: what was released. It counts everything drawn under its identity, including what is
-            drawn several times, or piece by piece in several rounds.
+        drawn: what was released. It covers everything drawn under its identity, including values
+            that are drawn several times, or piece by piece in several rounds.
         identity: what is drawn, such as "features and labels". Within one run of a client, an
             identity stands for one event: another event under the same identity is refused.
 
@@ -367,11 +370,11 @@ class Memoized(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SelfComposed(Event):
-    """Several releases of one kind, each with fresh randomness, whatever the others released.
+    """Several releases of one kind, each with fresh randomness, whatever the other releases were.
 
     Attributes:
         each: the event of one release. The inputs of all releases may change together.
-        count: the number of releases, from 1.
+        count: the number of releases, at least 1.
     """
 
     wire: ClassVar[str] = "Several"
@@ -412,7 +415,7 @@ def _check_share(variance: int) -> None:
 
 
 def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
-    wrong = ConfigError(f"{name}: give pairs of an epsilon above 0, each once, and a count above 0")
+    wrong = ConfigError(f"{name}: give pairs (epsilon, count) above 0, each epsilon once")
     if not isinstance(value, list | tuple):
         raise wrong
     groups = []
@@ -445,4 +448,4 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
 }
-"""The check for a field of each type, by the type's text as written above."""
+"""The check for a field of each type, by the type's name as written above."""

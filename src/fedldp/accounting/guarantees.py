@@ -1,6 +1,6 @@
 """Computes the lines of a statement: what a client's releases guarantee.
 
-``accountants`` gives the loss of an event. The code here computes epsilons from losses alone.
+``accountants`` gives the loss of an event. The code here computes epsilons only from losses.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 HOUSE = "fedldp"
-"""Who states what a line rests on, unless it is the user's own code."""
+"""Who states what a line relies on, unless the user's own code does."""
 
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
@@ -141,11 +141,12 @@ class Guarantee:
         delta: 0 for pure.
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
             exact. None if no lower bound is known, as for a user's own code.
-        assumptions: what the guarantee rests on.
+        assumptions: what the guarantee relies on.
         method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
-            code, "module:Class" (several are joined by ", "), whose word nothing here proves. A
-            line without a guarantee rests on no one's word, so it always says "fedldp".
+            code, "module:Class" (several are joined by ", "). Nothing here proves that the user's
+            code is right. A line without a guarantee relies on nobody's statement, so it always
+            says "fedldp".
     """
 
     unit: Unit
@@ -175,7 +176,7 @@ def local_guarantees(
         history: how often a client released each event.
         unit: the unit that is protected.
         delta: the delta of the approximate lines; at 0 there are none.
-        attained: whether to compute lower bounds, which take as long as the upper ones.
+        attained: whether to compute lower bounds, which take as long as the upper bounds.
         copies: how many clients with such a history change at once. Each has its own randomness,
             including for what is drawn once.
         shift: each input may move this many times as far as its event says. A release that is
@@ -316,7 +317,7 @@ def _composed(
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
-    rather than only bounded. It may still be too large, by a relative 1e-9 at most, so pass it
+    rather than only bounded. It may still be too large, by at most a relative 1e-9, so pass it
     through ``_just_below``. It is None if it is unknown, or if ``attained`` is False, because
     computing it takes as long as computing the epsilon.
     """
@@ -365,7 +366,7 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
     Args:
         losses: the losses of the client's reports, each with the number of releases.
         shares: honest reports in each sum; 1 for reports that are seen individually.
-        delta: from 1e-100 to below 1.
+        delta: at least 1e-100 and below 1.
     """
     mus: list[float] = []
     for loss, times in losses:
@@ -441,8 +442,8 @@ def sampled_guarantee(
         unit: "record" or "person" if a client samples these; "client-round" or "client-run" if the
             server samples clients.
         adversary: the adversary against whom the guarantee holds. If clients sample, the server
-            learns no more than others.
-        delta: from 0 to below 1; there is no guarantee at 0.
+            learns no more than other adversaries.
+        delta: at least 0 and below 1; there is no guarantee at 0.
         copies: see ``local_guarantees``.
         shift: how many vectors of a sum may change at once, each sampled independently. Beyond 1,
             amplification by sampling is left out: whatever samples were drawn, the sum moves at
@@ -512,7 +513,8 @@ def shuffled_guarantees(
         rounds: the largest number of rounds in which the client releases it.
         anonymity_set: the number of honest participants that release the same event in every such
             round.
-        chunk: coordinates in one shuffled message; ignored for reports of one category.
+        chunk: the number of coordinates in one shuffled message; ignored for reports of one
+            category.
         delta: positive.
 
     Raises:
@@ -576,12 +578,12 @@ def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
     return [
         FRESH,
         "a shuffler that the server does not control puts out only the reports, all of one size, "
-        "in an order that tells nothing",
+        "in an order that reveals nothing",
         f"{anonymity_set} honest reports in every round, each one of {subset.categories:,} "
-        f"categories, of which {subset.closest:,} have the same larger weight; a second report of "
-        "a client in a round is dropped, and does not count",
-        "the seed of a report is fresh, drawn without a look at the data, and follows from nothing "
-        "that names its client",
+        f"categories, of which {subset.closest:,} have the same, larger weight; a client's second "
+        "report in a round is dropped and does not count",
+        "the seed of a report is fresh, and independent of the data and of everything "
+        "that identifies the report's client",
         "when and whether reports are sent does not depend on the data",
     ]
 
@@ -592,7 +594,7 @@ def _taking_part(rounds: int) -> list[str]:
 
 
 def _just_below(exact: float) -> float:
-    """Return a lower bound from a value that was rounded up by a relative 1e-9 at most."""
+    """Return a lower bound from a value that was rounded up by at most a relative 1e-9."""
     return exact * (1 - 2e-9)
 
 
@@ -661,15 +663,15 @@ def summing_guarantees(
 ) -> list[Guarantee]:
     """Return the lines of one client whose reports the server sees only within sums.
 
-    For one-bit reports, a sum shows the number of ones at each coordinate. An ideal shuffler of
-    single bits shows the same, so the figures are the same and only the assumptions differ. For
-    reports with shares of noise, a sum shows one vector with the noise of all shares. There are no
-    lines if a sum adds nothing to each report's own guarantee.
+    For one-bit reports, a sum reveals the number of ones at each coordinate. An ideal shuffler of
+    single bits reveals the same, so the epsilons are the same and only the assumptions differ. For
+    reports with shares of noise, a sum reveals one vector with the noise of all shares. There are
+    no lines if a sum adds nothing to each report's own guarantee.
 
     Args:
         history: how often the client released each event; events without data are left out.
         summands: honest clients in the sum of every round that this client took part in, including
-            itself, so at least 1; each releases the same event in that round.
+            this client, so at least 1; each releases the same event in that round.
         untrusted: clients of a round that may collude with the server or be missing; ``summands``
             does not count them.
         delta: the delta of the approximate lines; at 0 there are none.
@@ -678,7 +680,7 @@ def summing_guarantees(
             sums change less in total: the root of a sum of squares is at most the sum.
         committees: whether a round has several sums, each of one committee of clients;
             ``untrusted`` then counts clients of any one committee. Given the broadcasts, what other
-            committees' sums show is independent of the client's input.
+            committees' sums reveal is independent of the client's input.
 
     Raises:
         ConfigError: the client releases several kinds of bits or of shares; or it releases bits and
@@ -715,7 +717,7 @@ def _of_shares(
 ) -> list[Guarantee]:
     """Return the lines of reports that each add a share of discrete Gaussian noise to the sum.
 
-    There are none for a delta below 1e-100, where the closed form for sums is not proven.
+    There are no lines for a delta below 1e-100, where the closed form for sums is not proven.
     """
     if delta < LEAST_FOR_MU:
         return []

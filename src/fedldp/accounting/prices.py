@@ -1,7 +1,7 @@
 """What an event costs under each kind of budget.
 
-Prices come from the accountants' table; what is drawn once is paid for once. Costs are rounded up,
-so their sum is never below what was spent.
+Prices come from the accountants' table; a value that is drawn once is paid for once. Costs are
+rounded up, so their sum is never below what was spent.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def price(
 ) -> float:
     """Return what ``event`` adds to a budget of ``kind``, given the run's earlier releases.
 
-    What is drawn once costs nothing if the same run drew it before, because the new release follows
-    from the old draw. Every other event costs its ``cost``.
+    A value that is drawn once costs nothing if the same run drew it before, because the new release
+    follows from the earlier draw. Every other event costs its ``cost``.
 
     Args:
         event: the event to release.
@@ -62,12 +62,12 @@ def price_of_run(
     """Return the exact sum of the prices of one run's releases.
 
     Args:
-        history: the events, each with the number of times it was released.
+        history: the events, each with its number of releases.
         kind: the kind of the budget.
         side: the side that the budget protects.
 
     Raises:
-        OverBudget: no budget of ``kind`` covers one of them.
+        OverBudget: no budget of ``kind`` covers one of the events.
     """
     total, before = Fraction(0), list[Event]()
     for event, times in history:
@@ -75,7 +75,7 @@ def price_of_run(
         before.append(event)
         if math.isinf(first):
             raise OverBudget(
-                f"{type(event).__name__}: it was released, and no {kind} budget covers it"
+                f"{type(event).__name__}: it was released, but no {kind} budget covers it"
             )
         total += Fraction(first) + (times - 1) * Fraction(price(event, kind, before, side))
     return total
@@ -87,7 +87,7 @@ def draws_once(event: Event) -> bool:
 
 
 def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
-    """Return what ``event`` alone costs under a budget of ``kind``, rounded up.
+    """Return what one release of ``event`` costs under a budget of ``kind``, rounded up.
 
     Args:
         event: the event to release.
@@ -95,13 +95,13 @@ def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
         side: the side that the budget protects.
 
     Returns:
-        A finite number of at least 0; infinity if nothing is proven, so that no budget can pay it.
+        A finite number of at least 0; infinity if nothing is proven, so that no budget covers it.
 
     Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP for neighbours that differ in ``side``
     (the client's whole input by default), with the cost as epsilon, rho or mu^2. Bits are charged
-    one by one or as a whole, whichever is less. Gaussian reports cost their rho under zCDP, and
-    infinity under the other kinds; so do single Gaussian shares. Values in clear never have a
-    finite cost. A message without any data costs nothing.
+    one by one or as a whole, whichever is less. Gaussian reports and single Gaussian shares cost
+    their rho under zCDP, and infinity under the other kinds. Values in clear never have a finite
+    cost. A message computed from no data costs nothing.
 
     Raises:
         UnknownEvent: the event is unknown.

@@ -1,4 +1,4 @@
-"""Who released what in which round: what a statement is computed from.
+"""Who released what in which round: the input from which a statement is computed.
 
 Before a run, this follows from the configuration, whose seed decides who takes part. After the run,
 it follows from the ledgers. The two must agree. If the server adds the noise, its own releases are
@@ -26,15 +26,15 @@ ClientIndices = Sequence[int] | NDArray[np.integer]  # many clients may be given
 WORD = 32
 
 RoundWords = dict[int, NDArray[np.uint32]]
-"""The rounds of several clients, one entry for each: bit b of word w is round 32 w + b."""
+"""The rounds of several clients, one array element each: bit b of word w is round 32 w + b."""
 
 _DENSE = 8
-"""Clients are counted in a table of all indices if its size is at most this many times their
-number."""
+"""Clients are counted in a table of all indices if the table has at most this many entries per
+client."""
 
 
 _FEW_GROUPS = 1000
-"""The most groups of clients with equal rounds; with more, clients are grouped round by round."""
+"""The largest number of groups with equal rounds; beyond it, clients are grouped round by round."""
 
 
 class Cohort(NamedTuple):
@@ -99,7 +99,7 @@ class ReleaseHistory:
             group_of[clients] = group
         if sum(each.size for each in members.values()) != np.sum(group_of < len(events)):
             raise ConfigError(
-                "a client releases two events with a price in one round: count them as one event"
+                "a client releases two priced events in the same round; count them as one event"
             )
         for round, chosen in participants.items():
             if chosen is None or len(chosen) == 0:
@@ -123,7 +123,7 @@ class ReleaseHistory:
         return list(self._blocks)
 
     def of_side(self, side: Side) -> ReleaseHistory:
-        """Return what clients release, seen by neighbours that differ in ``side``."""
+        """Return what clients release if neighbours differ in ``side``."""
         seen: dict[Event, list[Cohort]] = {}
         for event, blocks in self._blocks.items():
             seen.setdefault(on_side(event, side), []).extend(blocks)
@@ -278,7 +278,7 @@ def _joined(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
 
 
 def _counts(blocks: Sequence[Cohort]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Return the clients of some blocks, ascending, and how often each one appears."""
+    """Return the clients of some blocks, ascending, and how often each client appears."""
     if len(blocks) == 1:
         ((clients, rounds),) = blocks
         return clients, np.broadcast_to(np.int64(rounds.bit_count()), clients.shape)
@@ -301,7 +301,7 @@ def _equal(some: Sequence[Cohort], others: Sequence[Cohort]) -> bool:
     rounds = _union(some)
     if rounds != _union(others):
         return False
-    compared = set()  # pairs of block sets that were compared already
+    compared = set()  # pairs of block sets that have been compared
     for round in rounds_of(rounds):
         places = _holding(some, round), _holding(others, round)
         if places not in compared:

@@ -1,4 +1,4 @@
-"""The privacy statement of a run, from its configuration alone or from its clients' ledgers."""
+"""The privacy statement of a run, computed from its configuration or from its clients' ledgers."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ _OF_PRIVATE_ROWS = (
 )
 HELD_OUT = f"accuracy, AUC, all other scores and the confusion matrix are {_OF_PRIVATE_ROWS}"
 CHOOSING = (
-    "choosing by scores is a release: these were taken on clients' private rows, and no epsilon "
-    "here covers them, or what is chosen by them"
+    "choosing by scores is a release: these scores depend on clients' private rows, and no epsilon "
+    "here covers them, or a choice based on them"
 )
 """Printed below every table of scores that may guide a choice, wherever ``HELD_OUT`` holds."""
 
@@ -117,9 +117,10 @@ class ShufflerInPath:
     """A shuffler between the clients and the server.
 
     Attributes:
-        chunk: coordinates in one shuffled message, if reports are shuffled coordinate by
-            coordinate.
-        untrusted_clients: participants of a round that may collude with the server or drop out.
+        chunk: the number of coordinates in one shuffled message, if reports are shuffled coordinate
+            by coordinate.
+        untrusted_clients: the number of participants in a round that may collude with the server or
+            drop out.
         prediction_error: the error of clients' predictions of their own times; above 0, arrival
             times tell clients apart.
     """
@@ -134,7 +135,8 @@ class SumInPath:
     """A secure sum between the clients and the server.
 
     Attributes:
-        untrusted_clients: participants of a round that may collude with the server or be missing.
+        untrusted_clients: the number of participants in a round that may collude with the server or
+            be missing.
         clients_in_sum: how many clients' reports were in the sum, for every round in which some
             client released one: 0 if no masks were removed; the smallest sum if there were several.
             None before a run, when everyone who takes part counts as being in the sum.
@@ -159,7 +161,7 @@ COMMITTEES = (
 
 
 class Assumed(NamedTuple):
-    """An assumption that the lines make about something of the user's own.
+    """An assumption that the lines make about something that the user provides.
 
     Attributes:
         what: the assumption, as a sentence.
@@ -191,8 +193,8 @@ def statement(
         delta: the delta of the approximate lines; at 0 there are none.
         own_code: addresses of the user's own code that states what is released. Every line assumes
             that the code is right, and names it in ``stated_by``.
-        assumed: further assumptions of all lines, about things that do not state what is released:
-            the user's own features, or numbers that the user declares public.
+        assumed: additional assumptions of all lines, about things that do not state what is
+            released: the user's own features, or numbers that the user declares public.
         persons_at_sites: the largest number of clients at which one person has rows, as all lines
             for a person assume. If each client adds its own noise, that many releases change. In
             one sum, or in what the server makes of it, the change is that many times as large.
@@ -264,9 +266,9 @@ def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guar
 
 
 def stated_by(line: Mapping[str, Any]) -> str:
-    """Return whose word a line of a statement rests on; see ``Guarantee``.
+    """Return who states the releases behind a line of a statement; see ``Guarantee``.
 
-    In a statement without ``schema_version``, only the line's assumptions say whose word it is.
+    In a statement without ``schema_version``, only the line's assumptions say who that is.
     """
     if line.get("stated_by") is not None:
         return str(line["stated_by"])
@@ -290,7 +292,7 @@ def server_lines(
 ) -> list[dict[str, Any]] | None:
     """Return the lines of one unit against the server; None if only ``statement`` has them.
 
-    Use it for a search, which states hundreds of candidates and needs no lower bounds.
+    Use it for a search, which tries hundreds of candidates and needs no lower bounds.
     """
     reports = releases.of_side("client")
     if unit == "person" and unit in _stated_parts(releases):
@@ -423,7 +425,7 @@ def _part_lines(
         # A person's sites may have different histories: charge each site the most releases of each
         # event that any history has.
         found = [functools.reduce(operator.or_, found)]
-    by_sum = adversary == "downlink"  # the broadcast is one release of all clients
+    by_sum = adversary == "downlink"  # the broadcast is one release for all clients
     copies, shift = (1, sites) if by_sum else (sites, 1)
     lines = _worst(
         [
@@ -446,8 +448,8 @@ def _at_sites(line: Guarantee, part: Part, sites: int, how: Callable[[int], str]
         return line
     assumption = f"{AT_SITES} {sites} site{'s' if sites > 1 else ''}"
     line = replace(line, assumptions=[*line.assumptions, assumption])
-    # The bound may not be attained: perhaps no person is at so many sites, or no person's sites all
-    # release the most.
+    # The bound may not be attained: perhaps no person is at that many sites, or no person's sites
+    # all release the most.
     return line if sites == 1 else replace(line, lower=None, method=f"{how(sites)}: {line.method}")
 
 
@@ -572,8 +574,8 @@ def _summed_part_lines(
 ) -> list[Guarantee]:
     """Return what a sum adds for a part of a client's input, if all clients add noise of one kind.
 
-    What other clients' bits hide is not covered: it depends on all the data of those clients, and a
-    statement about a part does not say how much the bits hide of a whole client.
+    The protection that other clients' bits give is not covered: it depends on all data of those
+    clients, and a statement about a part does not say how much the bits hide about a whole client.
     """
     seen = releases.of_side(part)
     loss = summed_loss(seen.events[0]) if len(seen.events) == 1 else None
@@ -647,7 +649,7 @@ def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
 
 
 def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
-    """Return what holds for every client: line by line, the line of the worst-off client.
+    """Return what holds for every client: for each line, the worst-off client's version.
 
     If clients have different kinds of lines, only the approximate epsilon is comparable.
     """

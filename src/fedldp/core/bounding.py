@@ -73,7 +73,7 @@ class Ranges:
     Attributes:
         centers: float64, shape (L,) for L tensors.
         radii: float64, shape (L,), positive.
-        sizes: coordinates of each tensor, length L.
+        sizes: the number of coordinates of each tensor, length L.
 
     Raises:
         ConfigError: a radius is not positive, a value is not finite or too large, or float32 cannot
@@ -87,7 +87,7 @@ class Ranges:
     def __post_init__(self) -> None:
         if not len(self.centers) == len(self.radii) == len(self.sizes):
             raise ConfigError(
-                f"range_center has {len(self.centers)} and range_radius {len(self.radii)} values "
+                f"range_center has {len(self.centers)} values and range_radius {len(self.radii)}, "
                 f"for {len(self.sizes)} parameter tensors: give one value, or one per tensor"
             )
         for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
@@ -124,7 +124,7 @@ class Ranges:
 
         Args:
             weights: the server's own weights, shape (d,).
-            sizes: coordinates of each tensor.
+            sizes: the number of coordinates of each tensor.
             floor: the smallest radius.
             margin: factor on the radius.
 
@@ -136,7 +136,9 @@ class Ranges:
                 "compute them from the server's own weights"
             )
         if weights.shape != (sum(sizes),):
-            raise PrivacyError(f"the layers have {sum(sizes)} weights, not {weights.shape}")
+            raise PrivacyError(
+                f"weights of shape {weights.shape}: the layers have {sum(sizes)} weights"
+            )
         pieces = np.split(weights.astype(np.float64), np.cumsum(sizes)[:-1])
         low = np.array([piece.min() for piece in pieces])
         high = np.array([piece.max() for piece in pieces])
@@ -152,7 +154,9 @@ class Ranges:
             out: the array to write the result to: another array of the same shape.
         """
         if values.ndim not in (1, 2) or values.shape[-1] != sum(self.sizes):
-            raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
+            raise PrivacyError(
+                f"values of shape {values.shape}: the ranges cover {sum(self.sizes)} weights"
+            )
         result = np.empty(values.shape, np.float32) if out is None else out
         try:
             with np.errstate(over="raise"):

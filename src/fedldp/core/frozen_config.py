@@ -1,4 +1,4 @@
-"""Frozen settings; every copy of them is validated."""
+"""Frozen settings, which are validated again whenever they are copied."""
 
 from __future__ import annotations
 

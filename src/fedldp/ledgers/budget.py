@@ -116,7 +116,7 @@ class Budget:
             elif self.kind != "zcdp" and cost(event, "zcdp", self.unit) < math.inf:
                 remedy = "; a zcdp budget covers it"
             raise OverBudget(
-                f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
+                f"{type(event).__name__}: no finite cost is proven under a {self.kind} "
                 f"budget{remedy}; nothing was released"
             )
         total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)

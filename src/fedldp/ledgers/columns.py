@@ -297,7 +297,7 @@ class MemoryLedger:
         """Return whether a client released this before; refuse if it must not release it now.
 
         Args:
-            place: the place of the answer.
+            place: identifies the answer.
             event: what the client releases.
             client: the client's index.
             max_rounds: see ``Ledgers``.
@@ -878,7 +878,7 @@ def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
     if indices.min(initial=0) < 0 or indices.max(initial=0) > LARGEST_CLIENT:
         raise ConfigError(f"clients: give indices from 0 to {LARGEST_CLIENT:,}")
     if (indices[1:] <= indices[:-1]).any() and np.unique(indices).size < indices.size:
-        raise ConfigError("clients: an index appears twice; give each once")
+        raise ConfigError("clients: an index appears twice; give each index once")
     return indices
 
 

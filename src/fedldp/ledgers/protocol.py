@@ -87,7 +87,7 @@ class Ledgers(Protocol):
         """Return whether each client may release ``event``, so that none trains in vain.
 
         Args:
-            place: the place of the answer.
+            place: identifies the answer.
             event: what it will release.
             clients: the clients that are asked.
             max_rounds: the largest number of rounds of the run that a client may answer.
@@ -118,7 +118,7 @@ class Ledgers(Protocol):
         A repeated request gets the same bytes, at no additional cost.
 
         Args:
-            place: the place of the answer.
+            place: identifies the answer.
             event: what ``make`` will release.
             clients: the clients that answer.
             make: returns the randomised bytes, one row for each client; called at most once, and
@@ -159,7 +159,9 @@ def went_back(run: str, round: int, latest: int) -> NoLongerKept:
 
 def lost_draws(run: str) -> NoLongerKept:
     """Return the error for a client that no longer has what it drew once in a run."""
-    return NoLongerKept(f"run {run}: the values that it drew once are gone; nothing was released")
+    return NoLongerKept(
+        f"run {run}: the values that were drawn once are gone; nothing was released"
+    )
 
 
 def check_turn(rounds_before: int, max_rounds: int | None) -> None:

@@ -184,8 +184,8 @@ class SqliteLedger:
     Args:
         path: the file. If a budget is given and the file does not exist, it is created, readable
             only by its owner.
-        budget: the limit on all releases together, or several limits of different units. It is
-            stored and must stay the same. None: use the budget of an existing file.
+        budget: the limit on the total cost of all releases, or several limits with different units.
+            It is stored and must stay the same. None: use the budget of an existing file.
         timeout_seconds: how long to wait for another process.
 
     Raises:

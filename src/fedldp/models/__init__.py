@@ -1,8 +1,8 @@
 """Models: one file each, found by a scan; a user's own model is named "module:callable".
 
-Each file holds one ``build(input_shape, num_classes)``; its first docstring line describes the
-model. ``build`` returns a list of layers, whose layout is known without torch, or any torch module;
-in the second case it imports torch itself, so that listing the models does not need torch.
+Each file holds one ``build(input_shape, num_classes)``; the first line of its docstring describes
+the model. ``build`` returns a list of layers, whose layout is known without torch, or any torch
+module; in the second case it imports torch itself, so that listing the models does not need torch.
 
 It may use core, protocol.
 """
@@ -101,7 +101,7 @@ def find_model(name: str) -> ModelBuilder:
 def layout_of(
     name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str = ALL
 ) -> Layout:
-    """Return how a model's trained parameters lie in one vector.
+    """Return the layout of a model's trained parameters in one vector.
 
     A model that is a list of layers, as all of ``models()`` are, needs no torch for this. A model
     that is a torch module must be built first.
@@ -127,8 +127,8 @@ def layout_of(
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
     """Return how many multiplications by a weight the logits of one example need.
 
-    For a torch module this is its number of weights, which is too small if kernels slide over the
-    input.
+    For a torch module the result is its number of weights, which is too small if kernels slide over
+    the input.
 
     Raises:
         ConfigError: the model cannot be built.
@@ -156,7 +156,7 @@ def layers_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> list
 
 
 def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool:
-    """Return whether a model is one dense layer on its input, as far as its layers show.
+    """Return whether a model is one dense layer on its input, judging by its layers.
 
     Raises:
         ConfigError: the model cannot be built.
@@ -169,13 +169,13 @@ def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool
 
 
 def layout_of_module(model: nn.Module) -> Layout:
-    """Return how the parameters of a torch module lie in one vector; frozen ones are buffers."""
+    """Return the layout of a torch module's parameters in one vector; frozen ones are buffers."""
     named = list(model.named_parameters())
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
 def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str = ALL) -> Layout:
-    """Return how the trained parameters of a model trained elsewhere lie in one vector.
+    """Return the layout in one vector of the trained parameters of a model that other code trains.
 
     The model's inputs and outputs are not checked.
 
@@ -227,7 +227,7 @@ def build_model(
             "requires_grad", those that the module itself marks; or name patterns separated by
             commas. Every other parameter becomes a buffer of the returned module, and layers with
             only frozen parameters stay in evaluation mode. The module's own buffers are constants;
-            one that training changes is refused.
+            a buffer that training changes is refused.
 
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
@@ -268,7 +268,7 @@ def copy_frozen(source: nn.Module, model: nn.Module) -> None:
 
 
 def fill_model(model: nn.Module, values: State, what: str) -> None:
-    """Set the parameters and frozen state of a built model to ``values``, as far as given.
+    """Overwrite parameters and frozen state of a built model with the arrays in ``values``.
 
     Args:
         model: changed in place.
@@ -276,7 +276,7 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
         what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has no array of that name, or one of another shape or type.
+        ConfigError: the model has no array with that name, or an array of another shape or type.
     """
     from fedldp.models._frozen import fill
 
@@ -292,7 +292,7 @@ def _trained_layers(layout: Layout, name: str, trainable: str) -> list[str]:
     """Return the names of the trained parameters of a list of layers."""
     if trainable == REQUIRES_GRAD:
         raise ConfigError(
-            f"trainable = {trainable}: model = {name} is a list of layers, and marks none of them "
+            f"trainable = {trainable}: model = {name} is a list of layers, which cannot be marked "
             f"as frozen; give {ALL}, {HEAD} or a pattern such as {layout.names[-1]}"
         )
     return trained_of(layout.names, trainable)

@@ -1,4 +1,4 @@
-"""Requirements on a federated torch module. This file imports torch, so import it where needed."""
+"""Requirements on a federated torch module. Importing this file imports torch."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def check_module(
 
 
 def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Module:
-    """Return ``model`` if it is a torch module of float32 parameters, as ``build_model`` requires.
+    """Return ``model`` if it is a torch module that meets ``build_model``'s rules on parameters.
 
     Raises:
-        ConfigError: it is not such a module.
+        ConfigError: ``model`` is not such a module.
     """
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
+        raise ConfigError(
+            f"model = {name}: it returned a {type(model).__name__}, not a torch module"
+        )
     if trainable == ALL:
         for label, buffer in model.named_buffers():
             raise ConfigError(
@@ -53,7 +55,7 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
     for label, parameter in parameters.items():
         problem = _problem(parameter)
         if problem is None and trainable == ALL and not parameter.requires_grad:
-            problem = f"is frozen; set trainable = {REQUIRES_GRAD}, remove it, or let it be trained"
+            problem = f"is frozen; set trainable = {REQUIRES_GRAD}, remove it, or make it trainable"
         if problem:
             raise ConfigError(f"model = {name}: the parameter {label} {problem}")
     return model
@@ -72,7 +74,7 @@ def names_of_trained(model: nn.Module, name: str, trainable: str) -> list[str]:
     if not found:
         raise ConfigError(
             f"trainable = {trainable}: model = {name} has no parameter that requires a gradient; "
-            "set requires_grad on some, or name some by a pattern"
+            "set requires_grad on some parameters, or select some by a pattern"
         )
     return found
 
@@ -98,7 +100,7 @@ def _try_training(
 ) -> None:
     """Compute gradients on batches of two examples and of one, a size the last batch may have.
 
-    Buffers must not change. Examples other than zero are tried too, because a mean of zeros is
+    Buffers must not change. Nonzero examples are tried too, because zeros leave a running mean at
     zero.
     """
     parameters = dict(model.named_parameters())

@@ -60,8 +60,8 @@ def check_buffers(model: nn.Module, name: str) -> None:
             buffer.numpy()
         except Exception as error:
             raise ConfigError(
-                f"model = {name}: the buffer {label} ({buffer.dtype}, {buffer.device}) cannot "
-                "become an array; build the model on the CPU, with float32 numbers"
+                f"model = {name}: the buffer {label} ({buffer.dtype}, {buffer.device}) cannot be "
+                "converted to an array; build the model on the CPU, with float32 numbers"
             ) from error
 
 
@@ -76,10 +76,10 @@ def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
 
 
 def digest_of(model: nn.Module) -> str | None:
-    """Return the SHA-256 of a model's frozen state, 64 hexadecimal digits; None if it has none.
+    """Return the SHA-256 of a model's frozen state in hexadecimal; None without frozen state.
 
-    The digest covers the names, types, shapes and bytes of all buffers, even of buffers that no
-    file keeps.
+    The digest covers the names, types, shapes and bytes of all buffers, even of buffers that are
+    not saved.
     """
     found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
     if not found:
@@ -94,7 +94,7 @@ def digest_of(model: nn.Module) -> str | None:
 
 @torch.no_grad()
 def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> None:
-    """Set a model's parameters and buffers to ``values``, as far as given.
+    """Overwrite parameters and buffers of a model with the arrays in ``values``.
 
     Args:
         model: changed in place.
@@ -102,18 +102,18 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
         what: the setting and its value, for a refusal.
 
     Raises:
-        ConfigError: the model has no array of that name, or one of another shape or type.
+        ConfigError: the model has no array with that name, or an array of another shape or type.
     """
     state = model.state_dict()
     for name, value in values.items():
         if name not in state:
-            raise ConfigError(f"{what}: the model has no {name!a:.80}; give weights of this model")
+            raise ConfigError(f"{what}: the model has no {name!a:.80}; give weights for this model")
         own = state[name]
         given = torch.from_numpy(np.array(value))
         if given.shape != own.shape or given.dtype != own.dtype:
             raise ConfigError(
                 f"{what}: {name} is {_described(given)}, but the model has {_described(own)}; give "
-                "weights of this model"
+                "weights for this model"
             )
         own.copy_(given)
 

@@ -51,18 +51,18 @@ def given(name: str) -> object | None:
     """
     if name not in _GIVEN and _is_elsewhere(name):
         raise ConfigError(
-            f"model = {name}: another process gave this model as a Python object; in Python "
-            "give it again, fedldp.load(DIR, model=...) or fedldp.resume(DIR, model=...); for "
+            f"model = {name}: it was passed as a Python object in another process; in Python, "
+            "pass it again: fedldp.load(DIR, model=...) or fedldp.resume(DIR, model=...); for "
             "the command line, put its class into a file and name it module:Class in a new run"
         )
     return _GIVEN.get(name)
 
 
 def give_again(name: str, model: object) -> None:
-    """Keep a model, or what makes one, under the name that another process gave it.
+    """Keep a model, or a class or function that makes one, under another process's name for it.
 
     Args:
-        name: as that process wrote it down.
+        name: the name that the other process recorded.
         model: the same model: a torch module, or a class or function that makes one.
 
     Raises:
@@ -80,7 +80,7 @@ def give_again(name: str, model: object) -> None:
 
 
 def _is_elsewhere(name: str) -> bool:
-    """Return whether a name stands for a model that only another process has."""
+    """Return whether a name belongs to a model that only another process has."""
     place, _, label = name.partition(":")
     return place == _PLACE or (place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch takes over a second to import, and a layout does not 
 Shape = tuple[int, ...]
 
 Start = Literal["torch", "zeros", "he"]
-"""Weights before training: as torch draws them; zero; or normal as in He et al. 2015, for ReLU."""
+"""Initial weights: torch's default, zeros, or He normal (He et al. 2015, for ReLU)."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Layer(ABC):
     """One layer; ``shape`` is the shape of one example's input to it.
 
     Attributes:
-        name: the prefix of its parameters' names; None takes the layer's position, from 0.
+        name: the prefix of its parameters' names; None: the layer's index in the list.
     """
 
     name: str | None = field(default=None, kw_only=True)
@@ -68,7 +68,7 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """A convolution of stride 1 on an image, shape (channels, height, width)."""
+    """A convolution with stride 1 on an image of shape (channels, height, width)."""
 
     channels: int
     side: int
@@ -92,7 +92,7 @@ class Conv(Layer):
 
 @dataclass(frozen=True)
 class MaxPool(Layer):
-    """The largest value of every square of an image; incomplete squares are left out."""
+    """The largest value in every square of an image; incomplete squares are left out."""
 
     side: int
 
@@ -130,7 +130,7 @@ class Flatten(Layer):
 
 
 def layout(layers: Sequence[Layer], input_shape: Shape) -> Layout:
-    """Return how the parameters of ``module(layers, input_shape)`` lie in one vector."""
+    """Return the layout in one vector of the parameters of ``module(layers, input_shape)``."""
     named = [
         (f"{name}.{parameter}", of)
         for name, layer, shape in _walk(layers, input_shape)

@@ -1,4 +1,4 @@
-"""A run as two documents for publication: its protection (privacy.json) and a model card.
+"""A run as two documents for publication: a privacy document (privacy.json) and a model card.
 
 Every value comes from the run's folder. Values that a run cannot know are null, and are listed.
 """
@@ -41,7 +41,7 @@ from fedldp.reporting.text import (
 )
 
 VERSION = 1
-"""The version of the privacy document; it rises when a field is removed or changes its meaning."""
+"""The privacy document's version; it increases if a field is removed or changes its meaning."""
 
 TO_FILL = "to be filled by whoever publishes"
 
@@ -52,12 +52,12 @@ CONFIDENTIAL = (
 """The text in place of scores that are functions of private rows."""
 
 DOUBTFUL = (
-    "whether the figures of this run are doubtful depends on the scores that are left out, and is "
-    "left out too; it is in the run's summary.json"
+    "any doubts about the scores of this run depend on the scores, so they are "
+    "left out too; they are in the run's summary.json"
 )
-"""The same text for all scores that are left out, because one that depends on them would leak."""
+"""The same text for any scores: a text that depended on them would reveal something about them."""
 
-COUNTS = "numbers of examples and people, which are rounded up, and which no line covers"
+COUNTS = "the numbers of examples and people, which are rounded up and which no guarantee covers"
 """The counts of the clients' own rows that the documents reveal."""
 
 _README, _PRIVACY = FILES = ("README.md", "privacy.json")
@@ -78,13 +78,14 @@ def write_card(
         The folder of the documents, and the privacy document.
 
     Raises:
-        RunError: there is no such run, it is not finished, or a file there is not fedldp's.
+        RunError: there is no such run, it is not finished, or a file to replace was not written by
+            fedldp.
     """
     run = read_run(run_dir)
     document = privacy_document(run, scores=scores)
     place = run_dir / "card" if out is None else out
     if place.exists() and not place.is_dir():
-        raise RunError(f"out = {place}: it is not a folder; choose another")
+        raise RunError(f"out = {place}: it is not a folder; choose another path")
     for name, begins in _BEGINS.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
@@ -171,7 +172,7 @@ def _run(run: FinishedRun) -> dict[str, Any]:
 
 
 def _scores(run: FinishedRun) -> dict[str, Any] | None:
-    """Return the scores of the final model; None if it was not tested."""
+    """Return the scores of the final model; None if the model was not tested."""
     final = run.summary["final"]
     if final["accuracy"] is None:
         return None
@@ -293,7 +294,7 @@ def _description(run: FinishedRun) -> str:
     config, rounds = run.summary["config"], len(run.summary["rounds"])
     clients = _whole(config.get("num_clients"))
     over = "" if clients is None else f" over {clients:,} clients"
-    classes = "" if run.schema is None else f" of {run.schema.num_classes} classes"
+    classes = "" if run.schema is None else f" for {run.schema.num_classes} classes"
     return (
         f"A classifier{classes} (model {_word(config.get('model'))}), trained by federated "
         f"learning{over} in {rounds:,} {'round' if rounds == 1 else 'rounds'} with the system "
@@ -339,12 +340,10 @@ def _neighbours(line: Mapping[str, Any]) -> str:
 def _actors(config: Mapping[str, Any]) -> str:
     clients = _whole(config.get("num_clients"))
     trusted = _whole(config.get("untrusted_clients"))
-    told = (
-        "" if not trusted else f", of which up to {trusted} may collude with the server or drop out"
-    )
+    told = "" if not trusted else f" (up to {trusted} may collude with the server or drop out)"
     count = "" if clients is None else f"{clients:,} "
     return (
-        f"{count}clients, which hold the rows{told}; a server, which sends the model out and "
+        f"{count}clients{told}, which hold the rows; a server, which sends the model out and "
         "updates it; anyone who gets the model"
     )
 
@@ -382,7 +381,7 @@ def _preprocessing(config: Mapping[str, Any]) -> str:
         found.append(f"public features {_word(config['features'])}")
     if config.get("standardise"):
         found.append("standardised by constants of the published data set")
-    found.append("the run does not know whether settings were chosen by scores")
+    found.append("the run does not record whether settings were chosen by scores")
     return "; ".join(found)
 
 
@@ -429,7 +428,7 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
             "statement",
         ),
         "randomness": (
-            SIMULATED if simulated else "no fixed seed: fresh secret randomness of each party",
+            SIMULATED if simulated else "no fixed seed: each party draws fresh secret randomness",
             "statement",
         ),
         "side_channels": (
@@ -439,13 +438,13 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
         ),
         "composition_and_budget": (
             f"the lines cover only this run of {len(run.summary['rounds']):,} rounds; other runs "
-            "on the same people add to them",
+            "on the same people add to the privacy loss",
             "statement",
         ),
         "tuning_and_scores": (
-            f"{HELD_OUT}; the run does not know whether settings were chosen by them"
+            f"{HELD_OUT}; the run does not record whether settings were chosen by them"
             if scores_are_private(warnings)
-            else "the run does not know whether settings were chosen by private scores",
+            else "the run does not record whether settings were chosen by private scores",
             "statement",
         ),
         "trust_model": (
@@ -457,7 +456,7 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
         "data_collection_exposure": (
             "a simulation: all rows were in one place"
             if simulated
-            else "rows stay with their clients, and only reports leave them",
+            else "rows stay with their clients; only reports leave a client",
             "statement" if simulated else "software",
         ),
         "access_control": (None, "unknown"),
@@ -493,8 +492,8 @@ def _correctness(privacy: Mapping[str, Any]) -> str:
     if own:
         return f"what {' and '.join(own)} states is an assumption; nothing here proves it"
     return (
-        "every line names its method; fedldp computed it from the releases that the code "
-        "declares; the run does not know whether the code was audited"
+        "every line names its method; fedldp computed the line from the releases that the code "
+        "declares; the run does not record whether the code was audited"
     )
 
 
@@ -523,7 +522,7 @@ def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
         return "; ".join([CONFIDENTIAL, *doubts])
     told = [f"accuracy {final['accuracy']:.4f}"]
     if final["most_frequent"] is not None:
-        told.append(f"always naming the most frequent class {final['most_frequent']:.4f}")
+        told.append(f"always predicting the most frequent class {final['most_frequent']:.4f}")
     told += [
         f"{name.replace('_', ' ')} {final[name]:.4f}" for name in FIGURES if final[name] is not None
     ]
@@ -560,13 +559,13 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
 
 
 def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the entries of a table of scores; those that suit any class balance come first."""
+    """Return the rows of a table of scores; scores that suit any class balance come first."""
     found = [
         ("AUC", area(scores["auc"]) or "not defined"),
         ("balanced accuracy", percent(scores["balanced_accuracy"])),
         ("average precision", area(scores["average_precision"]) or "not defined"),
         ("accuracy", percent(scores["accuracy"])),
-        ("accuracy of always naming the most frequent class", percent(scores["most_frequent"])),
+        ("accuracy of always predicting the most frequent class", percent(scores["most_frequent"])),
         ("calibration error", area(scores["calibration_error"])),
         ("Brier score", area(scores["brier"])),
     ]
@@ -596,7 +595,7 @@ def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[st
     if task is not None:
         found["pipeline_tag"] = task
     if scores is not None:
-        data = _word(config.get("dataset", "data of its own"))
+        data = _word(config.get("dataset", "the clients' own data"))
         figures = {
             _METRICS.get(name, name): scores[name]
             for name in ("accuracy", *FIGURES)
@@ -622,7 +621,7 @@ def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[st
 
 
 _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
-"""Hugging Face's names for figures that have another name here."""
+"""Hugging Face's names for metrics that have another name here."""
 
 
 def _task(run: FinishedRun) -> str | None:
@@ -634,7 +633,7 @@ def _task(run: FinishedRun) -> str | None:
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    """Return YAML with a line for each key; the values are JSON, which is a part of YAML."""
+    """Return YAML with a line for each key; the values are JSON, which is a subset of YAML."""
     return "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
         for key, value in document.items()
@@ -679,7 +678,7 @@ _PUBLISHERS = (
 
 
 def _whole(value: Any) -> int | None:
-    """Return a whole number of a configuration, which may come from elsewhere."""
+    """Return a value of a configuration if it is an integer; the file may come from elsewhere."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

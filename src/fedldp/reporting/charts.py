@@ -1,7 +1,7 @@
-"""Charts as inline SVG, by Matplotlib: text stays text, and the colours follow the page.
+"""Charts as inline SVG, drawn by Matplotlib: text stays text, and the colours follow the page.
 
 Charts contain only numbers and our own words: runs are shown by number, so that no text from a run
-    folder gets in. Matplotlib comes with the extra ``report``; without it there are no charts.
+folder gets in. Matplotlib comes with the extra ``report``; without it there are no charts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NUMBERS, _NOTHING = 0.68, 0.24
 """Inches for the vertical axis's tick labels: numbers, or none."""
 
 _MOST_INSIDE = 9
-"""The largest number of lines with a legend inside the chart; with more, it is placed below."""
+"""The largest number of lines with the legend inside the chart; otherwise it is below the chart."""
 
 _MOST_MARKED = 40
 """The largest number of rounds for which every point of a line is marked."""
@@ -84,7 +84,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
     through all rows.
 
     Args:
-        name: the chart's name, unique in its page.
+        name: the chart's name, unique on its page.
         privacy: the statement.
     """
     lines: list[dict[str, Any] | None] = [*best_lines(privacy).values()]
@@ -127,7 +127,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
 def _name_row(
     axes: Axes, row: int, line: dict[str, Any] | None, claim: dict[str, Any] | None
 ) -> None:
-    """Write a row's title and figures above it, because they might not fit beside its marks."""
+    """Write a row's title and numbers above its marks, because they might not fit beside them."""
     what = f"{line['unit']}, {_AGAINST[line['adversary']]}" if line else f"{(claim or {})['unit']}"
     figures = [f"claimed {number(claim['epsilon'])}"] if claim else []
     if line is None:
@@ -171,16 +171,16 @@ _FIGURES = {
     "auc": ("area under the ROC curve", 1),
     "loss": ("loss (cross-entropy, nats)", 1),
 }
-"""The label of a chart's axis for each figure, and its factor."""
+"""For each metric, the label of a chart's axis, and the factor on the values."""
 
 
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
-    """Return a figure of runs by round, on common axes, as SVG.
+    """Return an SVG of one metric of runs by round, on common axes.
 
     Args:
-        name: the chart's name, unique in its page.
+        name: the chart's name, unique on its page.
         runs: the runs to draw, numbered from 1.
-        key: the name of the figure in a round, such as "accuracy".
+        key: the name of the metric in a round, such as "accuracy".
         twins: which of the runs are the noise-free twin of another run.
 
     Returns:
@@ -234,8 +234,8 @@ def lines(
     """Return an SVG of labelled curves in the unit square, with the line of guessing (y = x).
 
     Args:
-        name: the chart's name, unique in its page.
-        curves: for each curve, a label of our own, and points (x, y) by ascending x.
+        name: the chart's name, unique on its page.
+        curves: for each curve, a label in our own words, and points (x, y) by ascending x.
         across: the label of the x axis.
         up: the label of the y axis.
     """
@@ -270,13 +270,13 @@ def against_epsilon(
     across: str,
     up: str,
 ) -> str:
-    """Return an SVG, fit for a phone, of a figure against epsilon, with levels without an epsilon.
+    """Return an SVG, sized for a phone, of a metric against epsilon, with horizontal levels.
 
     Args:
-        name: the chart's name, unique in its page.
-        series: for each line, a label of our own, and points (epsilon, mean, deviation) by
+        name: the chart's name, unique on its page.
+        series: for each line, a label in our own words, and points (epsilon, mean, deviation) by
             ascending epsilon.
-        levels: for each level, a label of our own, and a height.
+        levels: for each level, which has no epsilon, a label in our own words, and a height.
         across: the label of the x axis, which is logarithmic.
         up: the label of the y axis.
     """
@@ -316,7 +316,8 @@ def against_epsilon(
 def picture(values: NDArray[np.float32]) -> str:
     """Return an image, shape (channels, height, width), as a PNG data address.
 
-    Its least value is white and its largest black, because recovered images have no natural scale.
+    The smallest value is white and the largest black, because recovered images have no natural
+    scale.
     """
     import numpy as np
     from matplotlib import image
@@ -340,7 +341,7 @@ def _svg(
 ) -> str:
     """Return the drawing, placed at ``left`` inches because measuring labels is as slow as drawing.
 
-    ``below`` inches beneath it are for a legend.
+    The ``below`` inches beneath the drawing are for a legend.
     """
     # Use separate figures and not pyplot's state, which a program that imports fedldp may use.
     from matplotlib import rc_context
@@ -360,7 +361,7 @@ def _svg(
 
 
 def _inlined(name: str, document: str) -> str:
-    """Return an SVG document as an element of a page, without header, in its fonts and colours."""
+    """Return an SVG document as an element of a page, with the page's fonts and colours."""
     element = document[document.index("<svg") :]
     element = re.sub(r"<(metadata|style)\b.*?</\1>", "", element, flags=re.DOTALL)
     element = re.sub(r' (width|height)="[\d.]+pt"', "", element, count=2)

@@ -1,7 +1,7 @@
-"""Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, each by its own library.
+"""Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, through their libraries.
 
-Each tool receives the numbers that the page shows: settings, figures of every round, the budget
-spent by then, and the statement.
+Each tool receives what the page shows: settings, the metrics of every round, the budget spent by
+then, and the statement.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
 
     Raises:
         ConfigError: TensorBoard is not installed.
-        RunError: ``logdir`` cannot be written, or already has a run of that name.
+        RunError: ``logdir`` cannot be written, or already has a run with that name.
     """
     import_extra("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -56,9 +56,9 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
 
     Raises:
         ConfigError: MLflow is not installed.
-        RunError: the store cannot be reached or refuses.
+        RunError: the store cannot be reached, or refuses a run.
     """
-    # MLflow reports its usage to its makers unless this is switched off before its import.
+    # MLflow sends usage data to its developers unless this variable is set before the import.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import_extra("mlflow", extra="mlflow")
     from mlflow import MlflowClient
@@ -71,7 +71,7 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
             _send(client, experiment, run)
     except ImportError as error:
         raise ConfigError(
-            f"mlflow = {uri}: {error}; this store needs that package as well"
+            f"mlflow = {uri}: {error}; install that package, which this store needs"
         ) from error
     except Exception as error:  # MLflow's own exceptions, and those of its store
         raise RunError(
@@ -85,7 +85,7 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
 
     Raises:
         ConfigError: wandb is not installed.
-        RunError: the service refuses, or cannot be reached.
+        RunError: the service cannot be reached, or refuses a run.
     """
     wandb: Any = import_extra("wandb", extra="wandb")
     try:
@@ -143,7 +143,7 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
 
 
 def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
-    """Yield the spent guarantee and budgets: for every round, or at least for the last."""
+    """Yield the spent guarantee and budgets: for every round, or at least for the last round."""
     shown, last = set(), run.summary["rounds"][-1]["round"]
     for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
         for line in lines:
@@ -155,7 +155,8 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
             for what in ("spent", "left"):
                 if budget[what] is not None:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
-    headline = run.headline  # not yet shown if the version is an earlier one or the unit is a round
+    # The headline is not yet shown for a run of an earlier version, or if its unit is a round.
+    headline = run.headline
     if headline is not None and headline["epsilon"] is not None:
         name = _epsilon(headline)
         if (name, last) not in shown:

@@ -87,19 +87,17 @@ def check_place(place: Path, argument: str) -> None:
     """Refuse to replace a file that is not one of our pages.
 
     Raises:
-        RunError: it is another file, or cannot be read.
+        RunError: something else is there, or the file cannot be read.
     """
     try:
         taken = place.exists() and (
             not place.is_file() or GENERATOR.encode() not in place.read_bytes()[:1000]
         )
     except OSError as error:
-        raise RunError(
-            f"{argument} = {place}: {error.strerror}; choose a writable place"
-        ) from error
+        raise RunError(f"{argument} = {place}: {error.strerror}; choose a writable path") from error
     if taken:
         raise RunError(
-            f"{argument} = {place}: it exists and is not a report of fedldp; choose another file"
+            f"{argument} = {place}: it exists and is not a fedldp report; choose another file"
         )
 
 
@@ -169,7 +167,7 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
 
 
 def _shaded(matrix: list[list[int]] | None) -> list[list[tuple[int, int]]] | None:
-    """Return a confusion matrix with the share of its row, in per cent, beside each count."""
+    """Return a confusion matrix as pairs: each count, and its share of the row in per cent."""
     if matrix is None:
         return None
     return [[(n, round(100 * n / max(1, sum(row)))) for n in row] for row in matrix]

@@ -20,7 +20,7 @@ class RunProgress:
 
     Args:
         rounds: the number of remaining rounds.
-        console: where to write; stderr.
+        console: the console to write to; stderr.
     """
 
     def __init__(self, rounds: int, console: Console) -> None:
@@ -67,7 +67,7 @@ class RunProgress:
             )
             return
         before = record.waited or 0.0
-        waited = f" after {duration(before)} of waiting" if before >= 1 else ""
+        waited = f" after waiting for {duration(before)}" if before >= 1 else ""
         self._console.print(
             f"round {record.round}/{self._rounds}  {_tested(record)}  {record.seconds:.1f} s"
             f"{waited}  {self._left(record)}",
@@ -76,7 +76,7 @@ class RunProgress:
         )
 
     def _left(self, record: Round) -> str:
-        """Return how long the rest may take, from the rounds after the first one seen.
+        """Return an estimate of the remaining time, from all but the first round seen.
 
         The first round includes one-off work: starting processes, reading data, allocating memory.
         """

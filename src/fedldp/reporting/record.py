@@ -87,7 +87,7 @@ class RunFolder:
         self.write_json("privacy.json", privacy)
 
     def start(self) -> dict[str, str]:
-        """Return environment.json's entry on the working folder: the path from the run folder."""
+        """Return environment.json's entry for the working folder: its path from the run folder."""
         # The path is relative, so that a run folder inside the working folder can be shared without
         # naming any of its owner's folders.
         return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
@@ -101,7 +101,7 @@ class RunFolder:
         return self.path.resolve() / found if isinstance(found, str) else None
 
     def discard(self) -> None:
-        """Remove all that was made, because the run ended before its first round was complete."""
+        """Remove everything the run made, because it ended before its first round was complete."""
         for entry in self.path.glob("*"):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
         remove_empty(self._made)
@@ -122,9 +122,9 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{path} is damaged: start the run anew") from error
+            raise RunError(f"{path} is damaged: start the run again") from error
         if not isinstance(document, dict):
-            raise RunError(f"{path} is damaged: start the run anew")
+            raise RunError(f"{path} is damaged: start the run again")
         return document
 
     def read_config(self) -> dict[str, Any]:
@@ -136,16 +136,16 @@ class RunFolder:
         path = self.path / "config.json"
         if not path.is_file():
             raise RunError(
-                f"{self.path}: no run folder with a config.json; give the folder of a run"
+                f"{self.path}: not a run folder (no config.json); give the folder of a run"
             )
         document = self.read_json("config.json")
         whole = {"recipe", "config", "own_data"} <= set(document)
         if not whole or not isinstance(document["config"], dict):
-            raise RunError(f"{path} is damaged: start the run anew")
+            raise RunError(f"{path} is damaged: start the run again")
         return document
 
     def keep_own_data(self, exact: str | None) -> None:
-        """Record what distinguishes the user's own data, for a resume; see ``is_of``."""
+        """Record what identifies the user's own data, for a later resume; see ``is_of``."""
         if exact is not None:
             self.write_json(_OWN_DATA, {"own_data": exact})
 
@@ -158,7 +158,8 @@ class RunFolder:
 
         Args:
             told: the shareable description of the data, with rounded counts.
-            exact: the distinguishing description, with exact counts, as in earlier versions.
+            exact: the private description, with exact counts, which earlier versions recorded
+                instead.
         """
         found = self.read_config()["own_data"]
         if found != told:
@@ -167,7 +168,7 @@ class RunFolder:
         return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 
     def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
-        """Record a complete round: its line of metrics and the checkpoint."""
+        """Record a complete round: its line in metrics.jsonl, and the checkpoint."""
         arrays = {"weights": state.weights}
         arrays |= {_STATE + name: value for name, value in state.arrays.items()}
         document = {
@@ -184,7 +185,8 @@ class RunFolder:
     def digest(self) -> str:
         """The SHA-256 of config.json, in hexadecimal, which binds a checkpoint to its run.
 
-        It is computed when the file is first read, so that a change during the run is found later.
+        The digest is computed once, when first needed, so that a change to the file during the run
+        is found later.
         """
         try:
             return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
@@ -194,7 +196,7 @@ class RunFolder:
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Write the metrics of all rounds; after a kill, the checkpoint decides which these are."""
+        """Write the metrics of all rounds; after a kill, the checkpoint's rounds count."""
         lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
 
@@ -236,17 +238,17 @@ class RunFolder:
         except (
             KeyError, ValueError, TypeError, AttributeError, RecursionError, OSError, FedldpError
         ) as error:  # fmt: skip
-            raise RunError(f"{path} is damaged ({error}): start the run anew") from error
+            raise RunError(f"{path} is damaged ({error}): start the run again") from error
         if config != self.digest:
             raise RunError(
-                f"{path}: it belongs to another configuration than config.json, which has been "
-                "changed; restore that file, or start the run anew"
+                f"{path}: it belongs to another configuration, so config.json has been "
+                "changed; restore that file, or start the run again"
             )
         weights = state.weights
         sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
         known = all(name.startswith(_STATE) for name in arrays)
         if not sound or not known or round != state.round:
-            raise RunError(f"{path} is damaged: start the run anew")
+            raise RunError(f"{path} is damaged: start the run again")
         return state, rounds, ledger
 
     def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -265,11 +267,11 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (SafetensorError, ValueError) as error:
-            raise RunError(f"{path} is damaged: start the run anew") from error
+            raise RunError(f"{path} is damaged: start the run again") from error
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
-    """Return a document in the form that a run folder keeps."""
+    """Return a document as JSON in the form of run folders."""
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
@@ -297,7 +299,7 @@ def how_to_resume(path: Path) -> str:
 
 
 def unused(path: Path) -> Path:
-    """Return ``path``, with a number appended if it is taken, as by a run of the same second."""
+    """Return ``path``, with a number appended if it exists, as for two runs in the same second."""
     found, number = path, 1
     while found.exists():
         number += 1
@@ -344,7 +346,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` so that a crash leaves the old or the new file, whole.
+    """Write ``content`` to ``path`` so that a crash leaves the whole old file or the whole new one.
 
     Raises:
         RunError: the folder is missing, not writable, or full.

@@ -1,6 +1,7 @@
 """Finished runs, as a report reads them from their folders.
 
-A folder may come from somebody else, so every file is checked, and its content is only text.
+A folder may come from somebody else, so every file is checked, and its content is treated only as
+text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Document(BaseModel):
-    # Additions of a later version are not shown; a missing value or a wrong type is an error.
+    # Fields that later versions add are not shown; a missing value or a wrong type is an error.
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
@@ -58,7 +59,7 @@ class _Line(_Document):
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
         if (self.kind == "none") != (self.epsilon is None):
-            raise ValueError("an epsilon without a guarantee, or a guarantee without one")
+            raise ValueError("an epsilon without a guarantee, or a guarantee without an epsilon")
         return self
 
 
@@ -109,7 +110,7 @@ class _Left(_Document):
 
 
 class _Measured(_Document):
-    """The other figures of a round in metrics.jsonl."""
+    """The other values of a round in metrics.jsonl."""
 
     arrivals: dict[str, FiniteFloat] | None = None
     metrics: dict[str, FiniteFloat] = {}
@@ -168,13 +169,14 @@ class FinishedRun:
         path: its folder.
         summary: what ``fedldp run --json`` printed, without the folder.
         environment: when the run began (UTC), versions and hardware.
-        own_data: what distinguishes the user's own data; None for a published data set.
-        means: the system's own figures, by name, averaged over the rounds.
+        own_data: what identifies the user's own data; None for a published data set.
+        means: the system's own metrics, by name, averaged over the rounds.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
         refused: how many clients refused in all rounds, by reason.
-        radii: the smallest and the largest range of each round; empty if there were none.
+        radii: the smallest and the largest radius of the ranges in each round; empty if there were
+            no ranges.
         spent: for each round, the most that all rounds up to it cost, by unit and adversary.
-        budgets: for each round, what the client that spent most has spent, and has left.
+        budgets: for each round, what the client that spent the most has spent, and has left.
     """
 
     path: Path
@@ -191,7 +193,7 @@ class FinishedRun:
     @property
     def name(self) -> str:
         """The run's title: its recipe or system, and its data."""
-        config = {"dataset": "data of its own", **self.summary["config"]}
+        config = {"dataset": "the clients' own data", **self.summary["config"]}
         return run_title(self.summary["recipe"], config)
 
     @property
@@ -202,7 +204,7 @@ class FinishedRun:
 
     @property
     def headline(self) -> dict[str, Any] | None:
-        """The line with which its documents begin; see ``text.first_line``."""
+        """The line with which the run's documents begin; see ``text.first_line``."""
         return first_line(self.summary["privacy"], self.asked)
 
     @property
@@ -217,7 +219,7 @@ class FinishedRun:
 
     @property
     def warnings(self) -> list[str]:
-        """All warnings for a reader of the run."""
+        """All warnings about the run."""
         return warnings_of(self.summary)
 
     @cached_property
@@ -235,7 +237,7 @@ class FinishedRun:
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
-        """The examples, recall and precision of each class; the last two are None if undefined."""
+        """The number of examples, recall and precision of each class; None where undefined."""
         matrix = self.summary["confusion"] or []
         taken = [sum(column) for column in zip(*matrix, strict=True)]
         return [
@@ -270,7 +272,7 @@ def read_run(path: Path) -> FinishedRun:
             f"{path}: it is the folder of a sweep; give the folders of its runs: {path}/*/"
         )
     if not (path / "config.json").is_file():
-        raise RunError(f"{path}: no run folder with a config.json; give the folder of a run")
+        raise RunError(f"{path}: not a run folder (no config.json); give the folder of a run")
     if not (path / "summary.json").is_file():
         raise RunError(
             f"{path}: the run is not finished; continue it with fedldp run --resume {path}"
@@ -303,7 +305,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _doubts_of(run: FinishedRun) -> list[str]:
-    """Return what makes a run's figures doubtful; an earlier version did not record it."""
+    """Return what makes a run's metrics doubtful; earlier versions did not record it."""
     confusion, schema = run.summary["confusion"], run.schema
     if confusion is None or schema is None or schema.num_classes != len(confusion):
         return []
@@ -312,7 +314,7 @@ def _doubts_of(run: FinishedRun) -> list[str]:
 
 
 def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:
-    """Return the values of every round, or nothing if a round lacks one, as in an older version."""
+    """Return the radii of every round; an empty list if a round lacks them (an older version)."""
     found = [each for each in radii if each is not None]
     return found if len(found) == rounds else []
 
@@ -324,14 +326,18 @@ def _read(path: Path, kind: type[_T]) -> _T:
 def _text(path: Path) -> str:
     try:
         if not path.is_file():
-            raise RunError(f"{path} is missing, so the run folder is incomplete; give another")
+            raise RunError(
+                f"{path} is missing, so the run folder is incomplete; give another folder"
+            )
         if path.stat().st_size > LARGEST_FILE:
-            raise RunError(f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes so much")
+            raise RunError(
+                f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes a file that large"
+            )
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; check the folder") from error
     except UnicodeDecodeError as error:
-        raise RunError(f"{path} is damaged (not UTF-8 text): take another copy") from error
+        raise RunError(f"{path} is damaged (not UTF-8 text): use another copy") from error
 
 
 def _checked(path: Path, kind: type[_T], text: str) -> _T:
@@ -342,8 +348,8 @@ def _checked(path: Path, kind: type[_T], text: str) -> _T:
         place = ".".join(map(str, first["loc"])) or "the document"
         reason = f"{place}: {first['msg']}"
     except (ValueError, RecursionError) as error:
-        reason = "no JSON" if isinstance(error, RecursionError) else f"no JSON: {error}"
-    raise RunError(f"{path} is damaged ({reason}): take another copy, or run it again")
+        reason = "not JSON" if isinstance(error, RecursionError) else f"not JSON: {error}"
+    raise RunError(f"{path} is damaged ({reason}): use another copy, or repeat the run")
 
 
 def _no_number(name: str) -> float:

@@ -23,13 +23,13 @@ class Schema:
     Attributes:
         input_shape: the shape of one example.
         num_classes: the number of classes; labels are 0 to num_classes - 1.
-        num_examples: the number of training examples of all clients together.
+        num_examples: the total number of training examples across all clients.
         classes: the names of the classes, if they have any.
         features: the names of the features, if they have any.
         few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
         rounded: whether all counts are rounded up, like all counts of a user's own rows.
-        people: the number of people to whom the training examples belong, if the data name them and
-            a person may have several; else None.
+        people: the number of people to whom the training examples belong, if the data identify them
+            and a person may have several examples; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -79,4 +79,4 @@ def read_schema(folder: Path) -> Schema:
     except OSError as error:
         raise RunError(f"{folder}: it has no {FILE}; give the folder of a finished run") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: run it again") from error
+        raise RunError(f"{path} is damaged: repeat the run") from error

@@ -18,13 +18,13 @@ CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy"
 """The metrics for comparing and choosing runs; an uninformative model can be well calibrated."""
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
-"""The figures of a round besides accuracy and loss; see ``Evaluation``."""
+"""The metrics of a round besides accuracy and loss; see ``Evaluation``."""
 
 
 def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] | None]:
     """Return the combined scores on all pieces of a test set, and the confusion matrix.
 
-    The matrix, and all figures but accuracy and loss, are None if a piece has no matrix.
+    The matrix, and all metrics except accuracy and loss, are None if a piece has no matrix.
     """
     found = list(scores)
     right, loss, total = 0, 0.0, 0
@@ -48,9 +48,9 @@ def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] |
 def figures_of(
     labels: NDArray[np.int64], probabilities: NDArray[np.float64], confusion: NDArray[np.int64]
 ) -> dict[str, float | None]:
-    """Return the ``FIGURES`` of a model on a test; see ``Evaluation``.
+    """Return the ``FIGURES`` of a model on a test set; see ``Evaluation``.
 
-    The figures equal scikit-learn's, which takes half a second to import; a test compares them.
+    The values equal scikit-learn's, which takes half a second to import; a unit test compares them.
 
     Args:
         labels: shape (n,), n of at least 1.
@@ -87,15 +87,15 @@ def calibration_error(
     Examples are sorted by their probability (of class 1 if there are two classes, else of the
     predicted class) and cut into bins of equal size. In each bin, the mean probability is compared
     with the share of examples for which it is right; the differences are averaged. On a small test
-    chance alone makes the error larger than 0.
+    set, chance alone makes the error larger than 0.
 
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: the probability of each class, shape (n, num_classes).
-        bins: the largest number of bins; each has one example at least.
+        bins: the largest number of bins; each has at least one example.
 
     Source: C. Guo, G. Pleiss, Y. Sun, K. Weinberger, "On Calibration of Modern Neural Networks",
-    ICML 2017; bins of equal size as K. Nguyen, B. O'Connor, EMNLP 2015.
+    ICML 2017; bins of equal size as in K. Nguyen, B. O'Connor, EMNLP 2015.
     """
     if probabilities.shape[1] == 2:
         said, right = probabilities[:, 1], labels == 1
@@ -134,7 +134,7 @@ def _ranked(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[fl
 
 
 def named(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
-    """Return the class of each example, shape (n,); see ``scores``."""
+    """Return the predicted class of each example, shape (n,); see ``scores``."""
     if threshold is None:
         return np.asarray(probabilities.argmax(1), np.int64)
     return np.asarray(probabilities[:, 1] >= threshold, np.int64)
@@ -146,10 +146,10 @@ def scores(
     schema: Schema,
     threshold: float | None = None,
 ) -> dict[str, Any]:
-    """Return a model's figures on a test, JSON-ready.
+    """Return a model's metrics on a test set, JSON-ready.
 
-    The ``FIGURES`` are those of ``Evaluation``. Precision is 0 where a class was never predicted.
-    "most_frequent" is the accuracy of always predicting the most frequent class.
+    The ``FIGURES`` are defined as in ``Evaluation``. Precision is 0 where a class was never
+    predicted. "most_frequent" is the accuracy of always predicting the most frequent class.
 
     Args:
         labels: shape (n,), n of at least 1.
@@ -201,14 +201,16 @@ def doubts(
     counts: NDArray[np.int64],
     schema: Schema,
 ) -> list[str]:
-    """Return what makes a model's figures doubtful, in words.
+    """Return what makes a model's metrics doubtful, in words.
 
     Args:
-        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None if there was no such
-            test.
-        confusion: the confusion matrix of that test, if it is known.
-        counts: the test's examples of each class, shape (num_classes,), one example at least.
-        schema: the model's schema; if its counts are rounded, so are the test's.
+        tested: "accuracy", "auc" and "balanced_accuracy" on the test set; None if the model was not
+            tested.
+        confusion: the confusion matrix on the test set, if it is known.
+        counts: the number of test examples of each class, shape (num_classes,); at least one in
+            all.
+        schema: the model's schema; if its counts are rounded, so is the number of test examples in
+            the words.
     """
     examples = int(counts.sum())
     told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
@@ -220,8 +222,8 @@ def doubts(
     if few:
         found.append(
             f"{'up to ' if schema.rounded else ''}{few:,} "
-            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: so few "
-            "train a model badly"
+            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: too few to "
+            "train a model well"
         )
     return found
 
@@ -230,14 +232,14 @@ _REMEDY = "try more clients, more rounds or a larger epsilon"
 
 
 def _untold(counts: NDArray[np.int64], schema: Schema) -> list[str]:
-    """Return which figures are not defined because the test lacks examples of a class."""
+    """Return which metrics are not defined because the test set lacks examples of a class."""
     missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
     if not missing:
         return []
     named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     return [
-        f"the test has no example of class {named}: AUC and average precision are not defined; "
-        "test on examples of every class"
+        f"the test set has no example of class {named}: AUC and average precision are not "
+        "defined; test on examples of every class"
     ]
 
 
@@ -247,24 +249,26 @@ def _doubt(
     counts: NDArray[np.int64],
     as_far: str,
 ) -> str | None:
-    """Return why a model may be worth little, judged by two deviations of a guess's results.
+    """Return why a model may be worth little, judged by two standard deviations of guessing.
 
-    Accuracy decides only if neither AUC nor balanced accuracy is known, because if most examples
-    are of one class, predicting that class is right most of the time, and a model that ranks the
+    Accuracy decides only if neither AUC nor balanced accuracy is known. If most examples belong to
+    one class, always predicting that class is right most of the time, and a model that ranks the
     examples well may be right less often.
     """
     accuracy, auc = tested["accuracy"], tested["auc"]
     balanced = tested["balanced_accuracy"]
     assert accuracy is not None
     often, classes = most_frequent(counts), int(np.count_nonzero(counts))
-    always = f"the {100 * often:.2f} % of always naming the most frequent class"
+    always = f"the {100 * often:.2f} % of always predicting the most frequent class"
     if classes == 1:
-        return "the test has only one class, so it cannot show whether the model learned anything"
+        return (
+            "the test set has only one class, so it cannot show whether the model learned anything"
+        )
     if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):
         return (
             f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: there is no sign "
             f"that the model has learned anything, although its accuracy is {100 * accuracy:.2f} "
-            f"%, beside {always}; {_REMEDY}"
+            f"%, compared with {always}; {_REMEDY}"
         )
     above = accuracy > often + 2 * math.sqrt(often * (1 - often) / counts.sum())
     low = f"accuracy {100 * accuracy:.2f} % is not above {always}, {as_far}"
@@ -287,20 +291,20 @@ def _doubt(
     threshold = ", or move the threshold (fedldp evaluate --threshold)" if len(counts) == 2 else ""
     return (
         f"{level}, although the AUC of {auc:.4f} shows that the model tells classes apart: its "
-        "predictions are hardly better than always naming the same class; give rare classes more "
-        f"weight (class_weights){threshold}"
+        "predictions are hardly better than always predicting the same class; give rare classes "
+        f"more weight (class_weights){threshold}"
     )
 
 
 def auc_deviation(counts: NDArray[np.int64]) -> float:
     """Return an upper bound on the standard deviation of an uninformative score's AUC.
 
-    For one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), and less if scores are equal;
-    for a mean over classes it is at most the mean of the classes' deviations, however their AUCs
-    depend on each other.
+    For one class against all others the deviation is sqrt((n + 1)/(12 n_1 n_0)), and less if scores
+    are tied. For a mean over classes it is at most the mean of the classes' deviations, however
+    their AUCs depend on each other.
 
     Args:
-        counts: examples of each class, each at least 1.
+        counts: the number of examples of each class, each at least 1.
 
     Source: Mann, Whitney 1947.
     """
@@ -310,14 +314,14 @@ def auc_deviation(counts: NDArray[np.int64]) -> float:
 
 
 def _is_above(balanced: float, classes: int, confusion: NDArray[np.int64]) -> bool:
-    """Return whether a balanced accuracy is above that of a guess."""
+    """Return whether a balanced accuracy is above what guessing reaches."""
     return balanced > 1 / classes + 2 * _balanced_deviation(confusion)
 
 
 def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
-    """Return the standard deviation of the balanced accuracy of a guess with these frequencies.
+    """Return the standard deviation of the balanced accuracy of guesses with these frequencies.
 
-    If a class is guessed with probability q, the share of its n examples that the guess hits has
+    If a class is guessed with probability q, the share of its n examples that are guessed right has
     variance q (1 - q)/n; a class that is always or never guessed contributes none.
     """
     support, guessed = confusion.sum(1), confusion.sum(0) / confusion.sum()
@@ -327,7 +331,7 @@ def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
 
 
 IMBALANCED = 0.6
-"""The share of a test's most frequent class above which accuracy says little."""
+"""The share of a test set's most frequent class above which accuracy says little."""
 
 
 def is_imbalanced(most_frequent: float | None) -> bool:
@@ -345,7 +349,7 @@ def final_of(record: Round, most_frequent: float | None) -> dict[str, float | No
 
     Args:
         record: the record of the last round.
-        most_frequent: the share of the test's most frequent class, if it is known.
+        most_frequent: the share of the test set's most frequent class, if it is known.
     """
     names = ("accuracy", "loss", *FIGURES)
     return {name: getattr(record, name) for name in names} | {"most_frequent": most_frequent}

@@ -27,7 +27,7 @@ class Statement(dict[str, Any]):
         from rich.console import Console
 
         text = io.StringIO()
-        # Otherwise, in Jupyter, rich would show the lines at once and leave the text empty.
+        # Otherwise, in Jupyter, rich would show the lines at once and leave the string empty.
         print_statement(Console(file=text, width=100, color_system=None, force_jupyter=False), self)
         return text.getvalue().rstrip()
 

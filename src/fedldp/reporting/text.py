@@ -39,15 +39,15 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
 
 
 def warnings_of(summary: Mapping[str, Any]) -> list[str]:
-    """Return all warnings for a run's reader: first about its privacy, then about its figures."""
+    """Return all warnings about a run: first about its privacy, then about its metrics."""
     return [*summary["privacy"]["warnings"], *summary["doubts"]]
 
 
 def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the unit and the adversary of a run's target, if it has a complete one.
+    """Return the unit and the adversary of a run's target; None without a complete target.
 
     Args:
-        config: the run's configuration; a folder's may come from somebody else.
+        config: the run's configuration; if read from a folder, somebody else may have written it.
     """
     target = config.get("target")
     if not isinstance(target, dict):
@@ -80,10 +80,10 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 
 
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
-    """Return what a run protects, in sentences; its documents begin with the first one.
+    """Return what a run protects, in sentences; the run's documents begin with the first sentence.
 
-    The first sentence is about the requested guarantee, or else the ``first_line``. The others say
-    what holds for the same unit against other adversaries, and what is not protected.
+    The first sentence is about the requested guarantee, or else the ``first_line``. The other
+    sentences say what holds for the same unit against other adversaries, and what is not protected.
     """
     asked = asked_for(config)
     line, best = first_line(privacy, asked), best_lines(privacy)
@@ -99,11 +99,11 @@ def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) ->
         if line is None or line["epsilon"] is None:
             return [
                 "No guarantee: nothing is proven, against any adversary, about all that one "
-                "client sends in the run, all that one person has, or one training example."
+                "client sends in the run, all data of one person, or one training example."
             ]
         of = ""
         if IDEALISED in line["assumptions"]:
-            of = ", for ideal real numbers and not for those that a computer sends"
+            of = ", for ideal real numbers, not for the numbers that a computer sends"
         elif SIMULATED in privacy["warnings"]:
             of = ", for a deployment with these settings"
         unit, adversary = line["unit"], line["adversary"]
@@ -166,8 +166,8 @@ def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
 def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
     """Return the headings of the table of guarantees.
 
-    For a user's own code, the table says who states a line, in place of the lower bound, because
-    there is no lower bound for such code.
+    If lines are stated by a user's own code, the last column says who states each line. Otherwise
+    it has the lower bound, which such code does not have.
     """
     last = "stated by" if own_words(privacy) else "true epsilon is at least"
     return ("protected", "against", "epsilon", "delta", last)
@@ -186,7 +186,7 @@ def standing(line: Mapping[str, Any]) -> str:
 
 
 def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of guarantees below ``statement_heads``, as texts."""
+    """Return the rows of the table of guarantees below ``statement_heads``, as strings."""
     own = own_words(privacy)
     return [
         (
@@ -233,18 +233,21 @@ def claim_text(claim: dict[str, Any] | None) -> str:
 
 
 def percent(accuracy: float | None) -> str:
-    """Format an accuracy for display; return an empty text if there was no test."""
+    """Format an accuracy for display; return an empty string if there was no test."""
     return "" if accuracy is None else f"{100 * accuracy:.2f} %"
 
 
 def area(share: float | None) -> str:
-    """Format an AUC or an average precision for display; return an empty text if it is unknown."""
+    """Format an AUC or an average precision for display; return an empty string for None."""
     return "" if share is None else f"{share:.4f}"
 
 
 def imbalance(most_frequent: float) -> str:
-    """Return in words why accuracy says little about a test."""
-    return f"{percent(most_frequent)} of the test is one class, which accuracy rewards"
+    """Return in words why accuracy says little on an imbalanced test set."""
+    return (
+        f"{percent(most_frequent)} of the test set is one class, so always predicting that class "
+        "already has a high accuracy"
+    )
 
 
 def explain(privacy: dict[str, Any]) -> str:
@@ -277,10 +280,10 @@ def headline(
 ) -> dict[str, Any] | None:
     """Return the line that tables and charts of runs show, for one unit and adversary.
 
-    If no ``guarantee`` is requested, it is about all that a client sends in its run, against the
-    server. If nothing is known about that, it is about a person, or a row; and if nothing is known
-    about these either, it is against an adversary who sees less than the server: sums, or
-    broadcasts.
+    If no ``guarantee`` is requested, the line is about all that a client sends in its run, against
+    the server. If nothing is known about that, the line is about a person, or a row. If nothing is
+    known about these against the server either, the adversary is one who sees less than the server:
+    sums, or broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
@@ -297,7 +300,7 @@ def headline(
 def first_line(
     privacy: Mapping[str, Any], asked: tuple[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """Return the line with which the documents of one run begin: the headline.
+    """Return the line with which the documents of a run begin: the headline.
 
     If nothing is known about the headline, the line is about all that a client sends in its run,
     against an adversary who sees less than the server.
@@ -312,7 +315,7 @@ def first_line(
 def behind_sums(privacy: Mapping[str, Any]) -> float | None:
     """Return a person's or a row's headline epsilon against a server that sees only sums.
 
-    Return None if this epsilon is not known, or not smaller than the one against the server.
+    Return None if this epsilon is not known, or not smaller than the epsilon against the server.
     """
     line = headline(privacy)
     if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
@@ -401,7 +404,7 @@ def _size(line: Mapping[str, Any]) -> float:
 _FROM = {
     "weight": "from one weight of one report",
     "record": "about one training example",
-    "person": "about all that one person has",
+    "person": "about all data of one person",
     "client-round": "from all that one client sends in a round",
     "client-run": "from all that one client sends in the run",
 }
@@ -420,7 +423,7 @@ _WHO = {
     "downlink": "Anyone who sees only the broadcasts",
 }
 MEANINGLESS = 20.0
-"""At this epsilon an attacker may be wrong only once in e^20 (half a billion) cases."""
+"""At this epsilon, an attacker may be wrong only once in e^20 (half a billion) cases."""
 
 
 def print_result(
@@ -437,8 +440,8 @@ def print_result(
     Args:
         console: where to print.
         summary: the run's document.
-        tested_on: the data on which its accuracy was measured.
-        metrics: the system's own figures.
+        tested_on: the data on which the run's accuracy was measured.
+        metrics: the system's own metrics.
         setting: the budget that was set and what it covers, if there is one.
         stated: whether the reader has already seen this statement, before the run.
     """
@@ -480,19 +483,19 @@ def print_result(
             f"{summary['seconds']:.1f} s"
         )
     if often is not None:
-        tested += f"; always naming the most frequent class: {percent(often)}"
+        tested += f"; always predicting the most frequent class: {percent(often)}"
     console.print(f"accuracy   {tested}", highlight=False, soft_wrap=True)
     for text in ranking if figures and not leads else ():
         console.print(text, highlight=False, soft_wrap=True)
     if metrics:
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
-        console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)
+        console.print(f"metrics    means over rounds: {parts}", highlight=False, soft_wrap=True)
     asked = asked_for(summary["config"])
     privacy = asked_first(summary["privacy"], asked)
     if (words := asked_in_words(summary["config"], privacy)) is not None:
         console.print(f"asked for  {words}", highlight=False, soft_wrap=True)
     if stated:
-        # A budget for one weight alone would be mistaken for the run's budget.
+        # A budget that covers only one weight would be mistaken for the run's budget.
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(privacy)
         line = best_lines(privacy).get(("client-run", "server"))

@@ -1,4 +1,4 @@
-"""Certified bounds: numbers in, numbers out, rounded to the safe side; events are not used here."""
+"""Certified bounds, rounded conservatively: numbers in, numbers out; events are not used here."""
 
 __all__ = [
     "binomial",

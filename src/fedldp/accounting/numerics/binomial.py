@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-_LOG_LEAST = -230.0  # the least log-mass kept in a summand
+_LOG_LEAST = -230.0  # the smallest log-mass kept in a summand
 _SMALL = 16
 _STIRLING = np.array(
     [0.0]
@@ -83,7 +83,7 @@ def log_factorial_rest(numbers: Integers, center: int) -> tuple[Floats, Floats]:
 
     Args:
         numbers: any integers; R is infinite for negative ones (an impossible outcome).
-        center: m, from 1.
+        center: m, at least 1.
     """
     a, m = np.maximum(numbers, 1).astype(np.float64), np.full(1, float(center))
     ratio = (a - m) / m
@@ -117,7 +117,7 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
 
 
 class SumOfBinomials:
-    """The law of a sum of independent binomials, at single points: O(deviation) for each point.
+    """The law of a sum of independent binomials, at single points, each in O(deviation) time.
 
     The law omits the values outside the windows of its parts, and is otherwise exact up to
     rounding.
@@ -162,7 +162,8 @@ class SumOfBinomials:
 
     def tail(self, at: int) -> float:
         """Return the probability of at least ``at``."""
-        # Where one part is so large that the other's least value suffices, all of the other counts.
+        # Where one part is so large that the other's smallest value suffices, all of the other
+        # counts.
         enough = max(at - self.first, 0)
         sure = float(self._one_sums[enough]) if enough < len(self._one) else 0.0
         return sure * float(self._other_sums[-1]) + self._sum(at, self._other_sums, skip=1)

@@ -69,7 +69,7 @@ def bits_epsilon(
     if len(one_to_one) != len(zero_to_one):
         raise ConfigError(
             f"one_to_one has {len(one_to_one)} and zero_to_one {len(zero_to_one)} values: "
-            "give one of each for each bit"
+            "give one of each per bit"
         )
     pairs = zip(one_to_one, zero_to_one, strict=True)
     return _up(math.fsum(max(bit_losses(float(p), float(q))) for p, q in pairs))
@@ -167,8 +167,8 @@ def sign_epsilon(
     Args:
         clip: the bound of each coordinate, positive.
         sigma: standard deviation, positive.
-        count: coordinates times rounds, from 0.
-        delta: from 0 to below 1.
+        count: coordinates times rounds, at least 0.
+        delta: at least 0 and below 1.
         mu: the mu of the noise of all rounds (``compose_mu``); None without an L2 clip.
 
     Raises:

@@ -1,10 +1,10 @@
 """What a shuffler of whole reports adds, if a report is one category drawn by subset response.
 
 A report is one of M categories: each of the k in the client's top set has weight H, and every other
-one has weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M,
-whatever the client's input: part of a blanket that hides the others. The k of a report may depend
-on a seed that is sent with it. A category is then a pair of seed and number, and k in M of the
-pairs are at the top.
+category has weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M,
+whatever the client's input: part of a blanket that hides the other reports. The k of a report may
+depend on a seed that is sent with it. A category is then a pair of seed and number, and k of every
+M pairs are in the top set.
 
 The guarantee is that of one pair of laws: the adversary is given the n - 1 other reports except
 those of the blanket, and the differing client has one of two disjoint top sets A and B. The page
@@ -42,15 +42,15 @@ from fedldp.core.exact import log_up
 from fedldp.core.numbers import check_count, check_delta, check_not_negative
 
 LARGEST_CROWD = 100_000
-"""The most reports that are counted; any others are given up, which keeps a bound valid."""
+"""The largest number of reports that are counted; ignoring the rest keeps a bound valid."""
 
 SMALLEST_DELTA = 1e-200
 """Below this delta, only what holds without the shuffler is stated."""
 
 _POINTS = 1 << 17  # points on the grid of losses, from 0 to the largest loss
-_MOST_OUTCOMES = 1 << 24  # the most outcomes to put on the grid
+_MOST_OUTCOMES = 1 << 24  # the largest number of outcomes on the grid
 _AT_ONCE = 1 << 20
-_FEWEST_CELLS = 4  # the fewest cells for the number of reports outside both top sets
+_FEWEST_CELLS = 4  # the smallest number of cells for the count of reports outside both top sets
 _EXPONENTS = 10.0  # exponents are rounded up to multiples of this, so rounds and runs share a table
 _UP = 1 + 2e-15
 
@@ -64,7 +64,7 @@ class Subset:
     Attributes:
         high: H, one of the two integer weights by which a category is actually drawn.
         low: L, from 1 to below H.
-        closest: k, from 1.
+        closest: k, at least 1.
         categories: M.
 
     Raises:
@@ -108,7 +108,7 @@ def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
 
     Args:
         subset: how each of the reports is drawn.
-        num_reports: n, honest reports of one shuffle, from 1.
+        num_reports: n, honest reports of one shuffle, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -133,15 +133,15 @@ def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int =
 
     Args:
         subset: how each of the reports is drawn, the same for all of one shuffle.
-        num_reports: n, honest reports of one shuffle, from 1. Reports beyond 100,000 are given up,
-            which keeps the bound valid.
-        delta: from 0 to below 1. Below 1e-200 the shuffler adds nothing to this bound.
-        count: the number of shuffles that the client takes part in, from 1; adaptive composition is
-            covered.
+        num_reports: n, honest reports of one shuffle, at least 1. Reports beyond 100,000 are
+            ignored, which keeps the bound valid.
+        delta: at least 0 and below 1. Below 1e-200 the shuffler adds nothing to this bound.
+        count: the number of shuffles that the client takes part in, at least 1; adaptive
+            composition is covered.
 
     Returns:
-        At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``). It
-        exceeds the pair's epsilon by a relative 1e-4 at most in all cases tried.
+        At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``). In all
+        cases tried, it exceeds the pair's epsilon by at most a relative 1e-4.
 
     Raises:
         ConfigError: an argument is out of range.

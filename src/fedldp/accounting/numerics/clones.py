@@ -28,7 +28,7 @@ from fedldp.accounting.numerics.binomial import (
 from fedldp.accounting.numerics.losses import Losses
 
 _POINTS = 1 << 17  # points on the grid, for y >= 0
-_MOST_OUTCOMES = 3_000_000  # the most outcomes computed; beyond this, some clones are given up
+_MOST_OUTCOMES = 3_000_000  # the largest number of outcomes; beyond it, some clones are dropped
 _AT_ONCE = 1 << 18
 _EXPONENTS = 10.0  # exponents are rounded up to multiples of this, so rounds and runs share a table
 _OUTWARDS = 1 + 2.0**-49
@@ -55,7 +55,7 @@ def _binned(epsilon: float, others: int, clone: float, own: float, exponent: flo
     left, right = window(high + 1, 0.5, exponent)
     reach = (right - left + 1) // 2 + 1
     clones = np.arange(low, high + 1)
-    # Rounding the number of clones down gives some up; the pair only gets easier to tell apart.
+    # Rounding the number of clones down drops some; the pair only gets easier to tell apart.
     group = -(-len(clones) * (reach + 1) // _MOST_OUTCOMES)
     log_clones, errors = log_pmf(others, clone, own, clones)
     starts = np.arange(0, len(clones), group)

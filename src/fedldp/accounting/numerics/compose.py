@@ -49,7 +49,7 @@ def pure_epsilon(counts: Mapping[float, int]) -> float:
         counts: the number of mechanisms of each epsilon.
 
     Raises:
-        ConfigError: an epsilon is not positive and finite, or a count is not an integer from 0.
+        ConfigError: an epsilon is not positive and finite, or a count is not a nonnegative integer.
 
     >>> pure_epsilon({1.0: 21840, 0.5: 2})
     21841.0
@@ -66,12 +66,12 @@ def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
     """Return the delta of ``count`` two-valued ``epsilon``-mechanisms at ``at_epsilon``.
 
     It is the sum over j of C(m, j) p^j (1-p)^(m-j) (1 - e^(at_epsilon - (2j - m) epsilon))+, where
-    m is the count, taken over the j that matter and rounded up. It is too large by a relative 1e-9
-    at most (far less up to a count of 1e6), plus 1e-320.
+    m is the count, taken over the j that matter and rounded up. It is too large by at most a
+    relative 1e-9 (far less up to a count of 1e6), plus 1e-320.
 
     Args:
         epsilon: the epsilon of each mechanism, above 0 and up to 700.
-        count: the number of mechanisms, from 0; a count of 1e8 takes about 0.1 s.
+        count: the number of mechanisms, at least 0; a count of 1e8 takes about 0.1 s.
         at_epsilon: at least 0.
 
     Raises:
@@ -93,13 +93,13 @@ def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
 def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
     """Return the smallest epsilon of ``count`` two-valued ``epsilon``-mechanisms at ``delta``.
 
-    It is never above the pure count * epsilon, which is the answer for delta = 0 (and, as a valid
-    bound, for a delta below 1e-300). It is rounded up, by a relative 1e-13 or so.
+    It is never above the pure count * epsilon, which is the result for delta = 0 (and, as a valid
+    bound, for a delta below 1e-300). It is rounded up, by about a relative 1e-13.
 
     Args:
         epsilon: the epsilon of each mechanism, above 0 and up to 700.
-        count: the number of mechanisms, from 0; a count of 1e8 takes about a second.
-        delta: from 0 to below 1.
+        count: the number of mechanisms, at least 0; a count of 1e8 takes about a second.
+        delta: at least 0 and below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -122,7 +122,7 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
 
     With only one epsilon, or few joint outcomes, it is as exact as ``two_valued_epsilon``.
     Otherwise it is an upper bound: the composition of each epsilon is exact, and the losses are
-    added on a grid, to which they are rounded pessimistically; the excess is a relative 1e-6 or so.
+    added on a grid, to which they are rounded pessimistically; the excess is about a relative 1e-6.
 
     The counts must not depend on the mechanisms' outputs. A budget that depends on them needs a
     filter (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
@@ -130,7 +130,7 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
 
     Args:
         counts: the number of mechanisms of each epsilon, such as one client's over its rounds.
-        delta: from 0 to below 1.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon, never above the pure sum.
@@ -165,12 +165,12 @@ def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
     Each mechanism is pure epsilon, and for any two inputs, the outcomes that are not equally likely
     under both have a probability of at most r, its revealing probability. So it is a
     post-processing of a two-valued ``epsilon``-mechanism that withholds its answer with probability
-    1 - r. Composing the latter gives an upper bound, exact for such mechanisms up to a relative
-    1e-6 or so.
+    1 - r. Composing the latter gives an upper bound, exact for such mechanisms up to about a
+    relative 1e-6.
 
     Args:
         counts: the number of mechanisms of each epsilon and revealing probability.
-        delta: from 0 to below 1.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon, never above that of two-valued mechanisms (``two_valued_epsilon_mixed``).
@@ -197,7 +197,7 @@ def revealing_lower(counts: RevealingCounts, delta: float) -> float:
 
     Args:
         counts: as for ``revealing_epsilon``, at least one mechanism in all.
-        delta: from 1e-300 to below 1.
+        delta: at least 1e-300 and below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -211,7 +211,7 @@ def _all_revealing(counts: RevealingCounts) -> dict[float, int]:
     merged: Counter[float] = Counter()
     for (epsilon, revealing), count in counts.items():
         if not 0 < revealing <= 1:
-            raise ConfigError(f"telling = {revealing}: give a probability above 0, of at most 1")
+            raise ConfigError(f"telling = {revealing}: give a probability above 0 and up to 1")
         merged[epsilon] += count
     return dict(merged)
 

@@ -2,8 +2,9 @@
 
 A release with noise N(0, S) is as private as a test of N(0, 1) against N(mu, 1), with mu the
 largest ||S^(-1/2) v|| over the differences v of neighbouring inputs. Many releases, even adaptive
-ones, are as private as one with mu the root of the sum of squares. The results hold for real
-arithmetic: noise in floating point is a simulation, and a deployment adds the discrete Gaussian.
+ones, are as private as one release whose mu is the root of the sum of squares. The results hold for
+real arithmetic: noise in floating point is a simulation, and a deployment adds the discrete
+Gaussian.
 
 Source: Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical
 Calibration and Optimal Denoising", ICML 2018, Theorem 8 (delta) and Algorithm 1; Dong, Roth, Su,
@@ -31,7 +32,7 @@ from fedldp.core.numbers import (
 )
 
 SMALLEST_SHARE = 64
-"""The least variance of a client's share of Gaussian noise: a deviation of 8 steps."""
+"""The smallest variance of a client's share of Gaussian noise: a deviation of 8 steps."""
 
 _ROUNDING = 2.0**-50
 _ROUNDING_VARIANCE = 16
@@ -40,7 +41,7 @@ _ROUNDING_VARIANCE = 16
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return the delta at ``epsilon`` of a test of N(0, 1) against N(mu, 1).
 
-    It is Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), rounded up: by a relative 1e-8 at most for mu
+    It is Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), rounded up: by at most a relative 1e-8 for mu
     from 1e-4 to 1e4, plus 1e-320.
 
     Args:
@@ -75,12 +76,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of a test of N(0, 1) against N(mu, 1).
 
-    It is rounded up, by a relative 1e-8 at most. It is infinite for delta = 0 unless mu = 0, since
+    It is rounded up, by at most a relative 1e-8. It is infinite for delta = 0 unless mu = 0, since
     the Gaussian has no pure guarantee, and for a delta below 1e-300, where nothing is computed.
 
     Args:
         mu: sensitivity in standard deviations, at least 0.
-        delta: from 0 to below 1.
+        delta: at least 0 and below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -103,11 +104,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise per unit of sensitivity that gives (epsilon, delta)-DP.
+    """Return the smallest noise per unit of sensitivity that gives (epsilon, delta)-DP.
 
     Args:
         epsilon: above 0.
-        delta: from 1e-300 to below 1.
+        delta: at least 1e-300 and below 1.
 
     Returns:
         sigma/Delta, rounded up; the noise's standard deviation is this times the sensitivity.
@@ -171,7 +172,7 @@ def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> f
     if len(sensitivities) != len(sigmas):
         raise ConfigError(
             f"sensitivities has {len(sensitivities)} and sigmas {len(sigmas)} values: "
-            "give one of each for each block"
+            "give one of each per block"
         )
     return compose_mu(
         joint_clip_mu(sensitivity, [sigma])
@@ -182,7 +183,7 @@ def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> f
 def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
     """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
 
-    The whole difference may lie where the noise is least.
+    The whole difference may lie where the noise is smallest.
 
     Args:
         sensitivity: L2 sensitivity of the whole vector.
@@ -222,8 +223,8 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
 
     Args:
         squared_distance: the largest squared L2 distance that replacing one vector can cause.
-        variance: the variance of one share in every coordinate, in squared steps, from 64.
-        shares: the number of shares in the sum that the adversary does not know, from 1.
+        variance: the variance of one share in every coordinate, in squared steps, at least 64.
+        shares: the number of shares in the sum that the adversary does not know, at least 1.
 
     Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
     Learning with Secure Aggregation", ICML 2021, Theorem 1, whose bound is for zCDP; Peikert, "An
@@ -289,7 +290,7 @@ _LARGEST_COMPUTED = 700.0
 
 
 def pure_squared_mu(epsilon: float) -> Fraction:
-    """Return an upper bound on the mu^2 of GDP of any pure ``epsilon`` mechanism.
+    """Return an upper bound on mu^2, for GDP, of any pure ``epsilon`` mechanism.
 
     No trade-off curve of an epsilon-DP mechanism lies below that of randomised response. The bound
     is the mu at which the curve of N(0, 1) against N(mu, 1) touches the latter:
@@ -312,13 +313,12 @@ def pure_squared_mu(epsilon: float) -> Fraction:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return an epsilon at ``delta`` of a rho-zCDP mechanism.
 
-    It is the least, over alpha > 1, of
-    alpha rho + (ln(1/delta) + alpha ln(1 - 1/alpha) - ln(alpha - 1))/(alpha - 1). Every alpha is
-    valid, so the search cannot make it too small.
+    It is the minimum, over alpha > 1, of alpha rho + (ln(1/delta) + alpha ln(1 - 1/alpha) -
+    ln(alpha - 1))/(alpha - 1). Every alpha is valid, so the search cannot make it too small.
 
     Args:
         rho: at least 0.
-        delta: from 0 to below 1.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon of at least 0, infinite for delta = 0 unless rho = 0.

@@ -27,9 +27,9 @@ def moments_epsilon(
 ) -> float:
     """Return the moments accountant's epsilon for sampled sums with Gaussian noise.
 
-    It is the least, over the orders l = 1, ..., 32, of (releases alpha(l) + ln(1/delta))/l. With
-    n = l + 1, alpha(l) is ln of the sum over k of
-    binom(n, k) (1 - q)^(n - k) q^k e^(k (k - 1)/(2 s^2)).
+    It is the minimum, over the orders l = 1, ..., 32, of (releases alpha(l) + ln(1/delta))/l. With
+    n = l + 1, alpha(l) is ln of the sum over k of binom(n, k) (1 - q)^(n - k) q^k e^(k (k - 1)/(2
+    s^2)).
 
     Args:
         noise_multiplier: s, the noise's standard deviation over the clip of one member's vector.

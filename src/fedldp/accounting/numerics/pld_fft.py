@@ -81,11 +81,11 @@ class _Window:
 
 
 def compose_upper(parts: Sequence[RepeatedLosses], delta: float) -> float:
-    """Return an upper bound on the epsilon at ``delta`` of all parts composed.
+    """Return an upper bound on the epsilon at ``delta`` of the composition of all parts.
 
     Args:
-        parts: losses, each with its number of uses, from 1; adaptive composition is covered.
-        delta: from 1e-300 to below 1.
+        parts: losses, each with its number of uses, at least 1; adaptive composition is covered.
+        delta: at least 1e-300 and below 1.
 
     Returns:
         An epsilon of at least 0. It is infinite if the unlisted mass of the parts uses up delta, or
@@ -102,11 +102,11 @@ def compose_upper(parts: Sequence[RepeatedLosses], delta: float) -> float:
 
 
 def compose_lower(parts: Sequence[RepeatedLosses], delta: float) -> float:
-    """Return a lower bound on the epsilon at ``delta`` of all parts composed.
+    """Return a lower bound on the epsilon at ``delta`` of the composition of all parts.
 
     Args:
-        parts: losses, each with its number of uses, from 1; unlisted outcomes are ignored.
-        delta: from 1e-300 to below 1.
+        parts: losses, each with its number of uses, at least 1; unlisted outcomes are ignored.
+        delta: at least 1e-300 and below 1.
     """
     theta = best_tilt(parts, delta)
     terms = []

@@ -1,7 +1,7 @@
 """The self-test of the accounting: known answers, checked before a guarantee is printed.
 
 A broken special function or transform in a dependency would make guarantees silently wrong. The
-known answers were computed independently of this package. The tests hold many more of them.
+known answers were computed independently of this package. The unit tests contain many more.
 """
 
 from __future__ import annotations

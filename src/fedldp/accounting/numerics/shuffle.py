@@ -2,7 +2,7 @@
 
 The unit is one shuffled message (one coordinate's bit, a chunk of bits or a whole report) among the
 messages of the ``n`` honest participants of the same round. ``n`` counts only participants whose
-reports arrive and who do not collude; the caller subtracts the others. No answer exceeds the local
+reports arrive and who do not collude; the caller subtracts the others. No result exceeds the local
 guarantee.
 
 Source: Feldman, McMillan, Talwar, "Hiding Among the Clones: A Simple and Nearly Optimal Analysis of
@@ -47,7 +47,7 @@ def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of the round, from 1.
+        num_reports: n, honest reports of the round, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -74,11 +74,11 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of one shuffle, from 1. From about 1e5 on, a relative 2e-5 of
-            the clones is given up for speed, which keeps the bound valid.
-        delta: from 0 to below 1.
-        count: the number of shuffles that the client takes part in, from 1; adaptive composition is
-            covered.
+        num_reports: n, honest reports of one shuffle, at least 1. From about 1e5 on, a relative
+            2e-5 of the clones is ignored for speed, which keeps the bound valid.
+        delta: at least 0 and below 1.
+        count: the number of shuffles that the client takes part in, at least 1; adaptive
+            composition is covered.
 
     Returns:
         At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``).
@@ -103,10 +103,10 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
 
     Args:
         epsilon: the epsilon of each message, above 0 and up to 30.
-        num_reports: n, honest messages shuffled together, from 1.
-        count: d T for d coordinates, each shuffled separately, over T rounds, from 0; adaptive
+        num_reports: n, honest messages shuffled together, at least 1.
+        count: d T for d coordinates, each shuffled separately, over T rounds, at least 0; adaptive
             composition is covered. The computation takes from 0.1 to 3 s.
-        delta: from 0 to below 1.
+        delta: at least 0 and below 1.
 
     Returns:
         At most the epsilon of ``count`` messages without a shuffler (``two_valued_epsilon``).
@@ -143,9 +143,9 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
 
     Args:
         epsilon: the epsilon of each report, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1.
-        count: d T, from 0.
-        delta: from 0 to below 1.
+        num_reports: n, honest reports shuffled together, at least 1.
+        count: d T, at least 0.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon of at least 0; for delta = 0 the pure sum, which is attained.
@@ -195,7 +195,7 @@ def clone_losses(
     width = right - left
     if len(clones) * (width + 1) > _MOST_OUTCOMES and exponent <= 590:
         return binned_clone_losses(epsilon, others, clone, own, exponent)
-    # Rounding the number of clones down gives some up; the pair only gets easier to tell apart.
+    # Rounding the number of clones down drops some; the pair only gets easier to tell apart.
     group = -(-len(clones) * (width + 1) // _MOST_OUTCOMES)
     starts = np.arange(0, len(clones), group)
     totals = clones[starts] + 1  # a + b

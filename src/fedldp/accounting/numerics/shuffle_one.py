@@ -32,10 +32,11 @@ from fedldp.core.numbers import (
 )
 
 LARGEST_EXACT = 10_000
-"""The most participants for which the search over k runs to the end."""
+"""The largest number of participants for which the search over k runs to the end."""
 
 LARGEST_SEARCHED = 1_000_000
-"""The most participants for which k is searched. Beyond it, the clone pair gives an upper bound."""
+"""The largest number of participants for which k is searched. Beyond it, the clone pair gives an
+upper bound."""
 
 # How far a bound may lie above a value that some k attains, and the number of bounds after which a
 # search ends even if it has not come that close: up to LARGEST_EXACT participants, and beyond. Up
@@ -56,7 +57,7 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1.
+        num_reports: n, honest reports shuffled together, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -83,14 +84,14 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants, apart from rounding up. Up to 1,000,000 it is too large by a
+    Exact up to 10,000 participants, apart from rounding up. Up to 1,000,000, it is too large by a
     relative 1e-3, or 1e-2 in the worst case tried. Beyond that, it is the upper bound of the clone
     pair. It takes a few seconds at most.
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1.
-        delta: from 0 to below 1.
+        num_reports: n, honest reports shuffled together, at least 1.
+        delta: at least 0 and below 1.
 
     Returns:
         At most ``epsilon``; exactly ``epsilon`` for delta = 0.
@@ -119,7 +120,7 @@ def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
         num_reports: n, honest reports shuffled together, from 1 to 1,000,000.
-        delta: from 1e-300 to below 1.
+        delta: at least 1e-300 and below 1.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -159,7 +160,7 @@ class _Pair:
         high: the number of other participants at the high end.
         low: the number of other participants at the low end.
         exponent: counts with probability below about e^-exponent are left out.
-        coins: the number of further participants, who each send a fair coin.
+        coins: the number of additional participants, who each send a fair coin.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def solve(
     if not reached <= target:
         raise ConfigError(
             f"target = {target:g} cannot be met: between {min(start, end):g} and "
-            f"{max(start, end):g} the least value is {reached:g}; give a larger target"
+            f"{max(start, end):g} the smallest value is {reached:g}; give a larger target"
         )
     at_good, at_bad = reached - target, at_end - target
     last = ""
@@ -91,7 +91,7 @@ def _between(good: float, bad: float, at_good: float, at_bad: float, precision: 
 def minimise(
     function: Callable[[float], float], low: float, high: float, precision: float
 ) -> float:
-    """Return approximately the x in [low, high] with the least function(x), by golden sections.
+    """Return approximately the x in [low, high] with the smallest function(x), by golden sections.
 
     Use it for bounds that hold at every x: an inexact answer is still a valid one.
 

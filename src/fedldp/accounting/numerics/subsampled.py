@@ -184,13 +184,13 @@ def fixed_size_sample(noise_multiplier: float, sample_size: int, population: int
 def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float:
     """Return an epsilon at ``delta`` of sampled Gaussian releases if one member is replaced.
 
-    The pairs are composed numerically, and the result is rounded up, by a relative 1e-5 or so. It
+    The pairs are composed numerically, and the result is rounded up, by about a relative 1e-5. It
     never exceeds the closed form for the same number of Gaussian releases that include every
     member.
 
     Args:
-        counts: the number of releases of each kind, from 0; adaptive composition is covered.
-        delta: from 0 to below 1.
+        counts: the number of releases of each kind, at least 0; adaptive composition is covered.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon; infinite for a delta below 1e-300, unless there are no releases.
@@ -227,13 +227,13 @@ def poisson_gaussian_epsilon(
 
     Each step samples every record independently with probability ``sampling_rate``, and releases
     the sum of the sampled records' clipped gradients with noise (DP-SGD). The epsilon is rounded
-    up, by a relative 1e-5 or so; the worst gradients attain it.
+    up, by about a relative 1e-5; the worst gradients attain it.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clip of one gradient, positive.
         sampling_rate: above 0 and up to 1.
-        steps: the number of steps, from 0; each may depend on what was released before.
-        delta: from 0 to below 1.
+        steps: the number of steps, at least 0; each may depend on what was released before.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon; infinite for a delta below 1e-300, unless there are no steps.
@@ -253,12 +253,12 @@ def poisson_gaussian_epsilon(
 def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float) -> float:
     """Return a noise multiplier for which Poisson samples cost ``epsilon`` or slightly less.
 
-    It is at most a relative 1e-3 larger than necessary.
+    It is larger than necessary by at most a relative 1e-3.
 
     Args:
         epsilon: positive.
         sampling_rate: above 0 and up to 1.
-        steps: from 1.
+        steps: at least 1.
         delta: above 0 and below 1.
 
     Raises:
@@ -289,15 +289,15 @@ def sampled_without_replacement_gaussian_epsilon(
     """Return an epsilon at ``delta`` of Gaussian noise on fixed-size samples, replacing one client.
 
     Each round samples ``sample_size`` clients, every set of that size equally likely, and releases
-    the sum of their clipped vectors with noise. The epsilon is rounded up, by a relative 1e-5 or
-    so.
+    the sum of their clipped vectors with noise. The epsilon is rounded up, by about a relative
+    1e-5.
 
     Args:
         noise_multiplier: standard deviation of the noise over the clip of one vector, positive.
         sample_size: from 1 to ``population``.
-        population: from 1.
-        rounds: the number of rounds, from 0; each may depend on what was released before.
-        delta: from 0 to below 1.
+        population: at least 1.
+        rounds: the number of rounds, at least 0; each may depend on what was released before.
+        delta: at least 0 and below 1.
 
     Returns:
         An epsilon; infinite for a delta below 1e-300, unless there are no rounds.
