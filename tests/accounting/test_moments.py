@@ -57,6 +57,6 @@ def test_without_sampling_the_moments_are_those_of_the_plain_gaussian() -> None:
 
 @pytest.mark.parametrize("arguments", [(0.0, 0.1, 1, 0.1), (1.0, 0.0, 1, 0.1), (1.0, 0.1, 0, 0.1),
                                        (1.0, 0.1, 1, 0.0), (1.0, 1.1, 1, 0.1)])  # fmt: skip
-def test_nonsense_is_refused(arguments: tuple[float, float, int, float]) -> None:
+def test_bad_parameters_are_refused(arguments: tuple[float, float, int, float]) -> None:
     with pytest.raises(ConfigError):
         moments_epsilon(*arguments)

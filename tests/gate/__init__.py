@@ -1,4 +1,4 @@
-"""The gate: what the package states, sends and keeps, recorded, so that nothing moves unseen.
+"""The gate: records of what the package states, sends and keeps, so that no change goes unnoticed.
 
-``python tests/gate`` shows how what is found differs from what is recorded, and records it.
+``python tests/gate`` shows how the current results differ from the records, and updates them.
 """

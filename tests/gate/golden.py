@@ -1,7 +1,8 @@
-"""Recorded documents: JSON for people, and what differs between one and what is found.
+"""Recorded documents: readable JSON, and the differences between a record and a current result.
 
-A document is recorded with a fingerprint of the arithmetic that made it. Where it is equal, what is
-found must be equal to the last bit; elsewhere texts must be, and numbers nearly.
+A document is recorded with a fingerprint of the arithmetic that made it. If the fingerprint is
+equal, the current result must be equal to the last bit; otherwise texts must be equal, and numbers
+nearly so.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from fedldp.training.tensors import one_thread
 
 FOLDER = Path(__file__).parent
 LARGEST = 1 << 20
-"""Bytes of a recorded file."""
+"""The most bytes that a recorded file may have."""
 
 TOLERANCE = 1e-11
-"""Relative, of numbers of a statement where the arithmetic is another: up to 1e-12 was seen."""
+"""Relative tolerance of a statement's numbers with other arithmetic; up to 1e-12 was observed."""
 
 TOLERANCES = {"lower": 1e-8}
-"""Of numbers that a search finds, which may stop one step later: up to 1.5e-9 was seen."""
+"""The same for numbers found by a search, which may stop one step later; up to 1.5e-9 was
+observed."""
 
 
 # What computes the last digit
@@ -41,7 +43,7 @@ TOLERANCES = {"lower": 1e-8}
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Let BLAS and torch compute in one thread: with several, sums are added in another order."""
+    """Let BLAS and torch compute in one thread: several threads add sums in another order."""
     with threadpool_limits(1, user_api="blas"), one_thread():
         yield
 
@@ -49,9 +51,9 @@ def one_core() -> Iterator[None]:
 @functools.cache
 @one_core()
 def arithmetic() -> str:
-    """Return a fingerprint of what statements are computed with: numpy and scipy in float64.
+    """Return a fingerprint of the arithmetic of statements: numpy and scipy in float64.
 
-    Which kernels they take depends on the processor, and so does the last digit.
+    Their kernels depend on the processor, and so does the last digit.
     """
     x = np.linspace(0.01, 29.7, 20011)
     numpy_ = [f(x) for f in (np.log, np.log1p, np.sqrt, np.sin, np.tanh, np.cumsum)]
@@ -68,7 +70,7 @@ def arithmetic() -> str:
 @functools.cache
 @one_core()
 def training() -> str:
-    """Return a fingerprint of what a run is computed with: the above, and torch in float32."""
+    """Return a fingerprint of the arithmetic of runs: that of statements, and torch in float32."""
     generator = np.random.Generator(np.random.PCG64(5))
     images = torch.from_numpy(generator.standard_normal((64, 1, 8, 8), np.float32))
     labels = torch.from_numpy(generator.integers(0, 10, 64))
@@ -110,7 +112,7 @@ def _digest(arrays: list[Any]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-# What differs
+# Differences
 
 
 def differences(
@@ -121,15 +123,15 @@ def differences(
     tolerances: Mapping[str, float] = TOLERANCES,
     place: str = "",
 ) -> Iterator[str]:
-    """Yield in words what of a document is another; none where it is the same.
+    """Yield a description of each difference between two documents.
 
     Args:
-        recorded: as it was.
-        found: as it is.
-        tolerance: relative, of floats; None: to the last bit. All else must be equal, the order of
-            keys too, and the type of a number.
-        tolerances: of what stands below some keys, where ``tolerance`` is not None.
-        place: where in the document the two stand.
+        recorded: the recorded document.
+        found: the current document.
+        tolerance: relative tolerance of floats; None for equality to the last bit. All else must be
+            equal, including the order of keys and the types of numbers.
+        tolerances: tolerances for numbers below some keys, if ``tolerance`` is not None.
+        place: the position of the two in the document.
     """
     if isinstance(recorded, dict) and isinstance(found, dict):
         for key in recorded:
@@ -167,14 +169,14 @@ def changes(
     nearly: Callable[[Any], Any] = lambda document: document,
     tolerances: Mapping[str, float] = TOLERANCES,
 ) -> Iterator[str]:
-    """Yield what of a recorded document with its "arithmetic" moved; see ``differences``.
+    """Yield the changes of a recorded document with its "arithmetic"; see ``differences``.
 
-    To the last bit where the arithmetic is the same; else numbers may differ a little.
+    With the same arithmetic, every bit counts; otherwise numbers may differ a little.
 
     Args:
-        recorded: as it was.
-        found: as it is.
-        nearly: leaves out what is not to be compared where the arithmetic is another.
+        recorded: the recorded document.
+        found: the current document.
+        nearly: removes what is not compared with other arithmetic.
         tolerances: see ``differences``.
     """
     rest = {key: value for key, value in recorded.items() if key != "arithmetic"}
@@ -209,7 +211,7 @@ def as_read(document: Any) -> Any:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what a recorded file holds; nothing where it is not there."""
+    """Return the contents of a recorded file; empty if there is no file."""
     if not path.exists():
         return {}
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -217,7 +219,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    """Write a file to be recorded, in the same bytes for the same document."""
+    """Write a record; the same document gives the same bytes."""
     text = _pretty(document) + "\n"
     assert json.loads(text) == document
     assert len(text.encode()) <= LARGEST, path
@@ -226,7 +228,8 @@ def write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _pretty(value: Any, indent: str = "") -> str:
-    """Return JSON with a line for each item of an object, and one for a list of plain values."""
+    """Return JSON with a line for each item of an object, and one line for a list of plain
+    values."""
     deeper = indent + " "
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(key)}: {_pretty(each, deeper)}" for key, each in value.items()]

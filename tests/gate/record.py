@@ -1,4 +1,4 @@
-"""Records what is found, and prints how it differs from what was recorded."""
+"""Updates the records, and prints how current results differ from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Changes = Callable[[dict[str, Any], dict[str, Any]], Iterator[str]]
 
 
 def found_statements() -> Found:
-    """Yield each file of statements, and what is to stand in it."""
+    """Yield each file of statements with its current contents."""
     for system, names in statements.by_system().items():
         yield (
             statements.path_of(system),
@@ -26,7 +26,7 @@ def found_statements() -> Found:
 
 
 def found_reports() -> Found:
-    """Yield each file of runs, and what is to stand in it."""
+    """Yield each file of runs with its current contents."""
     for system, names in reports.by_system().items():
         yield (
             reports.path_of(system),
@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[Callable[[], Found], Changes]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Show what differs, and record it unless only asked to check; return the exit status."""
+    """Show the differences, and record them unless only asked to check; return the exit status."""
     parser = argparse.ArgumentParser(prog="python tests/gate", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; else all of them")
     parser.add_argument("--check", action="store_true", help="write nothing")
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _record(found: Callable[[], Found], changes: Changes, *, write: bool, anew: bool) -> int:
-    """Return how many lines differ, which are printed."""
+    """Print the lines that differ, and return their number."""
     total, folders, paths = 0, set(), set()
     for path, document in found():
         folders.add(path.parent)

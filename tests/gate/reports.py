@@ -1,7 +1,7 @@
-"""What short runs of all systems send and keep: digests of every report, state and ledger.
+"""Short runs of all systems: digests of every report, state and ledger.
 
-A run is watched from outside: the bytes that cross the transport, the state that its server's loop
-records, its ledgers, and its folder. Configurations are written as users write them.
+A run is observed from outside: the bytes on the transport, the states that the server's loop
+    records, the ledgers, and the folder. Configurations are written as users write them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ REPORTS = FOLDER / "reports"
 SHORT = "rounds=3"
 LOCAL = f"{SHORT} standardise=true local_epochs=1 batch_size=10"
 MANY = f"{LOCAL} num_clients=70"
-"""More than train at once."""
+"""More clients than train in one batch."""
 
 FEW = f"{LOCAL} num_clients=6"
 
 
 def own(*values: float, clients: int = 70) -> str:
-    """Return a list of clients' own values, which repeat."""
+    """Return a list of clients' own values, repeated as needed."""
     repeated = [values[client % len(values)] for client in range(clients)]
     return json.dumps(repeated, separators=(",", ":"))
 
 
 def run(recipe: str, *settings: str) -> tuple[str, list[str]]:
-    """Return a recipe and assignments, which stand in texts with spaces between."""
+    """Return a recipe and its assignments, split from texts at spaces."""
     return recipe, " ".join(settings).split()
 
 
@@ -180,7 +180,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
         "ldpfl-sound-digits", SHORT, "num_clients=6 num_examples=120 client_budget.limit=200"
     ),
 }
-"""By name, which begins with the system's: the recipe and the settings of a run."""
+"""The recipe and settings of each run, by its name, which begins with that of the system."""
 
 
 EXACT = {
@@ -194,14 +194,14 @@ EXACT = {
     "metrics",
     "loss",
 }
-"""What is compared only where the arithmetic is the same: the last digit moves all of it."""
+"""Keys compared only with the same arithmetic: a change in a last digit changes all of them."""
 
 TOLERANCES = {"norms": 0.01, "accuracy": 0.25, "arrivals": 1e-6, "radii": 0.1}
-"""Of numbers elsewhere, relative; all that is not named here is as in a statement."""
+"""Relative tolerances with other arithmetic; the others are those of a statement."""
 
 
 def by_system() -> dict[str, list[str]]:
-    """Return the names of all runs, by their system; both in order."""
+    """Return the names of all runs by their system, both sorted."""
     found: dict[str, list[str]] = {}
     for name in sorted(RUNS):
         found.setdefault(name.partition("-")[0], []).append(name)
@@ -209,14 +209,14 @@ def by_system() -> dict[str, list[str]]:
 
 
 def nearly(document: Any) -> Any:
-    """Return a document without what the last digit of a number moves."""
+    """Return a document without parts that depend on the last digit of a number."""
     if isinstance(document, dict):
         return {key: nearly(each) for key, each in document.items() if key not in EXACT}
     return [nearly(each) for each in document] if isinstance(document, list) else document
 
 
 def changes(recorded: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
-    """Yield what moved of the recorded runs of a system; see ``golden.changes``."""
+    """Yield the changes of the recorded runs of a system; see ``golden.changes``."""
     return golden.changes(recorded, found, nearly=nearly, tolerances=TOLERANCES | golden.TOLERANCES)
 
 
@@ -232,16 +232,17 @@ def path_of(system: str) -> Path:
 
 
 def of_run(name: str) -> dict[str, Any]:
-    """Return what a run stated, sent and kept.
+    """Return what a run states, sends and keeps.
 
-    run, config.json, statement: as ``statements.of_recipe`` has them, but from the run.
-    planned, released: by event, of each round the clients, before the run and from its ledgers.
-    ledgers: digest of their whole record, with the digests of requests.
-    exchanges: of each in turn the clients, digests of the request and of all answers together, of
-        each answer the first 8 digits, lengths of reports, and reasons of refusals.
-    rounds: the server's record of each, and its state after it.
-    kept: by file which clients keep one, and the digest of all of these together.
-    agreement: by channel, of one between three sites the digests of its statement and of the rest.
+    run, config.json, statement: as in ``statements.of_recipe``, but from the run.
+    planned, released: by event, the clients of each round, before the run and from its ledgers.
+    ledgers: the digest of their whole record, with the digests of requests.
+    exchanges: for each phase in order the clients, digests of the request and of all answers, the
+        first 8 digits of each answer's digest, lengths of reports, and reasons of refusals.
+    rounds: the server's record of each round, and its state after it.
+    kept: for each file, which clients keep one, and the digest of all of them.
+    agreement: by channel, the digests of the statement and of the rest of an agreement of three
+        sites.
     """
     config = configuration(name)
     with one_core(), tempfile.TemporaryDirectory() as temporary, watched() as (exchanges, states):
@@ -268,7 +269,7 @@ def of_run(name: str) -> dict[str, Any]:
 
 
 def kept(folder: Path) -> dict[str, Any]:
-    """Return by file which clients keep such a one, and the digest of all of these."""
+    """Return, for each file, which clients keep one, and the digest of all of them."""
     found: dict[str, dict[int, bytes]] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -286,7 +287,7 @@ def kept(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-    """Give lists that exchanges and states of the server are written to as they happen."""
+    """Yield lists to which phases and states of the server are added as they happen."""
     exchanges: list[dict[str, Any]] = []
     states: list[dict[str, Any]] = []
     made, gone = InProcess.__init__, Loop.go
@@ -298,7 +299,7 @@ def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
                 rows = [bytes(each) for each in packed]
                 found.update(zip(map(int, some), rows, strict=True))
                 yield some, packed
-            if isinstance(request, RoundRequest):  # each client is asked its own
+            if isinstance(request, RoundRequest):  # each client gets its own request
                 request = b"".join(pack_request(request.to(client)) for client in clients)
             exchanges.append(_exchange(request, found))
 
@@ -362,7 +363,7 @@ def _norm(array: Any) -> float:
 
 
 def table(releases: ReleaseHistory) -> list[dict[str, Any]]:
-    """Return by event, in the order of their records, who released it in which round."""
+    """Return, for each event in the order of the records, who released it in which round."""
     found: dict[str, dict[str, list[int]]] = {}
     for round, by_client in table_of(releases).items():
         for client, event in by_client.items():
@@ -378,7 +379,7 @@ def table(releases: ReleaseHistory) -> list[dict[str, Any]]:
 
 
 def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
-    """Return digests of an agreement between three sites; None where they cannot run it."""
+    """Return digests of an agreement of three sites; None if they cannot run it."""
     sites = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("north", "south", "west")}
     with mock.patch.object(os, "urandom", bytes):
         try:
@@ -389,13 +390,13 @@ def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
             return None
     return {
         "statement": digest(json.dumps(found.statement).encode()),
-        # As agreements were that named no version: what is recorded is of all versions.
+        # Without the version that agreements name now: records must hold for all versions.
         "rest": replace(found, statement={}, version=None).digest.hex(),
     }
 
 
 def _ranges(clients: Sequence[int]) -> str:
-    """Return numbers in their order, as "0-2,7".
+    """Return numbers in order, such as "0-2,7".
 
     >>> _ranges([0, 1, 2, 7])
     '0-2,7'

@@ -1,4 +1,5 @@
-"""What a recipe is before any training: its statement, its configuration, as told and as kept."""
+"""A recipe before any training: its statement, and its configuration as clients get it and as it is
+kept."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from gate.golden import FOLDER, as_read, one_core, read
 
 STATEMENTS = FOLDER / "statements"
 NO_DATA = FOLDER / "no-data-here"
-"""A data folder that is not there: with the reader's own, a stand-in for a data set might be."""
+"""A missing data folder: the reader's own might contain a replacement for a data set."""
 
 
 def path_of(system: str) -> Path:
@@ -26,7 +27,7 @@ def path_of(system: str) -> Path:
 
 
 def by_system() -> dict[str, list[str]]:
-    """Return the names of all recipes, by their system; both in order."""
+    """Return the names of all recipes by their system, both sorted."""
     found: dict[str, list[str]] = {}
     for name in sorted(recipes()):
         found.setdefault(find_recipe(name).config.system, []).append(name)
@@ -36,11 +37,10 @@ def by_system() -> dict[str, list[str]]:
 def of_recipe(name: str) -> dict[str, Any]:
     """Return the document of a recipe.
 
-    run: the run's name: a hash of its configuration, under which ledgers, stores and checkpoints
-        keep what is theirs.
-    config.json: what a run folder says of the run.
-    told: what a client is told, by its number: where it differs from what config.json says, and the
-        digest of all of it. Of client 0; of the next and the last one where theirs is another.
+    run: the name of the run, a hash of its configuration, which ledgers, stores and checkpoints
+    use. config.json: what a run folder says about the run.
+    told: what client 0 is told: its differences from config.json, and the digest of all of it. The
+        same for the next and the last client, if they are told something else.
     statement: what `fedldp account RECIPE --json` prints.
     """
     config = find_recipe(name).config
@@ -53,13 +53,13 @@ def of_recipe(name: str) -> dict[str, Any]:
 
 
 _made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
-"""By configuration, for recipes have second names."""
+"""Cached by configuration, because recipes have second names."""
 
 
 def recorded_statement(config: RunConfig, problem: object = None) -> dict[str, Any]:
-    """Return what is recorded as the statement of a recipe's configuration.
+    """Return the recorded statement of a recipe's configuration.
 
-    For tests of what is made from statements: that they are those of the recipes has its own.
+    For tests of what is made from statements; another test checks that the records are right.
     """
     return _recorded()[json.dumps(config.model_dump())]
 

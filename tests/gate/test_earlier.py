@@ -1,6 +1,6 @@
-"""What fedldp as of commit 5900278 wrote is read, gone on with and paid from, for ever.
+"""Files that fedldp wrote at commit 5900278 can be read, continued and paid from forever.
 
-See ``of_5900278/made_by.py``: its files are never made anew.
+See ``of_5900278/made_by.py``; its files are never made again.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def unpacked(name: str, place: Path) -> Path:
 
 
 MADE_WITH = "1b973e6e85cd03f8"
-"""The fingerprint of the arithmetic by which 5900278 made its runs; see ``golden.training``."""
+"""The fingerprint of the arithmetic with which 5900278 made its runs; see ``golden.training``."""
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return what is recorded of the same run that was never interrupted."""
+    """Return the record of the same run without an interruption."""
     document = golden.read(reports.path_of(name.partition("-")[0]))
-    # What was recorded anew on another machine than these runs' own is nearly what they go on to.
+    # If the records were made again on another machine, these runs continue to nearly the same.
     alike = document["arithmetic"] == MADE_WITH
     return {"arithmetic": MADE_WITH if alike else "of two machines", **document["runs"][name]}
 
@@ -87,7 +87,7 @@ def test_an_interrupted_run_is_resumed(name: str, tmp_path: Path) -> None:
 
 
 def test_some_interrupted_runs_have_what_a_resume_needs() -> None:
-    """They refuse by what the ledgers held, and draw nothing anew that was drawn once."""
+    """They refuse because of the ledgers' contents, and do not redraw what was drawn once."""
     refusals = recorded("ldp_fl-budget")["exchanges"]
     assert [bool(each["refused"]) for each in refusals] == [False, False, True]
     assert recorded("ldpfl")["kept"]
@@ -115,7 +115,7 @@ def test_a_finished_run_is_loaded(tmp_path: Path, fedldp_command: Callable[..., 
 
 
 @pytest.mark.parametrize("known", json.loads((THERE / "events.json").read_text()))
-def test_an_event_is_read_priced_and_kept_as_it_was(known: dict[str, Any]) -> None:
+def test_an_event_is_read_priced_and_kept_as_before(known: dict[str, Any]) -> None:
     event = from_record(known["record"])
     assert json.dumps(to_record(event)) == json.dumps(known["record"])  # a ledger hashes the text
     assert from_record(to_record(event)) == event
@@ -135,7 +135,7 @@ def test_the_name_of_a_class_is_kept_nowhere() -> None:
         PureReport.__name__ = before
 
 
-def test_every_event_that_there_was_is_among_them() -> None:
+def test_every_event_of_that_version_is_among_them() -> None:
     names = {"TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare"}
     names |= {"SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord"}
     names |= {"DrawnOnce", "Several"}
@@ -163,7 +163,7 @@ def reply_of(agent: Agent, asked: Path, name: str) -> bytes:
     return answered.answer
 
 
-def test_its_ledger_is_read(policy: SitePolicy) -> None:
+def test_an_earlier_sites_ledger_is_read(policy: SitePolicy) -> None:
     ledger = SqliteLedger(policy.ledger)
     found = [
         {
@@ -192,8 +192,8 @@ def test_a_second_budget_is_not_granted(policy: SitePolicy) -> None:
         Agent(read_policy(raised))
 
 
-def test_it_is_paid_from(policy: SitePolicy) -> None:
-    """On top of what was released, to the last of the budget and no further."""
+def test_an_earlier_ledger_is_charged(policy: SitePolicy) -> None:
+    """New releases add to the earlier ones, to the end of the budget and no further."""
     ledger = SqliteLedger(policy.ledger)
     event = next(entry.event for entry in ledger.releases())
     for round, spent in ((1, 2110.0), (2, 2760.0)):
@@ -210,7 +210,7 @@ def test_it_is_paid_from(policy: SitePolicy) -> None:
 
 
 @pytest.mark.parametrize("name", ["ldp_fl", "ldpfl_sound"])
-def test_its_agreements_hold_and_are_accepted(
+def test_earlier_agreements_stay_valid_and_are_accepted(
     name: str, policy: SitePolicy, fedldp_command: Callable[..., Any]
 ) -> None:
     digest = bytes.fromhex(KNOWN[name]["digest"])
@@ -230,7 +230,7 @@ def test_its_agreements_hold_and_are_accepted(
     assert policy.accepted_as(digest).read_bytes() == agreement.read_bytes()
 
 
-def test_it_goes_on_where_it_was(policy: SitePolicy, asked: Path) -> None:
+def test_an_earlier_site_continues_where_it_was(policy: SitePolicy, asked: Path) -> None:
     agent, ledger = Agent(policy), SqliteLedger(policy.ledger)
     again = reply_of(agent, asked, "ldp_fl-2")
     assert again == (asked / "ldp_fl-2-answer").read_bytes()
@@ -249,7 +249,7 @@ def test_it_goes_on_where_it_was(policy: SitePolicy, asked: Path) -> None:
     assert ledger.spent() == KNOWN["spent"] + 650
 
 
-def test_what_is_drawn_once_is_paid_once(policy: SitePolicy, asked: Path) -> None:
+def test_an_event_drawn_once_is_paid_once(policy: SitePolicy, asked: Path) -> None:
     agent, ledger = Agent(policy), SqliteLedger(policy.ledger)
     found = reply_of(agent, asked, "ldpfl_sound-2")
     _, _, report = read_reply(found)
@@ -260,7 +260,7 @@ def test_what_is_drawn_once_is_paid_once(policy: SitePolicy, asked: Path) -> Non
     assert reply_of(agent, asked, "ldpfl_sound-2") == found
 
 
-def test_without_what_it_drew_once_it_takes_part_no_more(policy: SitePolicy, asked: Path) -> None:
+def test_a_site_that_lost_its_draw_no_longer_takes_part(policy: SitePolicy, asked: Path) -> None:
     for path in (policy.state / "kept").rglob("*.safetensors"):
         path.unlink()
     body = (asked / "ldpfl_sound-2").read_bytes()

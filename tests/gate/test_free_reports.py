@@ -1,6 +1,6 @@
-"""Whoever encodes a report lets no mechanism of a user's own set its price.
+"""No encoder lets a user's own mechanism set the price of a report.
 
-It holds whatever encoders there are, so it looks from outside, by a run's configuration alone.
+This must hold for every encoder, so the test uses configurations of runs only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("own", ["Bits", "Report"])
-def test_no_plan_and_no_run_takes_a_report_that_states_its_own_price(module: str, own: str) -> None:
+def test_no_plan_and_no_run_accepts_a_report_that_states_its_own_price(
+    module: str, own: str
+) -> None:
     settings = {"mechanism": f"{module}:{own}", "num_clients": 4, "rounds": 1, "shuffle": False}
     with pytest.raises(ConfigError, match="mechanism = "):
         fedldp.account("quickstart", **settings)

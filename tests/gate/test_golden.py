@@ -1,4 +1,4 @@
-"""The gate can fail: a number that moves is found, whatever machine looks for it."""
+"""The gate can fail: a changed number is found on any machine."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def found(other: Any, tolerance: float | None) -> list[str]:
         ({}, None),
     ],
 )
-def test_what_moves_is_found(other: Any, expected: list[str] | None, tolerance: float) -> None:
+def test_a_change_is_found(other: Any, expected: list[str] | None, tolerance: float) -> None:
     assert found(DOCUMENT, tolerance) == []
     lines = found(other, tolerance)
     assert len(lines) == 1
     assert expected is None or lines == expected
 
 
-def test_another_order_of_keys_is_found() -> None:
+def test_a_different_order_of_keys_is_found() -> None:
     (line,) = golden.differences({"a": 1, "b": 2}, {"b": 2, "a": 1})
     assert line == ": the order of keys ['a', 'b'] -> ['b', 'a']"
 
 
-def test_the_last_digit_counts_where_the_arithmetic_is_the_same() -> None:
+def test_the_last_digit_counts_with_the_same_arithmetic() -> None:
     nearly = copy(epsilon=1.5 * (1 + 2**-52))
     assert len(found(nearly, None)) == 1
     assert found(nearly, 1e-12) == []
@@ -73,7 +73,7 @@ def test_the_last_digit_counts_where_the_arithmetic_is_the_same() -> None:
     )
 
 
-def test_a_fingerprint_is_of_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_identifies_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert golden.arithmetic.__wrapped__() == golden.arithmetic()
     assert golden.training.__wrapped__() == golden.training()
     exp = golden.np.exp
@@ -81,14 +81,14 @@ def test_a_fingerprint_is_of_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> 
     assert golden.arithmetic.__wrapped__() != golden.arithmetic()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_record_is_read_back(tmp_path: Path) -> None:
     document = {"a": {"b": [1, 2.5, None], "c": ["x", {"d": []}], "e": {}}, "f": 1e-300}
     golden.write(tmp_path / "x.json", document)
     assert golden.read(tmp_path / "x.json") == document
     assert '"b": [1, 2.5, null],' in (tmp_path / "x.json").read_text()
 
 
-def test_recording_shows_what_moved(
+def test_recording_shows_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, old = tmp_path / "system.json", tmp_path / "removed.json"
@@ -110,7 +110,7 @@ def test_recording_shows_what_moved(
     assert record.main(["--check"]) == 0
 
 
-def test_what_another_arithmetic_made_stays_unless_it_is_recorded_anew(
+def test_records_of_other_arithmetic_stay_unless_recorded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "system.json"

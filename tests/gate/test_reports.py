@@ -1,4 +1,4 @@
-"""What runs send and keep is what is recorded: see CONTRIBUTING.md, "The gate"."""
+"""Runs send and keep what is recorded; see CONTRIBUTING.md, "The gate"."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _changed(change: Callable[[dict[str, Any]], None]) -> tuple[dict[str, Any], 
         lambda run: run["agreement"]["sum"].update(rest="x"),
     ],
 )
-def test_a_bit_that_moves_is_found_where_the_arithmetic_is_the_same(change: Any) -> None:
+def test_a_changed_bit_is_found_with_the_same_arithmetic(change: Any) -> None:
     one, other = _changed(change)
     assert (
         len(list(reports.changes({"arithmetic": "", "": one}, {"arithmetic": "", "": other}))) == 1
@@ -86,7 +86,7 @@ def test_a_bit_that_moves_is_found_where_the_arithmetic_is_the_same(change: Any)
         lambda run: run.update(run="simulation-0"),
     ],
 )
-def test_what_is_more_than_a_bit_is_found_everywhere(change: Any) -> None:
+def test_larger_changes_are_found_with_any_arithmetic(change: Any) -> None:
     one, other = _changed(change)
     for arithmetic in ("", "x"):
         found = {"arithmetic": arithmetic, "": other}

@@ -1,4 +1,4 @@
-"""What recipes state, are called and tell is what is recorded: see CONTRIBUTING.md, "The gate"."""
+"""Recipes state, are named, and tell clients what is recorded; see CONTRIBUTING.md, "The gate"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_recipe_is_recorded_and_nothing_else() -> None:
         assert sorted(recorded(system)["recipes"]) == sorted(names)
 
 
-# A shuffler's line takes half a second: of these, every fifth is enough by default.
+# A shuffler's line takes half a second, so every fifth recipe with one is enough by default.
 SLOW = {name for at, name in enumerate(BY_SYSTEM["ldp_fl"]) if at % 5}
 
 

@@ -1,4 +1,4 @@
-"""Short runs of PrivUnit FL and CLDP-Fed with recorded numbers: no refactoring must move them."""
+"""Short runs of PrivUnit FL and CLDP-Fed with recorded numbers, which no refactoring may change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from clients import Roles, sender_of
 import fedldp
 from fedldp.algorithms.problem import Problem
 
-# Exact in float32 everywhere: integers divided by a power of two.
+# Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
 
 
 def payloads(name: str, **settings: Any) -> list[bytes]:
-    """Return the first round's reports of three clients whose change of the weights is given."""
+    """Return the first round's reports of three clients with given changes of the weights."""
     config = fedldp.recipe(name, **settings)
     roles = Roles(config, Problem((1, 8, 8), 10, 1437))
     broadcast = roles.broadcast

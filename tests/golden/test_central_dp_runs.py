@@ -1,4 +1,4 @@
-"""Short runs of central DP whose numbers are recorded: a refactoring must not move them."""
+"""Short runs of central DP with recorded numbers, which no refactoring may change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
 
-# Exact in float32 everywhere: integers divided by a power of two.
+# Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
 
 
@@ -30,7 +30,7 @@ def test_the_clipped_noisy_sum_of_given_updates(clip: float | None, expected: st
     ]
     start = State(round=3, weights=np.zeros(650, np.float32))
     weights = roles.aggregate(reports, start)[0].weights
-    # The noise is drawn through logarithms, whose last digit depends on the machine.
+    # The noise is computed with logarithms, whose last digit depends on the machine.
     rounded = np.round(weights * 1e4).astype("<i4")
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:32] == expected
 

@@ -1,4 +1,4 @@
-"""Short runs of the distributed Gaussian whose numbers are recorded: no refactoring moves them."""
+"""Short runs of the distributed Gaussian with recorded numbers, which no refactoring may change."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.rotation import Rotation
 
-# Exact in float32 everywhere: integers divided by a power of two.
+# Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
 
 
-def test_the_report_of_a_client_with_keys_of_its_own() -> None:
-    """Drawn as in deployment: integers alone, so the same bits on every machine."""
+def test_the_report_of_a_client_with_its_own_keys() -> None:
+    """Drawn as in deployment, with integers only, so the same bits on every machine."""
     mechanism = SharedGaussian(1000.0, 1_020_000, 8, 24)
     rotated = Rotation(650, 7).forward(CHANGE[None].astype(np.float64) / 4)[0]
     payload = mechanism.encode(rotated, Stream(bytes(range(32)), simulated=False))
     assert hashlib.sha256(payload).hexdigest()[:32] == "d7a24fa5bf55687a72f0574fc4670934"
 
 
-def test_what_a_budget_becomes() -> None:
+def test_the_noise_for_a_budget() -> None:
     found = fedldp.recipe("distributed-gaussian-digits")
     encoder = Roles(found, Problem((1, 8, 8), 10, 1437)).encoder()
     assert isinstance(encoder, Encoder)

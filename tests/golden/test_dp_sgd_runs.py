@@ -1,4 +1,4 @@
-"""A short run of DP-SGD whose numbers are recorded: a refactoring must not move them."""
+"""A short run of DP-SGD with recorded numbers, which no refactoring may change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Short runs of LDPFL whose numbers are recorded: a refactoring must not move them.
+"""Short runs of LDPFL with recorded numbers, which no refactoring may change.
 
 Randomised bits of given features, and reports for given weights, are exact. Training sums floats in
-an order that depends on the processor, so accuracies are held to a tolerance.
+an order that depends on the processor, so accuracies are compared with a tolerance.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from fedldp.protocol.wire import Broadcast
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)
-# Exact in float32 everywhere: integers divided by 32, beyond the codes' range at both ends.
+# Integers divided by 32, so exact in float32 on every machine; they exceed the codes' range at both
+# ends.
 FEATURES = ((np.arange(40 * 128) * 37 % 1101 - 550) / np.float32(32)).astype(np.float32)
 
 
 class GivenFeatures:
-    """Stands for an encoder: features that no processor rounds."""
+    """Stands in for an encoder, with features that no processor rounds."""
 
     def features(self, images: np.ndarray, device: torch.device) -> np.ndarray:
         return FEATURES.reshape(40, 128)[: len(images)]
@@ -109,7 +110,7 @@ def test_the_reports_for_given_weights(name: str, expected: str) -> None:
 )
 def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
     result = fedldp.run(fedldp.recipe(name, rounds=3))
-    # Wide: processors round sums differently, so that the first round has 0.74 or 0.80.
+    # Wide, because processors round sums differently: the first round has 0.74 or 0.80.
     assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.1)
 
 

@@ -1,7 +1,7 @@
-"""Short runs of NbAFL and feature priority whose numbers are recorded.
+"""Short runs of NbAFL and feature priority with recorded numbers.
 
-Noise is drawn through logarithms, whose last digit depends on the machine: reports for given
-weights are compared after rounding, accuracies to a tolerance.
+Noise is computed with logarithms, whose last digit depends on the machine, so reports for given
+weights are compared after rounding, and accuracies with a tolerance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def digest(name: str, **settings: Any) -> str:
     roles = Roles(config, DIGITS)
     size = roles.layout.size
     start = roles.broadcast
-    # Exact in float32 everywhere: integers divided by a power of two.
+    # Integers divided by a power of two, so exact in float32 on every machine.
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(16384)).astype(np.float32)
     public = {name: np.arange(values.size) * 7 % 64 / 64 for name, values in start.public.items()}
     broadcast = Broadcast(round=2, weights=weights, public=public)

@@ -1,4 +1,4 @@
-"""Short runs of both personalised systems, recorded: see test_short_runs."""
+"""Short runs of both personalised systems with recorded numbers; see test_short_runs."""
 
 from __future__ import annotations
 

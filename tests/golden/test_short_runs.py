@@ -1,7 +1,7 @@
-"""Short runs whose numbers are recorded: a refactoring must not move them.
+"""Short runs with recorded numbers, which no refactoring may change.
 
-Reports for given weights are exact: they hash to the same value on every machine. Training sums
-floats in an order that depends on the processor, so accuracies are held to a tolerance.
+Reports for given weights are exact, so they hash to the same value on every machine. Training sums
+floats in an order that depends on the processor, so accuracies are compared with a tolerance.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from fedldp.algorithms.problem import Problem
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
 
-# Exact in float32 everywhere: integers divided by a thousand, beyond the range at both ends.
+# Integers divided by a thousand, the same float32 on every machine; they exceed the range at both
+# ends.
 WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
 
 
 def first_round(name: str, **settings: Any) -> list[Report]:
-    """Return the first round's reports of three clients whose trained weights are given."""
+    """Return the first round's reports of three clients with given trained weights."""
     config = fedldp.recipe(name, num_clients=3, **settings)
     roles = Roles(config.with_schedule(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
     return [

@@ -1,4 +1,4 @@
-"""What a Flower app returns, and what of that leaves: replies, ledgers, refusals, a simulation."""
+"""The mod for Flower apps: replies, ledgers, refusals, and a simulation."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def context(partition: int | None = 0) -> Context:
 
 
 class App:
-    """A ClientApp with the mod, and what its train function returns."""
+    """A ClientApp with the mod, whose train function returns given arrays."""
 
     def __init__(self, mod: PrivateMod, returned: Returned) -> None:
         self.calls = 0
@@ -131,7 +131,7 @@ def arrays_of(reply: Message) -> dict[str, np.ndarray]:
     return {name: array.numpy() for name, array in reply.content["arrays"].items()}
 
 
-def test_a_reply_holds_the_report_and_a_constant(tmp_path: Path) -> None:
+def test_a_reply_contains_the_report_and_a_constant(tmp_path: Path) -> None:
     began: list[float] = []
 
     def timed(message: Message) -> RecordDict:
@@ -151,8 +151,8 @@ def test_a_reply_holds_the_report_and_a_constant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["two_point", "piecewise", "k_closest"])
-def test_what_strategies_average_is_unbiased(tmp_path: Path, mechanism: str) -> None:
-    """A mean over many coordinates, or over nodes, is that of the app's own arrays."""
+def test_the_mean_that_strategies_compute_is_unbiased(tmp_path: Path, mechanism: str) -> None:
+    """A mean over many coordinates, or over nodes, equals that of the app's own arrays."""
     size, nodes = (4000, 1) if mechanism == "two_point" else (40, 30)
     bound = {} if mechanism == "two_point" else {"bound": "norm", "range_radius": None, "clip": 4.0}
     if mechanism == "piecewise":
@@ -173,7 +173,7 @@ def test_what_strategies_average_is_unbiased(tmp_path: Path, mechanism: str) -> 
 def test_the_same_request_has_the_same_bytes_and_another_is_refused(tmp_path: Path) -> None:
     app = App(mod(tmp_path), changed)
     first = app(asked())
-    again = App(mod(tmp_path), changed)  # the process was started anew
+    again = App(mod(tmp_path), changed)  # the process was restarted
     assert [a.data for a in again(asked()).content["arrays"].values()] == [
         a.data for a in first.content["arrays"].values()
     ]
@@ -191,8 +191,8 @@ def test_the_same_request_has_the_same_bytes_and_another_is_refused(tmp_path: Pa
     assert len(mod(tmp_path).ledgers()["partition-0"].releases()) == 1
 
 
-def test_a_refusal_after_training_does_not_say_when_that_ended(tmp_path: Path) -> None:
-    """Another process of the node answers another request meanwhile."""
+def test_a_refusal_after_training_does_not_reveal_when_that_ended(tmp_path: Path) -> None:
+    """Meanwhile, another process of the node answers another request."""
     began: list[float] = []
 
     def overtaken(message: Message) -> RecordDict:
@@ -276,7 +276,7 @@ BROKEN: dict[str, Returned] = {
 def test_training_that_fails_is_sent_as_no_change(
     tmp_path: Path, broken: Returned, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """With the same randomness it has the bytes of training that changed nothing."""
+    """With the same randomness, it gives the bytes of training that changed nothing."""
     entropy = lambda size: bytes(range(size))  # noqa: E731
     monkeypatch.setattr(SecretKeys.__init__, "__defaults__", (entropy,))
     replies = []
@@ -296,17 +296,17 @@ def test_training_that_fails_is_sent_as_no_change(
     assert "Smith" not in line.getMessage()
 
 
-def test_a_spent_budget_ends_it_before_training(tmp_path: Path) -> None:
+def test_a_spent_budget_is_refused_before_training(tmp_path: Path) -> None:
     app = App(mod(tmp_path, limit=16), changed)
     assert not app(asked(1)).has_error()
     assert not app(asked(2)).has_error()
     assert "budget" in app(asked(3)).error.reason
-    assert "budget" in app(asked(1, run=8)).error.reason  # of another run, too
+    assert "budget" in app(asked(1, run=8)).error.reason  # and for another run
     assert app.calls == 2
     assert not app(asked(1), partition=1).has_error()  # another node has its own
 
 
-def test_a_node_is_known_by_nothing_that_a_server_says(tmp_path: Path) -> None:
+def test_a_nodes_identity_does_not_depend_on_the_server(tmp_path: Path) -> None:
     private = mod(tmp_path)
     app = App(private, changed)
     for number, partition in ((3, None), (4, None)):
@@ -320,10 +320,10 @@ def test_a_node_is_known_by_nothing_that_a_server_says(tmp_path: Path) -> None:
     ).error.reason  # fmt: skip
 
 
-def test_what_is_wrong_with_a_ledger_stays_at_the_node(
+def test_the_reason_of_a_ledgers_failure_stays_at_the_node(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Words of it name paths of the node, and the budget of its owner."""
+    """The message would name paths of the node, and its owner's budget."""
     assert not App(mod(tmp_path, limit=77.0), changed)(asked(), None).has_error()
     another = App(mod(tmp_path, limit=88.0), changed)
     said = another(asked(2), None).error.reason
@@ -336,7 +336,7 @@ def test_what_is_wrong_with_a_ledger_stays_at_the_node(
     assert another.calls == again.calls == 0
 
 
-def test_it_travels_to_other_processes(tmp_path: Path) -> None:
+def test_the_mod_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     private = PrivateMod(
         Layout(("0", "1"), ((2, 3), (2,))), settings(), folder=tmp_path, budget=Budget("pure", 99)
     )
@@ -366,7 +366,7 @@ def test_a_composition_that_does_not_fit_is_refused(
 
 
 class Frozen(nn.Module):
-    """An encoder that stays as it is, with a buffer, and a head."""
+    """A frozen encoder with a buffer, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ class Frozen(nn.Module):
         self.head = nn.Linear(3, 2)
 
 
-def test_of_a_model_with_frozen_weights_the_others_are_sent(tmp_path: Path) -> None:
+def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
     def made(**changes: Any) -> PrivateMod:
         return PrivateMod(Frozen, settings(**changes), folder=tmp_path, budget=Budget("pure", 1e6))
 
@@ -389,7 +389,9 @@ def test_of_a_model_with_frozen_weights_the_others_are_sent(tmp_path: Path) -> N
         "head.weight": (2, 3), "head.bias": (2,),
     }  # fmt: skip
     (release,) = private.ledgers()["partition-0"].releases()
-    assert release.event == mod(tmp_path / "other")._client.event()  # of as many weights
+    assert (
+        release.event == mod(tmp_path / "other")._client.event()
+    )  # with the same number of weights
     whole = {**head, "encoder.0.bias": np.zeros(3, np.float32)}
     refused = app(asked(2, whole)).error
     assert "2 trained parameters: 'encoder.0.bias'" in refused.reason
@@ -418,7 +420,7 @@ def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_replies_wait_where_they_are_to(tmp_path: Path) -> None:
+def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
     private = PrivateMod(
         lambda: nn.Linear(3, 2), settings(), folder=tmp_path, budget=Budget("pure", 1e3),
         answer_after_seconds=0.3,
@@ -435,8 +437,8 @@ def guarantees(statement: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(line[key] for key in keys) for line in statement["guarantees"]]
 
 
-def test_its_statement_is_that_of_account(tmp_path: Path) -> None:
-    """Of the same model: the digits' logistic regression."""
+def test_the_mods_statement_is_that_of_account(tmp_path: Path) -> None:
+    """Compared for the same model, logistic regression on the digits."""
     config = settings()
     private = PrivateMod(nn.Linear(64, 10), config, folder=tmp_path, budget=Budget("pure", 1e6))
     ours = fedldp.account(config)
@@ -452,8 +454,8 @@ def test_its_statement_is_that_of_account(tmp_path: Path) -> None:
     assert not any("fixed seed" in warning for warning in private.statement()["warnings"])
 
 
-def test_its_statement_says_what_earlier_runs_add(tmp_path: Path) -> None:
-    """A server names the runs: the total is the ledger's, since its beginning."""
+def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
+    """A server names the runs, so the total is that of the ledger since its beginning."""
     private = mod(tmp_path, limit=24.0)
     app = App(private, changed)
     for round in (1, 2):
@@ -472,7 +474,7 @@ def test_its_statement_says_what_earlier_runs_add(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_pages_app_in_flowers_simulation(tmp_path: Path) -> None:
-    """Ten nodes, three rounds: every ledger and its statement say what ``account`` does."""
+    """Ten nodes, three rounds: every ledger and its statement agree with ``account``."""
     if find_spec("ray") is None:
         pytest.skip("the ray extra is not installed")
     for name, text in own_files(PAGE).items():

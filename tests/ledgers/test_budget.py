@@ -1,4 +1,4 @@
-"""What releases cost under a budget."""
+"""The cost of releases under a budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.ledgers.budget import Budget, BudgetKind
 
 
-def test_costs() -> None:
+def test_costs_of_releases() -> None:
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=100)
     clipped = BinaryRandomizedResponse(epsilon=0.5, coordinates=100, whole=2.0)
     assert cost(bits, "pure") == 50.0
@@ -68,8 +68,8 @@ def test_mu_of_a_large_epsilon_is_bounded(epsilon: float, mu: float) -> None:
 def test_rho_of_a_pure_release_covers_every_order(
     epsilon: float, order: float, other: float
 ) -> None:
-    # Bits whose chances of a one have the ratio e^eps, as do those of a zero at the other end
-    with mp.workdps(50):  # near order 1, the logarithm is of a number near 1
+    # Bits whose probabilities of a one have the ratio e^eps, or those of a zero at the other end
+    with mp.workdps(50):  # near order 1, this is the logarithm of a number near 1
         q = other / (1 + mp.exp(epsilon))
         p = q * mp.exp(epsilon)
         both = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order) if q else 1
@@ -80,14 +80,16 @@ def test_rho_of_a_pure_release_covers_every_order(
 
 @settings(deadline=None)
 @given(epsilon=st.floats(0.01, 20), alpha=st.floats(1e-12, 1 - 1e-12))
-def test_the_trade_off_of_a_pure_release_is_above_that_of_mu(epsilon: float, alpha: float) -> None:
+def test_the_trade_off_curve_of_a_pure_release_is_above_that_of_mu(
+    epsilon: float, alpha: float
+) -> None:
     mu = math.sqrt(cost(PureReport(epsilon=epsilon), "gdp"))
     gaussian = ndtr(-ndtri(alpha) - mu)
     pure = max(0.0, 1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
     assert gaussian <= pure + 1e-14
 
 
-def test_coordinates_are_whole() -> None:
+def test_coordinates_are_whole_numbers() -> None:
     with pytest.raises(ConfigError, match=r"coordinates = 2\.5"):
         cost(BinaryRandomizedResponse(epsilon=1.0, coordinates=2.5), "pure")  # type: ignore[arg-type]
 
@@ -100,7 +102,7 @@ def test_a_budget_is_a_known_kind_and_a_finite_number(kind: Any, limit: float) -
         Budget(kind, limit)
 
 
-def test_without_a_limit_everything_that_is_known_is_admitted_and_counted() -> None:
+def test_without_a_limit_every_known_event_is_admitted_and_counted() -> None:
     budget = Budget("zcdp", math.inf)
     paid, clear = PureReport(epsilon=1.0), InClear(what="weights")
     assert budget.admit(paid, 0.0) == 0.5

@@ -49,7 +49,7 @@ def fedldp(
     return call
 
 
-def test_what_may_be_lost_is_charged_beyond_the_limit_and_shown(
+def test_possibly_lost_releases_are_charged_beyond_the_limit_and_shown(
     path: Path, fedldp: Callable[..., Outcome]
 ) -> None:
     ledger = SqliteLedger(path, Budget("pure", 3.0))
@@ -69,7 +69,7 @@ def test_what_may_be_lost_is_charged_beyond_the_limit_and_shown(
     assert json.loads(out)["remaining"] == -1.0
 
 
-def test_a_release_beyond_the_limit_is_damage_whatever_was_lost(path: Path) -> None:
+def test_a_release_beyond_the_limit_counts_as_damage_whatever_was_lost(path: Path) -> None:
     ledger = SqliteLedger(path, Budget("pure", 3.0))
     ledger.charge_lost("run lost 1", 1, 0, PureReport(epsilon=4.0))
     ledger.verify()
@@ -152,7 +152,7 @@ def test_an_empty_ledger_is_shown(path: Path, fedldp: Callable[..., Outcome]) ->
 
 @pytest.mark.parametrize("command", ["show", "verify"])
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_what_is_wrong_is_one_line(
+def test_a_mistake_with_a_ledger_is_refused_in_one_line(
     path: Path, fedldp: Callable[..., Outcome], command: str, options: list[str]
 ) -> None:
     status, out, err = fedldp("ledger", command, path, *options)
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_one_line(
     assert re.fullmatch(r"error: ledger \S+: release 2 was changed or removed\n", err)
 
 
-def test_verify_finds_a_release_that_was_noted_elsewhere(
+def test_verify_finds_a_release_recorded_elsewhere(
     path: Path, fedldp: Callable[..., Outcome]
 ) -> None:
     hashes = [entry.hash for entry in filled(path).releases()]

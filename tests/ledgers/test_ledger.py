@@ -1,4 +1,4 @@
-"""The client's ledger: what it charges, returns and refuses, and which changes it detects."""
+"""The client's ledger: its charges, answers and refusals, and the changes that it detects."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_retry_as_another_event_is_refused(path: Path) -> None:
         release(ledger, "run", 3, PureReport(epsilon=0.5), never)
 
 
-def test_only_the_latest_rounds_bytes_of_each_run_are_kept(path: Path) -> None:
+def test_only_the_bytes_of_each_runs_latest_round_are_kept(path: Path) -> None:
     ledger = filled(path)
     more = [release(ledger, "run", 3, ONE, fresh, phase=phase) for phase in (2, 1)]
     other = release(ledger, "other", 0, ONE, fresh)
@@ -90,7 +90,7 @@ def test_only_the_latest_rounds_bytes_of_each_run_are_kept(path: Path) -> None:
         assert db.execute(query).fetchall() == [("other", 0), ("run", 4)]
 
 
-def test_bytes_that_were_taken_out_are_not_randomised_again(path: Path) -> None:
+def test_removed_bytes_are_not_randomised_again(path: Path) -> None:
     ledger = filled(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE releases SET payload = NULL")
@@ -138,7 +138,7 @@ def test_a_round_must_be_a_number(path: Path, round: int) -> None:
         release(SqliteLedger(path, PLENTY), "run", round, ONE, never)
 
 
-def test_bytes_of_any_size_come_back(path: Path) -> None:
+def test_bytes_of_any_size_are_returned(path: Path) -> None:
     ledger = SqliteLedger(path, PLENTY)
     for round, size in enumerate((0, 1, 3_000_000)):
         sent = release(ledger, "run", round, ONE, lambda size=size: os.urandom(size))
@@ -167,7 +167,7 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ),
     ],
 )
-def test_what_no_budget_covers_is_refused(
+def test_events_that_no_budget_covers_are_refused(
     path: Path, kind: BudgetKind, event: Event, what: str
 ) -> None:
     ledger = SqliteLedger(path, Budget(kind, 1e300))
@@ -185,7 +185,7 @@ class Unknown(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Weaker(PureReport):
-    """An event that means something different from its base class."""
+    """An event with a different meaning from its base class."""
 
 
 @pytest.mark.parametrize("event", [Unknown(), Weaker(epsilon=0.1)])
@@ -213,7 +213,7 @@ def test_without_a_budget_no_file_is_made(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="cannot be created: No such file or directory"):
         SqliteLedger(tmp_path / "nowhere" / "client.ledger", PLENTY)
 
@@ -221,14 +221,14 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 4096, b"not a database at all, but long enough to look at" * 100]
 )
-def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(PrivacyError):
         SqliteLedger(path, PLENTY)
     assert path.read_bytes() == content
 
 
-def test_a_ledger_of_an_older_version_is_refused_with_what_to_do(path: Path) -> None:
+def test_a_ledger_of_an_older_version_is_refused_with_a_remedy(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript("PRAGMA user_version = 1; CREATE TABLE budget (x);")
     with pytest.raises(LedgerUnusable, match=r"a version 1 ledger.*begin a new ledger") as refusal:
@@ -302,7 +302,7 @@ def test_changed_bytes_are_not_sent_again(path: Path) -> None:
 
 
 def rechained(path: Path, statement: str) -> None:
-    """Change a ledger like somebody who recomputes the hashes."""
+    """Change a ledger as somebody would who recomputes the hashes."""
     from fedldp.ledgers import sqlite as module
 
     with closing(sqlite3.connect(path)) as db, db:
@@ -342,7 +342,7 @@ def test_entries_must_make_sense_whatever_their_hashes(
         SqliteLedger(path).verify()
 
 
-def test_what_is_drawn_once_is_checked_with_what_was_drawn_before(path: Path) -> None:
+def test_an_event_drawn_once_is_checked_against_the_earlier_draw(path: Path) -> None:
     once = Memoized(drawn=ONE, identity="bits")
     ledger = SqliteLedger(path, PLENTY)
     for run, round in (("a", 1), ("a", 2), ("b", 1), ("a", 3)):
@@ -355,7 +355,7 @@ def test_what_is_drawn_once_is_checked_with_what_was_drawn_before(path: Path) ->
             each.verify()
 
 
-def test_what_others_release_or_change_meanwhile_is_seen(path: Path) -> None:
+def test_releases_and_changes_of_other_processes_are_noticed(path: Path) -> None:
     ledger = filled(path)
     ledger.releases().clear()  # the list belongs to the caller
     release(SqliteLedger(path), "run", 4, ONE, fresh)
@@ -379,7 +379,7 @@ def test_removing_the_newest_entries_shows_only_in_the_last_hash(path: Path) -> 
     assert last not in [entry.hash for entry in entries]
 
 
-def test_a_damaged_file_is_refused_or_read_right(path: Path) -> None:
+def test_a_damaged_file_is_refused_or_read_correctly(path: Path) -> None:
     entries = filled(path).verify()
     whole = path.read_bytes()
     refused = 0
@@ -394,7 +394,7 @@ def test_a_damaged_file_is_refused_or_read_right(path: Path) -> None:
     assert refused > 10
 
 
-def test_a_cut_file_is_refused_or_counts_on_right(path: Path) -> None:
+def test_a_truncated_file_is_refused_or_continued_correctly(path: Path) -> None:
     ledger = filled(path)
     entries = ledger.releases()
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What every store of a ledger does: all of them behave the same."""
+"""The contract that every ledger keeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLEAR = InClear(what="weights")
 
 
 class Store(Protocol):
-    """A ledger, and what it has spent."""
+    """A ledger and its spent budget."""
 
     def __call__(self, budget: Budget) -> tuple[One, Callable[[], float]]: ...
 
@@ -61,7 +61,7 @@ def answer(*place: object) -> bytes:
     return hashlib.sha256(repr(place).encode()).digest()
 
 
-def test_nothing_is_recalled_where_nothing_was_released(store: Store) -> None:
+def test_nothing_is_recalled_before_a_release(store: Store) -> None:
     ledger, spent = store(Budget("pure", 2.0))
     assert ledger.recall("run", 3, 0, asked("?")) is None
     ledger.admit("run", 10**5, 0, ONE)
@@ -76,7 +76,7 @@ def test_the_same_request_gives_the_same_bytes_at_no_cost(store: Store) -> None:
     assert spent() == 1.0
 
 
-def test_another_request_in_the_same_place_is_refused(store: Store) -> None:
+def test_a_different_request_in_the_same_place_is_refused(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     ledger.release("run", 1, 4, asked("?"), ONE, fresh)
     with pytest.raises(AskedOtherwise, match=r"run run round 1 phase 4 .* another request"):
@@ -88,7 +88,7 @@ def test_another_request_in_the_same_place_is_refused(store: Store) -> None:
     assert spent() == 1.0
 
 
-def test_phases_of_a_round_and_runs_stand_apart(store: Store) -> None:
+def test_phases_of_a_round_and_runs_are_separate(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     for run, phase in (("run", 2), ("run", 0), ("other", 0)):
         assert ledger.recall(run, 1, phase, asked("?")) is None
@@ -98,7 +98,7 @@ def test_phases_of_a_round_and_runs_stand_apart(store: Store) -> None:
     assert spent() == 3.0
 
 
-def test_rounds_do_not_go_back(store: Store) -> None:
+def test_earlier_rounds_are_refused(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     ledger.release("run", 3, 0, asked("?"), ONE, fresh)
     ledger.release("run", 5, 0, asked("?"), ONE, fresh)
@@ -129,7 +129,7 @@ def test_over_the_budget_nothing_is_made(store: Store) -> None:
     "event",
     [CLEAR, GaussianReport(mu=1.0, rho=0.5), GaussianShare(squared_distance=64, variance=64)],
 )
-def test_what_cannot_be_paid_is_refused(store: Store, event: Event) -> None:
+def test_releases_that_cannot_be_paid_are_refused(store: Store, event: Event) -> None:
     ledger, _ = store(Budget("pure", 1e300))
     for each in (event, PerRecord(record=ONE, client=event), Memoized(drawn=event, identity="x")):
         with pytest.raises(OverBudget, match="no finite cost is proven"):
@@ -138,7 +138,7 @@ def test_what_cannot_be_paid_is_refused(store: Store, event: Event) -> None:
             ledger.release("run", 1, 0, asked("?"), each, never)
 
 
-def test_an_error_while_it_is_made_costs_nothing(store: Store) -> None:
+def test_an_error_while_an_answer_is_made_costs_nothing(store: Store) -> None:
     ledger, spent = store(Budget("pure", 1.0))
 
     def fail() -> bytes:
@@ -161,10 +161,10 @@ def test_messages_without_data_are_free_and_kept_apart(store: Store) -> None:
     assert spent() == 0.0
 
 
-# What is drawn once
+# Events drawn once
 
 
-def test_what_is_drawn_once_costs_once_in_each_run(store: Store) -> None:
+def test_an_event_drawn_once_costs_once_in_each_run(store: Store) -> None:
     ledger, spent = store(Budget("pure", 4.0))
     for round in (1, 2, 3):
         ledger.admit("run", 10**5, 0, FEATURES)
@@ -179,7 +179,7 @@ def test_what_is_drawn_once_costs_once_in_each_run(store: Store) -> None:
     assert spent() == 4.0
 
 
-def test_equal_draws_of_two_identities_are_two(store: Store) -> None:
+def test_equal_draws_with_two_identities_cost_twice(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     for round in (1, 2):
         ledger.release("run", round, 0, asked("?"), FEATURES, fresh)
@@ -188,7 +188,7 @@ def test_equal_draws_of_two_identities_are_two(store: Store) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["plain", "in a PerRecord"])
-def test_another_event_under_the_same_identity_is_refused(store: Store, inside: bool) -> None:
+def test_a_different_event_under_the_same_identity_is_refused(store: Store, inside: bool) -> None:
     def event(drawn: Memoized) -> Event:
         return PerRecord(record=ONE, client=drawn) if inside else drawn
 
@@ -203,12 +203,12 @@ def test_another_event_under_the_same_identity_is_refused(store: Store, inside: 
     assert spent() == 2.0
 
 
-def test_what_one_record_draws_once_is_one_event_too(store: Store) -> None:
+def test_a_draw_for_one_record_is_also_one_event(store: Store) -> None:
     ledger, spent = store(Budget("pure", 9.0))
     first = PerRecord(record=FEATURES, client=ONE)
     ledger.release("run", 1, 0, asked("?"), first, fresh)
     ledger.release("run", 2, 0, asked("?"), first, fresh)
-    assert spent() == 2.0  # the client is charged the client's cost each time
+    assert spent() == 2.0  # the client is charged its own cost each time
     with pytest.raises(AskedOtherwise):
         ledger.admit("run", 10**5, 0, PerRecord(record=OTHER_FEATURES, client=ONE))
 

@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_and_recovers(path: Path, monkeypatch: pytest.Monkey
 @forks
 @pytest.mark.parametrize("payload", [0, 5_000, 1_000_000])
 def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:
-    # The operating system fails the write, at whichever page that is.
+    # The operating system fails the write at any page.
     ledger = filled(path, 40)
 
     def attempt() -> None:
@@ -77,7 +77,7 @@ def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it may not")
-def test_a_file_that_may_not_be_written_refuses(path: Path) -> None:
+def test_a_file_without_write_permission_refuses(path: Path) -> None:
     ledger = filled(path)
     path.chmod(0o400)
     with pytest.raises(LedgerUnusable, match="readonly"):
@@ -85,7 +85,9 @@ def test_a_file_that_may_not_be_written_refuses(path: Path) -> None:
     assert ledger.spent() == 4.0
 
 
-def test_a_file_that_cannot_be_written_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_to_refuses(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = filled(path)
     patched(monkeypatch, lambda db: db.execute("PRAGMA query_only = ON"))
     with pytest.raises(LedgerUnusable, match="readonly"):
@@ -124,7 +126,7 @@ def test_a_commit_is_synced_with_its_folder(path: Path, monkeypatch: pytest.Monk
     release(ledger, "run", 4, ONE, make)
 
 
-# Several processes, and death
+# Several processes, and kills
 
 
 @forks
@@ -170,7 +172,7 @@ def test_many_processes_may_begin_one_ledger(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_ledger_that_another_began_meanwhile_is_kept(
+def test_a_ledger_that_another_process_began_meanwhile_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as meanwhile:
@@ -186,7 +188,7 @@ def test_a_ledger_that_another_began_meanwhile_is_kept(
 
 @pytest.mark.slow
 @forks
-def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -> None:
+def test_a_ledger_killed_at_any_moment_never_undercounts(path: Path, tmp_path: Path) -> None:
     log = tmp_path / "sent"
     log.touch()
     chance = random.Random(1)
@@ -234,7 +236,7 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
     [(2, 2, 0), (2, 1, 3), (0, 0, 0)],
     ids=["next round", "next phase", "first"],
 )
-def test_killed_at_any_statement_it_never_undercounts(
+def test_a_ledger_killed_at_any_statement_never_undercounts(
     path: Path, monkeypatch: pytest.MonkeyPatch, before: int, round: int, phase: int
 ) -> None:
     outcomes = []

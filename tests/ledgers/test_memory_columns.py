@@ -1,4 +1,4 @@
-"""A simulation's ledgers for many clients at once, against one client after another."""
+"""A simulation's ledgers for many clients at once, compared with one client after another."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Step(NamedTuple):
         return hashlib.sha256(repr((self[:4], client)).encode()).digest()
 
     def of(self, *clients: int) -> Step:
-        """Return the same request, put to these clients."""
+        """Return the same request, sent to these clients."""
         return self._replace(clients=list(clients))
 
     def answers(self) -> Any:
@@ -132,7 +132,7 @@ def each_alone(ledger: MemoryLedger, step: Step) -> list[Any]:
 
 
 def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
-    """Return the kind of a ledger's reply to one client, from that client's releases alone."""
+    """Return the expected kind of reply to one client, from that client's releases alone."""
     run = ledger._runs.get(step.run, RunHistory())
     row = run.row(client)
     history, done, again = run.client_history(row), 0, False
@@ -174,8 +174,8 @@ def state(ledger: MemoryLedger) -> Any:
     return json.dumps(ledger.to_record()), answers
 
 
-def test_an_answer_that_was_given_is_not_out_of_turn() -> None:
-    """As in the other ledger, whatever ``max_rounds`` is now."""
+def test_a_repeated_answer_is_not_out_of_turn() -> None:
+    """This holds for any later ``max_rounds``, as in the other ledger."""
     ledger, event = MemoryLedger(), PureReport(epsilon=1.0)
     first, second = (
         Step("run", round, 0, "?", event, [0], most) for round, most in ((1, None), (2, None))
@@ -190,7 +190,7 @@ def test_an_answer_that_was_given_is_not_out_of_turn() -> None:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(sequences | ordered, budgets)
-def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: Any) -> None:
+def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: Any) -> None:
     together, alone = MemoryLedger(budget), MemoryLedger(budget)
     for step in sequence:
         verdicts = [told(each) for each in step.check(together)]
@@ -202,7 +202,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
         before = state(together)
         try:
             sent = b"".join(map(bytes, may.release(together)))
-        except PrivacyError:  # one of the clients released another event here
+        except PrivacyError:  # one of the clients released another event in this place
             assert each_alone(alone, may) != []
             assert state(together) == before
             each_alone(together, may)
@@ -213,7 +213,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
             assert b"".join(map(bytes, may.release(together))) == sent
         if kinds.count(None) < len(kinds) and not step.gone:
             before = state(together)
-            with pytest.raises(PrivacyError):  # one client that may not holds up all of them
+            with pytest.raises(PrivacyError):  # one client that may not release stops all of them
                 step.release(together, never)
             assert state(together) == before
         assert state(together) == state(alone)
@@ -222,7 +222,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
                 assert together.spent(client) == alone.spent(client) <= budget.limit
     back = MemoryLedger.from_record(json.loads(json.dumps(together.to_record())), budget)
     assert back.to_record() == together.to_record()
-    for step in sequence:  # after a resume, what was answered is refused
+    for step in sequence:  # after a resume, requests that were answered are refused
         for one, two in zip(step.check(together), step.check(back), strict=True):
             assert told(one) == told(two) or isinstance(two, NoLongerKept)
 
@@ -230,7 +230,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
 @pytest.mark.slow
 @settings(deadline=None)
 @given(ordered, st.lists(st.integers(0, 2), min_size=CLIENTS, max_size=CLIENTS), budgets)
-def test_workers_together_are_as_one(
+def test_several_workers_count_as_one(
     sequence: list[Step], worker_of: list[int], budget: Any
 ) -> None:
     whole, ledger = MemoryLedger(budget), MemoryLedger(budget)
@@ -261,7 +261,7 @@ released_by = st.lists(
 
 @settings(deadline=None)
 @given(released_by, released_by)
-def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -> None:
+def test_releases_counted_by_two_ledgers_count_once(some: Any, others: Any) -> None:
     tables: list[dict[tuple[int, int, int], Event]] = []
     ledgers = []
     for releases in (some, others):
@@ -306,7 +306,7 @@ def rows(n: int) -> Any:
     [[0, 1, 0], [-1], [True, False], [0.0, 1.0], [[0, 1]], [LARGEST_CLIENT + 1], [2**63]],
     ids=str,
 )
-def test_clients_are_indices_each_once(clients: Any) -> None:
+def test_clients_are_distinct_indices(clients: Any) -> None:
     ledger = MemoryLedger()
     with pytest.raises(ConfigError, match="clients: "):
         ledger.check(PLACE, ONE, clients)
@@ -329,7 +329,7 @@ def test_a_malformed_place_is_refused(place: Any) -> None:
     "wrong",
     [rows(2), rows(4), rows(3)[0], rows(3).astype(np.int8), rows(3)[None], [b"x"] * 2, ["x"] * 3],
 )
-def test_rows_that_are_no_answers_cost_nothing(wrong: Any) -> None:
+def test_malformed_rows_cost_nothing(wrong: Any) -> None:
     ledger = MemoryLedger()
     with pytest.raises(ConfigError, match=r"answers: .* nothing was released"):
         ledger.release(PLACE, ONE, [0, 1, 2], lambda: wrong)
@@ -348,7 +348,7 @@ def test_an_error_while_they_are_made_costs_nothing() -> None:
     assert ledger.check(PLACE._replace(request=asked("!")), ONE, range(3)) == [None] * 3
 
 
-def test_one_client_that_cannot_pay_is_told_apart() -> None:
+def test_one_client_that_cannot_pay_is_refused_alone() -> None:
     ledger = MemoryLedger(Budget("pure", 2.0))
     for round, clients in ((1, [0, 1, 2]), (2, [1])):
         sent = rows(len(clients))
@@ -361,7 +361,7 @@ def test_one_client_that_cannot_pay_is_told_apart() -> None:
             ledger.release(place, ONE, [0, 1, 2], never)
 
 
-def test_one_client_that_would_answer_otherwise_is_refused_alone() -> None:
+def test_one_client_that_would_answer_differently_is_refused_alone() -> None:
     ledger = MemoryLedger()
     first = [b"one", b"two", b"three"]
     assert ledger.release(PLACE, ONE, [4, 5, 6], lambda: first) == first
@@ -374,7 +374,7 @@ def test_one_client_that_would_answer_otherwise_is_refused_alone() -> None:
     assert ledger.to_record() == before
 
 
-def test_rows_may_lie_anyhow_in_memory() -> None:
+def test_rows_may_have_any_memory_layout() -> None:
     ledger = MemoryLedger()
     square = np.arange(16, dtype=np.uint8).reshape(4, 4)
     ledger.release(PLACE, ONE, [3, 1, 2, 0], lambda: square.T)
@@ -387,7 +387,7 @@ def test_rows_may_lie_anyhow_in_memory() -> None:
 # Size
 
 
-def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
+def test_histories_that_no_client_has_any_more_are_deleted() -> None:
     ledger, plain = MemoryLedger(), MemoryLedger()
     for round in range(40):
         for client in range(100):
@@ -433,11 +433,11 @@ def test_a_client_takes_a_few_bytes() -> None:
     ledger.release(PLACE._replace(round=3), ONE, range(64), lambda: rows(64))
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert grown < 24 * 2**16  # a second kind of release takes another column
+    assert grown < 24 * 2**16  # a second kind of release needs another column
 
 
 def test_two_answers_to_one_request_are_not_joined() -> None:
-    """For clients that were asked in two places: joining them would hide a second release."""
+    """For clients asked in two places, joining the answers would hide a second release."""
     here, there = MemoryLedger(), MemoryLedger()
     One(here, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"one")
     One(there, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"other")

@@ -1,4 +1,5 @@
-"""The ledgers of a simulation: the filter against exact fractions, workers, resumes, and size."""
+"""The ledgers of a simulation: their filter against exact fractions, workers, resumed runs, and
+size."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ EVENTS = st.one_of(
 
 
 def exact_cost(event: Any, kind: BudgetKind) -> Fraction:
-    """Compute the cost differently from the ledger: exactly, and one coordinate at a time."""
+    """Compute the cost independently of the ledger: exactly, and coordinate by coordinate."""
 
     def single(epsilon: float) -> Fraction:
         exact = Fraction(epsilon)
@@ -82,7 +83,7 @@ def test_the_exact_total_never_passes_the_limit(
         try:
             charge(ledger, 0, round, event)
         except PrivacyError:
-            # Refused only if it did not fit, up to the rounding of costs to floats.
+            # A release is refused only if it does not fit, up to the rounding of costs to floats.
             assert after > Fraction(limit) * (1 - Fraction(2) ** -48) - Fraction(1e-320)
         else:
             assert after <= limit
@@ -94,7 +95,7 @@ def test_the_exact_total_never_passes_the_limit(
     assert budget.spent(charged) == ledger.spent(0)
 
 
-def test_without_a_budget_all_is_counted() -> None:
+def test_without_a_budget_every_release_is_counted() -> None:
     ledger = MemoryLedger()
     for client, round in ((4, 0), (2, 0), (4, 3)):
         charge(ledger, client, round, ONE)
@@ -111,7 +112,7 @@ def test_without_a_budget_all_is_counted() -> None:
         ledger.spent(4)
 
 
-def test_a_client_that_would_answer_anew_is_refused() -> None:
+def test_a_client_that_would_answer_again_is_refused() -> None:
     ledger = One(MemoryLedger(), 3)
     release(ledger, "run", 1, ONE, lambda: b"one")
     with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised twice"):
@@ -129,7 +130,7 @@ def test_a_client_whose_answer_is_kept_sends_it_again() -> None:
         ledger.recall("run", 1, 0, asked("?"))
 
 
-def test_some_of_many_send_again_what_was_kept() -> None:
+def test_some_of_many_clients_send_a_kept_answer_again() -> None:
     ledger, place = MemoryLedger(keeps_answers=True), Place("run", 1, 0, asked("?"))
     ledger.release(place, ONE, [1, 2], lambda: [b"a", b"b"])
     assert ledger.check(place, ONE, [1, 2, 3]) == [b"a", b"b", None]
@@ -146,7 +147,7 @@ def test_only_answers_of_the_latest_round_are_known() -> None:
     assert [np.count_nonzero(run.answers[phase]) for phase in (0, 1)] == [1, 0]
 
 
-def test_a_budget_is_each_clients_own() -> None:
+def test_each_client_has_its_own_budget() -> None:
     ledger = MemoryLedger(Budget("zcdp", 1.0))
     for client in range(3):
         for round in range(2):
@@ -183,7 +184,7 @@ def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
             both.releases("run")
 
 
-def test_what_the_servers_broadcasts_release_stands_apart() -> None:
+def test_releases_of_the_servers_broadcasts_are_kept_apart() -> None:
     ledger = MemoryLedger(Budget("pure", 1.0))
     charge(ledger, 0, 1, ONE)
     for round in (1, 2, 2):
@@ -193,10 +194,10 @@ def test_what_the_servers_broadcasts_release_stands_apart() -> None:
     assert ledger.spent(0) == 1.0
 
 
-# Resumed
+# Resumed runs
 
 
-def test_a_resumed_simulation_counts_on() -> None:
+def test_a_resumed_simulation_continues_counting() -> None:
     ledger = MemoryLedger()
     for client, round, event in [(1, 0, ONE), (1, 9, OTHER), (70_000, 200, ONE)]:
         charge(ledger, client, round, event)
@@ -227,7 +228,7 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
 
 
 @given(st.sets(st.integers(0, 300), min_size=1), st.integers(0, 10**6))
-def test_indices_come_back(indices: set[int], offset: int) -> None:
+def test_indices_are_read_back(indices: set[int], offset: int) -> None:
     ascending = sorted(index + offset for index in indices)
     packed = json.loads(json.dumps(pack_indices(np.array(ascending))))
     assert unpack_indices(packed).tolist() == ascending
@@ -330,7 +331,7 @@ def test_a_record_is_a_few_columns() -> None:
 # Worker processes
 
 
-def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
+def test_a_worker_continues_with_its_clients_and_the_parent_takes_over() -> None:
     budget = Budget("pure", 3.0)
     ledger, plain = MemoryLedger(budget), MemoryLedger(budget)
     for round in (1, 2, 3):
@@ -354,7 +355,7 @@ def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
         charge(ledger, 2, 4, ONE)
 
 
-def test_an_older_worker_takes_nothing_back() -> None:
+def test_an_older_worker_does_not_undo_anything() -> None:
     ledger = MemoryLedger()
     charge(ledger, 0, 1, ONE)
     older = ledger.extract([0])
@@ -396,14 +397,14 @@ def test_many_clients_are_small() -> None:
             One(ledger, client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert grown < 200 * 2_000  # bytes: clients with equal histories share them
+    assert grown < 200 * 2_000  # bytes; clients with equal histories share them
     record = json.dumps(ledger.to_record())
     assert len(record) < 1000
     assert again(ledger).releases("run") == ledger.releases("run")
     assert ledger.history("run", 1_999) == {ONE: 10}
 
 
-def test_a_record_of_clients_that_are_all_different_is_small() -> None:
+def test_a_record_of_clients_with_different_histories_is_small() -> None:
     ledger = MemoryLedger()
     for round in range(1, 12):
         for client in range(2_000):

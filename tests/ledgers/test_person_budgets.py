@@ -1,4 +1,4 @@
-"""Budgets of a ledger for each person or each record: next to the client's budget, or alone."""
+"""Budgets for each person or each record, next to the client's budget or alone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def zcdp(limit: float, unit: Side = "client") -> Budget:
     return Budget("zcdp", limit, unit)
 
 
-def test_runs_add_up_for_a_person_until_the_budget_is_used_up(store: Store) -> None:
+def test_the_costs_of_runs_add_up_for_a_person_until_the_budget_is_used_up(store: Store) -> None:
     ledger, spent = store(zcdp(0.45, "person"))
     for run, round in (("a", 1), ("a", 2), ("b", 1), ("c", 7)):
         send(ledger, run, round, OF_PEOPLE)
@@ -70,12 +70,14 @@ def test_runs_add_up_for_a_person_until_the_budget_is_used_up(store: Store) -> N
         ledger.admit("d", 10**5, 0, OF_PEOPLE)
     with pytest.raises(OverBudget, match="nothing was released"):
         ledger.release("d", 1, 0, asked("?"), OF_PEOPLE, never)
-    # What protects whole clients costs a person no more than a client.
+    # A release that protects whole clients costs a person no more than a client.
     send(ledger, "d", 1, GaussianShare(squared_distance=1, variance=64))
     assert spent() == pytest.approx(0.4 + 1 / 128)
 
 
-def test_what_protects_people_alone_is_for_no_budget_of_clients(store: Store) -> None:
+def test_a_release_that_protects_only_people_is_refused_under_a_clients_budget(
+    store: Store,
+) -> None:
     ledger, spent = store(zcdp(1e9))
     with pytest.raises(OverBudget) as found:
         ledger.admit("run", 1, 0, OF_PEOPLE)
@@ -90,7 +92,9 @@ def test_what_protects_people_alone_is_for_no_budget_of_clients(store: Store) ->
     assert spent() == 0.0
 
 
-def test_a_record_is_no_person_and_a_person_has_records(store: Store) -> None:
+def test_a_budget_for_records_does_not_cover_persons_and_one_for_persons_covers_records(
+    store: Store,
+) -> None:
     ledger, _ = store(zcdp(1e9, "person"))
     with pytest.raises(OverBudget, match="for single people; for single records, give a person_b"):
         ledger.admit("run", 1, 0, OF_ROWS)
@@ -98,7 +102,7 @@ def test_a_record_is_no_person_and_a_person_has_records(store: Store) -> None:
     assert zcdp(1.0, "record").admit(OF_ROWS, 0.0) == pytest.approx(0.1)
 
 
-def test_rows_have_a_budget_of_their_own(store: Store) -> None:
+def test_rows_have_their_own_budget(store: Store) -> None:
     ledger, spent = store(zcdp(0.15, "record"))
     send(ledger, "run", 1, OF_ROWS)
     with pytest.raises(OverBudget, match="for each record"):
@@ -114,10 +118,10 @@ def test_both_budgets_are_checked(store: Store, client: float, person: float, fi
     unit = " for each person" if client == 9.0 else ""
     with pytest.raises(OverBudget, match=rf"pure budget of epsilon \d\.0{unit}: "):
         ledger.admit("run", fits, 0, OF_BOTH)
-    assert spent() == 3.0 * fits  # for the larger unit
+    assert spent() == 3.0 * fits  # the budget of the larger unit
 
 
-def test_a_budget_of_clients_that_only_counts_leaves_people_their_own(tmp_path: Path) -> None:
+def test_a_client_budget_that_only_counts_leaves_people_their_own_budget(tmp_path: Path) -> None:
     file = SqliteLedger(tmp_path / "client.ledger", [zcdp(math.inf), zcdp(0.15, "person")])
     ledger = One(file)
     send(ledger, "run", 1, OF_PEOPLE)
@@ -126,7 +130,7 @@ def test_a_budget_of_clients_that_only_counts_leaves_people_their_own(tmp_path: 
         ledger.admit("run", 2, 0, OF_PEOPLE)
 
 
-def test_what_is_drawn_once_of_a_person_costs_once_in_a_run(store: Store) -> None:
+def test_a_draw_for_a_person_costs_once_in_a_run(store: Store) -> None:
     once = PerPerson(person=Memoized(drawn=PureReport(epsilon=1.0), identity="x"), client=CLEAR)
     ledger, spent = store(Budget("pure", 2.5, "person"))
     for run in ("a", "b"):
@@ -137,7 +141,7 @@ def test_what_is_drawn_once_of_a_person_costs_once_in_a_run(store: Store) -> Non
         ledger.admit("c", 1, 0, once)
 
 
-def test_many_clients_at_once_are_held_to_all_budgets() -> None:
+def test_many_clients_at_once_stay_within_all_budgets() -> None:
     ledger = MemoryLedger([Budget("pure", 9.0), Budget("pure", 2.0, "person")])
     clients = range(4)
     for round in (1, 2):
@@ -176,7 +180,7 @@ def filled(path: Path, budgets: Budgets, event: Event = OF_PEOPLE) -> SqliteLedg
     return ledger
 
 
-def test_a_file_keeps_of_what_its_budgets_are(path: Path) -> None:
+def test_a_file_keeps_the_units_of_its_budgets(path: Path) -> None:
     filled(path, reversed(BOTH))
     for given in (None, BOTH, list(reversed(BOTH))):
         ledger = SqliteLedger(path, given)
@@ -191,7 +195,7 @@ def test_a_file_keeps_of_what_its_budgets_are(path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", [zcdp(2.0), Budget("pure", 3.0), zcdp(math.inf)])
-def test_the_file_of_a_client_s_budget_is_what_it_always_was(path: Path, budget: Budget) -> None:
+def test_the_file_of_a_clients_budget_is_unchanged(path: Path, budget: Budget) -> None:
     filled(path, budget, PureReport(epsilon=0.5))
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
@@ -215,7 +219,7 @@ def test_the_file_of_a_client_s_budget_is_what_it_always_was(path: Path, budget:
         ("PRAGMA user_version = 4", "this is not a ledger of version 2 or 3"),
     ],
 )
-def test_a_file_that_was_changed_is_found(path: Path, statement: str, what: str) -> None:
+def test_a_changed_file_is_detected(path: Path, statement: str, what: str) -> None:
     filled(path, BOTH)
     with closing(sqlite3.connect(path)) as db:
         db.execute(statement)
@@ -224,7 +228,7 @@ def test_a_file_that_was_changed_is_found(path: Path, statement: str, what: str)
         SqliteLedger(path).verify()
 
 
-def test_show_says_of_what_the_budgets_are(path: Path, fedldp_command: Any) -> None:
+def test_show_names_the_units_of_budgets(path: Path, fedldp_command: Any) -> None:
     filled(path, BOTH)
     out = fedldp_command("ledger", "show", path).out
     assert "budget     zcdp budget without a limit\nspent      rho infinity\n" in out

@@ -1,4 +1,5 @@
-"""A budget renewed by its owner: an entry in the ledger, and the total next to what is left."""
+"""A budget renewed by its owner: an entry in the ledger, and a total next to the remaining
+budget."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def spent(path: Path) -> SqliteLedger:
     return ledger
 
 
-def test_a_renewed_budget_is_spent_once_more_and_the_total_stays(tmp_path: Path) -> None:
+def test_a_renewed_budget_is_spent_again_and_the_total_stays(tmp_path: Path) -> None:
     ledger = spent(tmp_path / "ledger")
     with pytest.raises(OverBudget):
         release(ledger, 3)
@@ -50,7 +51,7 @@ def test_a_renewed_budget_is_spent_once_more_and_the_total_stays(tmp_path: Path)
     assert "renewed once, epsilon 4 was spent" in ledger.renewed_words(entries)
 
 
-def test_nothing_can_be_renewed_in_store(tmp_path: Path) -> None:
+def test_a_budget_cannot_be_renewed_in_advance(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger", Budget("pure", 2.0))
     with pytest.raises(LedgerUnusable, match="nothing was released since"):
         ledger.renew()
@@ -61,8 +62,8 @@ def test_nothing_can_be_renewed_in_store(tmp_path: Path) -> None:
     assert ledger.remaining() == 2.0
 
 
-def test_no_server_renews_by_a_request(tmp_path: Path) -> None:
-    """Neither the name of a run nor a request of the server's makes such an entry."""
+def test_a_server_cannot_renew_a_budget_by_a_request(tmp_path: Path) -> None:
+    """Neither the name of a run nor a request from the server can make such an entry."""
     ledger = spent(tmp_path / "ledger")
     with pytest.raises(Exception, match="printable"):
         ledger.release(Place("", 1, 0, RENEWED), ONE, [0], lambda: [b""])
@@ -72,7 +73,7 @@ def test_no_server_renews_by_a_request(tmp_path: Path) -> None:
     assert other.remaining() == 1.0
 
 
-def test_it_is_in_the_chain(tmp_path: Path) -> None:
+def test_a_renewal_is_in_the_hash_chain(tmp_path: Path) -> None:
     ledger = spent(tmp_path / "ledger")
     ledger.renew()
     release(ledger, 3)
@@ -91,7 +92,7 @@ def test_it_is_in_the_chain(tmp_path: Path) -> None:
 
 
 def test_an_earlier_version_refuses_more(tmp_path: Path) -> None:
-    """It sums all costs, and reads the entry as one without a cost."""
+    """An earlier version sums all costs, and reads the entry as one without a cost."""
     ledger = spent(tmp_path / "ledger")
     entry = ledger.renew()
     assert releases_nothing(entry.event)
@@ -112,7 +113,7 @@ def test_every_period_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ledger.verify()
 
 
-def test_no_is_an_answer(
+def test_a_renewal_can_be_declined(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = spent(tmp_path / "ledger")

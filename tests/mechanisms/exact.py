@@ -1,4 +1,4 @@
-"""An independent oracle: e^x between two rational numbers, with integers alone."""
+"""An independent oracle for e^x: two rational bounds, computed with integers alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ PRECISION = 400
 
 
 def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
-    """Return numbers below and above e^x, for 0 <= x <= 64, at most a relative 2^-300 apart.
+    """Return bounds below and above e^x for 0 <= x <= 64, at most a relative 2^-300 apart.
 
     With y = x / 2^7 < 1, e^y is summed from its Taylor series in fixed point, once rounded down and
-    once up; the remainder of the series is less than its last term. Then it is squared seven times.
+    once up; the remainder of the series is less than its last term. The sum is then squared seven
+    times.
     """
     one = 1 << PRECISION
     y = x / 128
@@ -32,7 +33,7 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def exact_threshold(epsilon: float, bits: int) -> int:
-    """Return ceil(2^bits / (1 + e^epsilon)), or fail if the bounds leave a doubt."""
+    """Return ceil(2^bits / (1 + e^epsilon)), or fail if the bounds do not determine it."""
     low, high = exp_bounds(Fraction(epsilon))
     below, above = (math.ceil(Fraction(2**bits) / (1 + e)) for e in (high, low))
     assert below == above

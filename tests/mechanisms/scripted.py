@@ -1,4 +1,4 @@
-"""A stream with given words, for tests that enumerate what a sampler does with them."""
+"""A stream with given words, for tests that enumerate the outputs of a sampler."""
 
 from __future__ import annotations
 

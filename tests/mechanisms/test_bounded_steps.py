@@ -1,4 +1,4 @@
-"""Clipped integers, and a server's exact noise on their sum: the claim, and how it could break."""
+"""Clipped integers, and a server's exact noise on their sum: the claim, and ways to break it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def words(values: np.ndarray) -> np.ndarray:
 @pytest.mark.sampled(50)
 @given(st.integers(0, 2**32), st.floats(1e-12, 1e30), st.floats(1e-12, 1e30))
 @settings(deadline=None)
-def test_replacing_a_client_moves_a_sum_by_the_sensitivity_at_most(
+def test_replacing_a_client_moves_a_sum_by_at_most_the_sensitivity(
     seed: int, one: float, other: float
 ) -> None:
-    """In exact integers, rounding included, for vectors of any length and direction."""
+    """Checked in exact integers, including rounding, for vectors of any length and direction."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=SIZE)
     first, second = words(direction * one), words(-direction * other)
@@ -58,7 +58,7 @@ def test_the_radius_is_the_clip_in_steps_rounded_down() -> None:
     assert mu <= Fraction(event.mu) < mu * (1 + Fraction(1, 10**12))
 
 
-def test_a_report_itself_is_in_clear_and_draws_nothing() -> None:
+def test_a_single_report_is_in_clear_and_draws_nothing() -> None:
     event = STEPS.event(SIZE)
     assert isinstance(event, InClear)
     assert "clipped updates" in event.what
@@ -78,7 +78,7 @@ def test_the_servers_noise_is_the_exact_sampler_of_its_secret_stream() -> None:
 
 
 def summed(totals: np.ndarray) -> np.ndarray:
-    """Return what a server reads from a secure sum whose words add up to ``totals``."""
+    """Return what a server reads from a secure sum with the total words ``totals``."""
     summing: Summing = STEPS.summing(SIZE, MOST)
     modulus = 1 << summing.bits
     raised = np.array([int(each) % modulus for each in totals], np.uint64)
@@ -88,7 +88,7 @@ def summed(totals: np.ndarray) -> np.ndarray:
     return np.frombuffer(found.payload, INTEGER).astype(np.int64)
 
 
-def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
+def test_a_modulus_does_not_change_sums_of_honest_reports() -> None:
     one = words(np.full(SIZE, 1e9))
     np.testing.assert_array_equal(summed(MOST * one), MOST * one)
     noisy = STEPS.noisy(summed(MOST * one), secret())
@@ -96,7 +96,7 @@ def test_sums_of_honest_reports_come_through_a_modulus_as_they_are() -> None:
     np.testing.assert_array_equal(noisy, expected)
 
 
-def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
+def test_noise_hides_neighbours_even_if_others_make_the_sum_wrap() -> None:
     """A lying site may push a sum to the end of the modulus, and an honest site beyond it.
 
     Neighbouring sums then read as numbers nearly a modulus apart. With the noise added in the same
@@ -109,12 +109,13 @@ def test_noise_hides_neighbours_where_others_make_the_sum_wrap() -> None:
     noisy = [STEPS.noisy(each, secret()) for each in read]
     apart = {int(b) - int(a) for a, b in zip(*noisy, strict=True)}
     assert apart <= {1, 1 - 2 * half}
-    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # both ways round
+    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # in both directions
 
 
 @pytest.mark.parametrize("most", [1, 5, 1 << 20])
-def test_the_modulus_is_that_of_the_noise_however_many_are_in_one_sum(most: int) -> None:
-    """Sums of committees are added up: in a smaller ring a sum could wrap before the noise."""
+def test_the_modulus_is_that_of_the_noise_for_any_number_of_clients(most: int) -> None:
+    """Sums of committees are added, so in a smaller ring a sum could wrap before the noise is
+    added."""
     for steps in BoundedSteps.examples():
         assert steps.summing(SIZE, most).bits == 64
         assert most * steps.ball.radius < 1 << 62  # honest sums do not wrap

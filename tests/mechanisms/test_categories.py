@@ -94,7 +94,7 @@ def test_known_probabilities_of_unary_encoding() -> None:
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_no_two_categories_are_told_apart_by_more_than_epsilon(mechanism: KRR | Unary) -> None:
+def test_no_two_categories_are_distinguished_by_more_than_epsilon(mechanism: KRR | Unary) -> None:
     laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
     assert all(sum(law.values()) == 1 for law in laws)
     largest = max(a[y] / b[y] for a in laws for b in laws for y in a)
@@ -106,7 +106,7 @@ def test_no_two_categories_are_told_apart_by_more_than_epsilon(mechanism: KRR | 
 
 @settings(max_examples=some(200), deadline=None)
 @given(EPSILONS, st.integers(2, 65_536))
-def test_the_integers_of_every_budget_keep_to_it(epsilon: float, k: int) -> None:
+def test_the_integers_stay_within_every_budget(epsilon: float, k: int) -> None:
     bound = exp_bounds(Fraction(epsilon))[0]
     window = KRR(epsilon, k).window
     assert 0 < window.low < window.high <= bound * window.low
@@ -119,7 +119,7 @@ def test_the_integers_of_every_budget_keep_to_it(epsilon: float, k: int) -> None
     assert KRR(epsilon, k).realised_epsilon == pytest.approx(epsilon, rel=1e-4)
 
 
-def test_bits_that_may_all_differ_would_cost_more() -> None:
+def test_arbitrary_bits_would_cost_more() -> None:
     # The reason that the input is a category and not bits: 0...0 against 1...1.
     law = Unary(1.0, 10, "symmetric").law
     assert 10 * law.epsilon == pytest.approx(5.0, rel=1e-12)
@@ -127,14 +127,14 @@ def test_bits_that_may_all_differ_would_cost_more() -> None:
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_the_event_is_that_of_every_coordinate(mechanism: KRR | Unary) -> None:
+def test_the_event_covers_every_coordinate(mechanism: KRR | Unary) -> None:
     event = mechanism.event(77)
     groups = ((mechanism.realised_epsilon, 77),)
     assert event == PureCoordinates(groups=groups, telling=mechanism.revealing_probability)
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_reports_that_tell_two_categories_apart_are_as_likely_as_the_event_says(
+def test_reports_that_distinguish_two_categories_have_the_events_probability(
     mechanism: KRR | Unary,
 ) -> None:
     laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
@@ -151,7 +151,7 @@ def test_reports_that_tell_two_categories_apart_are_as_likely_as_the_event_says(
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_no_two_inputs_are_told_apart_better_than_by_the_events_pair(
+def test_no_two_inputs_are_distinguished_better_than_the_events_pair(
     mechanism: KRR | Unary,
 ) -> None:
     laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
@@ -185,7 +185,7 @@ def test_no_two_inputs_are_told_apart_better_than_by_the_events_pair(
             max(mp.mpf(a.numerator) / a.denominator - alpha * b.numerator / b.denominator, 0)
             for a, b in zip(laws[0].values(), laws[-1].values(), strict=True)
         )
-        assert worst == pytest.approx(float(pair), rel=1e-6, abs=1e-15)  # the ends attain it
+        assert worst == pytest.approx(float(pair), rel=1e-6, abs=1e-15)  # the two ends attain it
 
 
 # Labels
@@ -215,7 +215,7 @@ def test_frequencies_of_many_labels(mechanism: KRR | Unary) -> None:
     assert limit < 0.05
 
 
-def test_a_label_is_kept_or_another_one_all_alike() -> None:
+def test_a_label_is_kept_or_replaced_by_any_other_equally_often() -> None:
     mechanism, k, count = KRR(1.5, 4), 4, 100_000
     for label in range(k):
         reports = mechanism.randomise(np.full(count, label), stream(label))
@@ -243,7 +243,7 @@ def test_words_are_counted_for_categories() -> None:
      np.array(1), np.array([True]), np.ma.array([5, 0], mask=[True, False])],
     ids=repr,
 )  # fmt: skip
-def test_what_is_no_category_is_refused(mechanism: KRR | Unary, labels: Any) -> None:
+def test_a_bad_category_is_refused(mechanism: KRR | Unary, labels: Any) -> None:
     with pytest.raises(PrivacyError):
         mechanism.randomise(labels, Scripted())  # type: ignore[arg-type]
 
@@ -289,7 +289,7 @@ def test_the_estimate_of_a_coordinate_by_enumeration(mechanism: KRR | Unary, val
     assert variance == pytest.approx(square - mean**2, rel=1e-8, abs=1e-12)
 
 
-def test_two_levels_are_the_two_point_randomiser() -> None:
+def test_two_levels_give_the_two_point_randomiser() -> None:
     values = np.linspace(-1, 1, 9)
     np.testing.assert_allclose(
         KRR(1.0, 2).variance(values), TwoPoint(1.0).variance(values), rtol=1e-14

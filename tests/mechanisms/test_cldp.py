@@ -1,4 +1,4 @@
-"""Condensed privacy: the table's exact ratios, its sampler word by word, and its moments."""
+"""Condensed privacy: exact ratios from the table, the sampler word by word, and the moments."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ alphas = st.floats(-3, 1.5).map(lambda x: 10.0**x)
 @pytest.mark.slow
 @settings(max_examples=some(60), deadline=None)
 @given(alphas, st.integers(1, 40))
-def test_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int) -> None:
+def test_log_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int) -> None:
     law = laws(table(alpha, end))
     bound = exp_bounds(Fraction(alpha))[0]  # below e^alpha, so the test is on the safe side
     for v in range(-end, end):
@@ -80,7 +80,7 @@ def test_epsilon_is_the_largest_ratio_beyond_the_table(alpha: float, end: int) -
     found = table(alpha, end)
     assert found.last < end
     assert math.log(largest_ratio(found)) == pytest.approx(found.epsilon, rel=1e-9)
-    # All 60 bits of a total, however large alpha M is, and at most twice the least total
+    # The total has all 60 bits for any alpha M, and is at most twice the least total
     assert found.epsilon < 61 * math.log(2)
 
 
@@ -98,7 +98,7 @@ def test_the_papers_setting() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "end"), [(1e-3, 1000), (0.05, 300), (1.0, 20), (10.0, 4)])
-def test_weights_are_exponential_but_for_what_all_get(alpha: float, end: int) -> None:
+def test_weights_are_exponential_up_to_a_common_constant(alpha: float, end: int) -> None:
     found = table(alpha, end)
     share = Fraction(found.floor_weight * (2 * end + 1), 2**60)
     assert share < Fraction(1, 2**16)
@@ -113,7 +113,7 @@ def test_weights_are_exponential_but_for_what_all_get(alpha: float, end: int) ->
 
 
 @pytest.mark.parametrize("value", range(-2, 3))
-def test_every_word_counts_for_one_report_and_each_report_has_its_weight(value: int) -> None:
+def test_every_word_belongs_to_one_report_and_each_report_has_its_weight(value: int) -> None:
     w = weights(TINY)
     assert w == [6, 4, 3, 2, 2]
     total = sum(w[abs(value - y)] for y in range(-2, 3))
@@ -137,7 +137,7 @@ def test_the_last_words_are_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("instance", [(0.5, 6), (8.0, 30)])
-def test_draws_have_the_tables_law(instance: tuple[float, int]) -> None:
+def test_draws_have_the_distribution_of_the_table(instance: tuple[float, int]) -> None:
     found, count = table(*instance), 100_000
     stream = Stream.simulation(seed=2, round=1, client=0, purpose="cldp")
     for value in (-found.end, 1):
@@ -176,7 +176,7 @@ def test_values_are_whole_steps() -> None:
 
 
 @pytest.mark.parametrize(("precision", "bits"), [(2, 8), (4, 16), (6, 32), (10, 64)])
-def test_a_report_takes_whole_bytes(precision: int, bits: int) -> None:
+def test_a_report_has_whole_bytes(precision: int, bits: int) -> None:
     mechanism = CLDP(5.0, 1.0, precision)
     assert mechanism.payload_bits(3) == 3 * bits
     payload = np.full(3, 2 * mechanism.end, f"<u{bits // 8}").tobytes()

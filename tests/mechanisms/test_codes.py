@@ -29,7 +29,7 @@ def test_parameters_out_of_range_are_refused_in_one_line(change: dict[str, Any])
 
 
 @pytest.mark.parametrize("values", [np.array([math.nan]), np.array([math.inf]), np.array([1])])
-def test_what_is_no_finite_float_is_refused(values: Any) -> None:
+def test_values_that_are_not_finite_floats_are_refused(values: Any) -> None:
     with pytest.raises(PrivacyError):
         ClippedCodes(clip=1.0, bits=16).codes(values)
 
@@ -49,7 +49,9 @@ def test_a_sum_of_the_largest_codes_fits_exactly(bits: int, clients: int) -> Non
     bits=st.integers(2, 52),
     ratios=st.lists(st.floats(-3, 3), min_size=1, max_size=5),
 )
-def test_codes_are_the_nearest_and_clipped(clip: float, bits: int, ratios: list[float]) -> None:
+def test_codes_are_rounded_to_nearest_and_clipped(
+    clip: float, bits: int, ratios: list[float]
+) -> None:
     coding = ClippedCodes(clip=clip, bits=bits)
     values: NDArray[np.float64] = np.array(ratios) * clip
     codes = coding.codes(values)

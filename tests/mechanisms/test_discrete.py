@@ -1,4 +1,4 @@
-"""The discrete samplers against their definition: exactly for small cases, else by sampling."""
+"""The discrete samplers against their definition: exactly in small cases, otherwise by sampling."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scripted:
         return np.array(drawn, dtype)
 
 
-def test_uniform_integers_are_words_cut_to_size_and_drawn_again_if_too_large() -> None:
+def test_uniform_integers_are_truncated_words_drawn_again_if_too_large() -> None:
     script: Any = Scripted(0, 7, -1, 4 + 8, 5, 1 << 62, *(3, 6, -3), *(2 + 16,))
     # 7, -1 and 5 are too large; 3, 6 and -3 (5) replace them; of these, 6 and 5 are replaced.
     script.words.append(4)
@@ -76,7 +76,7 @@ def test_uniform_integers_are_uniform(bound: int) -> None:
 def test_coins_have_the_exact_probability(
     monkeypatch: pytest.MonkeyPatch, numerator: int, bits: int
 ) -> None:
-    # One coin for each sequence of the first ``depth`` uniform integers; the next one ends it.
+    # One coin for each sequence of the first ``depth`` uniform integers; the next integer ends it.
     depth = 4
     total = math.prod(k << bits for k in range(1, depth + 1))
     going, sequences = np.arange(total), np.arange(total)
@@ -102,7 +102,7 @@ def test_coins_have_the_exact_probability(
 
 
 @pytest.mark.parametrize("bits", [0, 3, 22, 45])
-def test_coins_are_independent_and_as_likely_as_they_should_be(bits: int) -> None:
+def test_coins_are_independent_with_the_right_probability(bits: int) -> None:
     whole = 1 << bits
     numerators = np.tile(np.array([0, whole // 3, whole - whole // 8, whole]), SAMPLES // 4)
     heads = bernoulli_exp(numerators, bits, deployed()).reshape(-1, 4)
@@ -133,7 +133,7 @@ CASES = [(discrete_laplace, laplace_weight), (discrete_gaussian, gaussian_weight
 def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> float:
     """Return the p-value of samples under the distribution of the given weights.
 
-    Values with too small a probability are counted together at each end.
+    At each end, values of too small a probability are counted together.
     """
     scale = 1 << bits
     support = np.arange(-40 * scale, 40 * scale + 1)
@@ -273,7 +273,7 @@ def test_the_number_drawn_at_a_time_does_not_change_the_distribution(
 
 
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
-def test_no_generator_that_is_not_cryptographic(
+def test_a_generator_that_is_not_cryptographic_is_refused(
     monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]
 ) -> None:
     def refuse(self: Stream) -> None:

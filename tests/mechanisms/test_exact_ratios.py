@@ -1,4 +1,4 @@
-"""Mechanisms keep to their events: the worst ratio of probabilities, in exact fractions."""
+"""Mechanisms stay within their events: the worst ratio of probabilities in exact fractions."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Fixed(Stream):
 
 @pytest.mark.parametrize("bits", [64, 32])
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 10.0, 20.0, 32.0])
-def test_two_point_leaves_both_outcomes_their_share_for_every_input(
-    epsilon: float, bits: Any
-) -> None:
+def test_two_point_keeps_both_outcomes_possible_for_every_input(epsilon: float, bits: Any) -> None:
     if bits == 32 and epsilon > 10:
         return
     mechanism = TwoPoint(epsilon, bits)
@@ -88,7 +86,9 @@ def exceeds(ratio: Fraction, epsilon: float) -> bool:
 
 @pytest.mark.parametrize("end", [1, 2, 3, 9, 20])
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 1.0, 5.0, 40.0, 80.0, 300.0, 1e3])
-def test_condensed_privacy_costs_what_all_pairs_of_inputs_show(alpha: float, end: int) -> None:
+def test_condensed_privacy_costs_the_worst_ratio_over_all_pairs_of_inputs(
+    alpha: float, end: int
+) -> None:
     law = table(alpha, end)
     sums = law.up_to(np.arange(2 * end + 1)).tolist()
     weights = [law.peak] + [b - a for a, b in itertools.pairwise(sums)]
@@ -100,7 +100,7 @@ def test_condensed_privacy_costs_what_all_pairs_of_inputs_show(alpha: float, end
         worst = max(worst, max(seen) / min(seen))
     assert not exceeds(worst, law.epsilon)
     assert exceeds(worst, law.epsilon * (1 - 2e-9)), "the statement's lower bound is too large"
-    with mp.workdps(60):  # the condensed guarantee, for neighbouring numbers
+    with mp.workdps(60):  # the condensed guarantee for neighbouring numbers
         neighbours = max(
             Fraction(weights[abs(v - u)] * totals[v + 1], weights[abs(v + 1 - u)] * totals[v])
             for u in numbers

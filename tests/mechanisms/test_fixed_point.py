@@ -60,7 +60,7 @@ def test_the_papers_ten_bits(value: float, expected: str) -> None:
     assert "".join(map(str, FixedPoint(4, 5).encode(np.array([[value]]))[0])) == expected
 
 
-def test_equation_10_counts_from_the_lowest_digit_and_the_sign_comes_last() -> None:
+def test_equation_10_starts_at_the_lowest_digit_and_the_sign_comes_last() -> None:
     """g(i) = floor(2^-k x) mod 2 for k from -5 to 3, i = k + 5 (Chamikara et al. 2022)."""
     value = 5.71875
     digits = [math.floor(2.0**-k * value) % 2 for k in range(-5, 4)]
@@ -70,7 +70,7 @@ def test_equation_10_counts_from_the_lowest_digit_and_the_sign_comes_last() -> N
         assert bits.tolist() == [*digits, sign, *[0] * 10]
 
 
-def test_rows_stay_apart_and_numbers_in_order() -> None:
+def test_rows_are_separate_and_numbers_in_order() -> None:
     code = FixedPoint(4, 5)
     rows = np.array([[1.5, -2.25], [0.0, 9.0]], np.float32)
     bits = code.encode(rows)
@@ -81,7 +81,7 @@ def test_rows_stay_apart_and_numbers_in_order() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_refused(value: float) -> None:
+def test_values_that_are_not_numbers_are_refused(value: float) -> None:
     with pytest.raises(PrivacyError):
         FixedPoint(4, 5).encode(np.array([[1.0, value]]))
 
@@ -92,6 +92,6 @@ def test_integers_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("whole", "fraction"), [(0, 0), (-1, 5), (4, -1), (30, 30)])
-def test_senseless_digits_are_refused_in_one_line(whole: int, fraction: int) -> None:
+def test_bad_digits_are_refused_in_one_line(whole: int, fraction: int) -> None:
     with pytest.raises(ConfigError, match=r"^[^\n]*_bits = [^\n]*$"):
         FixedPoint(whole, fraction)

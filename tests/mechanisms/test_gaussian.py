@@ -1,4 +1,4 @@
-"""The Gaussian mechanism: its clip in integers, its guarantee from exact probabilities."""
+"""The Gaussian mechanism: its clip in integers, and its guarantee from exact probabilities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deployed(number: int = 0) -> Stream:
     return Stream(bytes([number]) * 32, simulated=False)
 
 
-# The clip, of both norms
+# The clip to both norms
 
 
 def norm_to_its_order(indices: np.ndarray, order: int) -> int:
@@ -126,14 +126,14 @@ def test_nan_is_never_released_even_under_a_mask() -> None:
             ball.clip(values)
 
 
-def test_a_radius_beyond_exact_counting_is_refused() -> None:
+def test_a_radius_beyond_exact_integers_is_refused() -> None:
     with pytest.raises(ConfigError, match="radius = 67108865"):
         GridBall(2, LARGEST_GRID_RADIUS + 1, 1.0)
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_check_of_the_norm_is_exact_at_its_limit(order: Any) -> None:
-    # Sums that float64 would get wrong by one if it rounded: radius^2 is 2^52.
+    # Sums that float64 would round to a wrong integer: radius^2 is 2^52.
     ball = GridBall(order, LARGEST_GRID_RADIUS, 1.0)
     exact = np.zeros(3)
     exact[0] = LARGEST_GRID_RADIUS
@@ -151,12 +151,12 @@ def test_the_check_of_the_norm_is_exact_at_its_limit(order: Any) -> None:
     assert not ball._holds(np.full(100_000, 1e15))
 
 
-# Payloads, of both
+# Payloads of both mechanisms
 
 
 @both
 @pytest.mark.parametrize("make", [deployed, lambda: Stream(bytes(32), simulated=True)])
-def test_a_report_is_the_clipped_vector_plus_noise_that_has_not_seen_it(
+def test_a_report_is_the_clipped_vector_plus_independent_noise(
     mechanism: GridNoise, make: Callable[[], Stream]
 ) -> None:
     values = np.random.default_rng(0).normal(size=300)
@@ -168,7 +168,7 @@ def test_a_report_is_the_clipped_vector_plus_noise_that_has_not_seen_it(
 
 
 @both
-def test_deployed_reports_are_unbiased_with_the_variance_as_claimed(mechanism: GridNoise) -> None:
+def test_deployed_reports_are_unbiased_with_the_claimed_variance(mechanism: GridNoise) -> None:
     size, reports = 2000, 40
     values = np.random.default_rng(1).normal(size=size) * mechanism.clip
     aggregate = mechanism.aggregate(size)
@@ -306,7 +306,7 @@ SHIFTS += [((3, 4), 8), ((8, 8), 8), ((12, 5), 16), ((9, 12, 20), 8)]
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("shift", "scale"), SHIFTS)
-def test_the_discrete_noise_keeps_both_guarantees(shift: tuple[int, ...], scale: int) -> None:
+def test_the_discrete_noise_satisfies_both_guarantees(shift: tuple[int, ...], scale: int) -> None:
     squared = sum(distance**2 for distance in shift)
     rho = squared / (2 * scale**2)
     mu = math.sqrt(squared) / (scale - 16 / scale)
@@ -314,7 +314,7 @@ def test_the_discrete_noise_keeps_both_guarantees(shift: tuple[int, ...], scale:
         delta = discrete_delta(shift, scale, epsilon)
         assert delta <= zcdp_delta(rho, epsilon) * (1 + 1e-9)
         assert delta <= analytic_delta(mu, epsilon) + 1e-13
-        # The check has teeth: nine tenths of the distance would not pass.
+        # The check can fail: nine tenths of the distance would not pass.
         if delta > 1e-9:
             assert delta > analytic_delta(0.9 * mu * (1 - 16 / scale**2), epsilon)
 
@@ -339,7 +339,7 @@ def test_rounding_a_gaussian_at_random_gives_the_discrete_gaussian() -> None:
     np.testing.assert_allclose(mixed, exact, rtol=1e-9)
 
 
-def test_events_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_can_be_stored_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     event = Gaussian(1.0, 2.0).event(10)
     assert isinstance(event, GaussianReport)
     assert event.mu == pytest.approx(1.0, rel=1e-6)

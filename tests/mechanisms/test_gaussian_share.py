@@ -28,14 +28,14 @@ SIZE = 64
 
 
 class Noiseless(SharedGaussian):
-    """The mechanism without noise, which shows what is rounded."""
+    """The mechanism without noise, to show the rounding."""
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)
 
 
 def largest_squared_norm(radius: float, size: int) -> float:
-    """The paper's bound on a rounding's squared norm, at beta = 2^-20."""
+    """Return the paper's bound on the squared norm of a rounded vector, at beta = 2^-20."""
     root = math.sqrt(size)
     slack = math.sqrt(2 * math.log(2**20))
     likely = radius**2 + size / 4 + slack * (radius + root / 2)
@@ -68,7 +68,7 @@ vectors = st.one_of(
 
 @settings(deadline=None, max_examples=some(300))
 @given(vectors, st.sampled_from([1.0, 2.5, 17.0, 1e3, 1e6]), st.integers(0, 99))
-def test_no_rounded_vector_is_longer_than_what_is_charged(
+def test_no_rounded_vector_is_longer_than_charged(
     values: list[float], radius: float, number: int
 ) -> None:
     mechanism = rounding(radius)
@@ -77,8 +77,8 @@ def test_no_rounded_vector_is_longer_than_what_is_charged(
     assert mechanism.event(SIZE).squared_distance == 4 * mechanism.squared_norm
 
 
-def test_a_rounding_that_would_be_too_long_is_made_towards_zero() -> None:
-    """Every coordinate lies in the middle of a step, and there is almost no room."""
+def test_a_vector_that_would_round_too_long_is_rounded_towards_zero() -> None:
+    """Every coordinate is in the middle of a step, and there is almost no room to round up."""
     values = np.full(SIZE, 1 / math.sqrt(SIZE))
     tight = Noiseless(12.0, 145, 3, 32)  # 64 times 1.5^2 is 144, and 64 times 1 is 64
     rounded = [decoded(tight, tight.encode(values, fresh(number))) for number in range(20)]
@@ -86,7 +86,7 @@ def test_a_rounding_that_would_be_too_long_is_made_towards_zero() -> None:
     assert all((whole**2).sum() <= 145 for whole in rounded)
 
 
-def test_what_is_charged_suffices_nearly_always_and_rounding_is_right_on_average() -> None:
+def test_the_charged_length_nearly_always_suffices_and_rounding_is_unbiased() -> None:
     values = np.full(SIZE, 1 / math.sqrt(SIZE))
     mechanism = rounding(20.0)
     total = np.zeros(SIZE)
@@ -107,7 +107,7 @@ def test_the_radius_and_its_bound_are_each_others_inverse(radius: float, size: i
     assert squared > radius**2
 
 
-def test_long_vectors_are_shrunk_and_short_ones_are_not() -> None:
+def test_only_long_vectors_are_shrunk() -> None:
     mechanism = rounding(1e5)
     values = np.random.default_rng(0).normal(size=SIZE)
     values /= np.linalg.norm(values)
@@ -160,7 +160,7 @@ def test_a_simulation_has_noise_of_the_same_deviation(simulated: bool) -> None:
 @pytest.mark.parametrize(
     ("bits", "word_bytes"), [(8, 1), (11, 2), (16, 2), (20, 3), (24, 3), (32, 4)]
 )
-def test_words_travel_in_whole_bytes_and_add_up_modulo(bits: int, word_bytes: int) -> None:
+def test_words_are_sent_in_whole_bytes_and_added_modulo(bits: int, word_bytes: int) -> None:
     mechanism = SharedGaussian(1.0, 10**6, 3, bits)
     generator = np.random.default_rng(bits)
     values = generator.integers(-(2**40), 2**40, (5, 100))
@@ -199,7 +199,7 @@ def test_many_vectors_are_encoded_as_each_alone() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused(value: float) -> None:
+def test_values_that_are_not_finite_are_refused(value: float) -> None:
     with pytest.raises(PrivacyError):
         rounding(10.0).encode(np.array([0.0, value]), fresh())
 
@@ -210,11 +210,11 @@ def test_what_is_not_finite_is_refused(value: float) -> None:
 @pytest.mark.parametrize("shares", [1, 99, 10_000])
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 3.0])
 @pytest.mark.parametrize("size", [1024, 32768])
-def test_the_noise_meets_its_mu_and_wastes_next_to_nothing(
+def test_the_noise_meets_its_mu_and_wastes_almost_nothing(
     size: int, mu: float, shares: int
 ) -> None:
     if mu == 1e-3 and shares == 1:
-        return  # with so much noise next to the clip, the grid would be finer than 2^16 steps
+        return  # so much noise would need a grid of more than 2^16 steps
     found = shared_gaussian(size, mu, shares=shares, clients=shares, rounds=10, bits=32)
     event = found.event(size)
     reached = shares_mu(event.squared_distance, event.variance, shares)
@@ -233,8 +233,8 @@ def test_the_grid_is_the_finest_that_the_modulus_holds() -> None:
     assert by_bits[0] < by_bits[1]
 
 
-def test_sums_do_not_wrap_at_the_worst() -> None:
-    """All clients send the same vector of full length, rotated, with all of their noise."""
+def test_sums_do_not_wrap_in_the_worst_case() -> None:
+    """All clients send the same rotated vector of full length, with all of their noise."""
     from fedldp.mechanisms.rotation import Rotation
 
     clients, size = 50, 1000

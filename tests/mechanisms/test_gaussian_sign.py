@@ -17,7 +17,7 @@ def stream(number: int, simulated: bool) -> Stream:
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_it_is_the_sign_of_the_gaussian_report(simulated: bool) -> None:
+def test_the_report_is_the_sign_of_the_gaussian_report(simulated: bool) -> None:
     values = np.linspace(-0.02, 0.02, SIZE)
     sign, whole = GaussianSign(1.0, 0.01), Gaussian(1.0, 0.01)
     noisy = np.frombuffer(whole.encode(values, stream(3, simulated)), "<i4")
@@ -29,7 +29,7 @@ def test_it_is_the_sign_of_the_gaussian_report(simulated: bool) -> None:
     assert sign.summing(SIZE, 10) is None
 
 
-def test_a_bit_estimates_what_it_says() -> None:
+def test_a_bit_estimates_its_stated_expectation() -> None:
     sign = GaussianSign(1.0, 0.02)
     values = np.full(SIZE, 0.005)
     aggregate = sign.aggregate(SIZE)

@@ -1,4 +1,5 @@
-"""Gaussian reports on one grid: each keeps its claim, and their sum needs no client's deviation."""
+"""Gaussian reports on one grid: each keeps its claim, and no client's deviation is needed to add
+them."""
 
 from __future__ import annotations
 
@@ -30,13 +31,14 @@ def words(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.
 
 
 def whole_steps(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
-    """Return a report on its own grid, without the fractions of steps, as only its client can."""
+    """Return a report on its own grid without the fractions of steps, which only its client can
+    do."""
     return (words(mechanism, values, stream) + mechanism.units // 2) // mechanism.units
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, *GaussianSummand.examples()], ids=repr)
-def test_it_is_the_report_of_the_gaussian_times_a_public_number(mechanism: GaussianSummand) -> None:
-    """Up to fractions of a step, so the guarantee is the Gaussian's, to the last digit."""
+def test_the_report_is_the_gaussians_times_a_public_number(mechanism: GaussianSummand) -> None:
+    """Equal up to fractions of a step, so the guarantee is exactly that of the Gaussian."""
     alone = Gaussian(mechanism.clip, mechanism.sigma)
     values = np.random.default_rng(0).normal(size=SIZE)
     for stream in (secret, lambda: Stream.simulation(seed=1, round=1, client=0, purpose="x")):
@@ -47,11 +49,13 @@ def test_it_is_the_report_of_the_gaussian_times_a_public_number(mechanism: Gauss
     noise = discrete_gaussian(SIZE, mechanism.scale_bits, secret())
     np.testing.assert_array_equal(steps - noise, mechanism.ball.clip(values))
     exact = Fraction(mechanism.sigma) / (1 << mechanism.scale_bits)
-    assert mechanism.units * Fraction(mechanism.unit) == exact  # the step of its grid, in units
+    assert (
+        mechanism.units * Fraction(mechanism.unit) == exact
+    )  # the step of the client's grid, in units
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1, 1e4), st.floats(1e-2, 10))
-def test_the_noise_is_never_less_than_asked_for(least: float, times: float, clip: float) -> None:
+def test_the_noise_is_never_less_than_requested(least: float, times: float, clip: float) -> None:
     sigma = least * times
     if not clip / 1e4 <= sigma <= clip * 9e3:
         return
@@ -60,10 +64,10 @@ def test_the_noise_is_never_less_than_asked_for(least: float, times: float, clip
     assert found.units * Fraction(found.unit) > 0
 
 
-def test_a_sum_is_read_by_the_unit_alone() -> None:
+def test_a_sum_is_read_with_the_unit_alone() -> None:
     rng = np.random.default_rng(1)
     values = [rng.normal(size=SIZE) / 10 for _ in MECHANISMS]
-    found = MECHANISMS[0].aggregate(SIZE)  # the aggregate of any client serves
+    found = MECHANISMS[0].aggregate(SIZE)  # any client's aggregate works
     summing = MECHANISMS[2].summing(SIZE, 3)
     exact = np.zeros(SIZE)
     for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
@@ -74,10 +78,10 @@ def test_a_sum_is_read_by_the_unit_alone() -> None:
     np.testing.assert_allclose(found.mean(), exact / 3, rtol=0, atol=half / 3)
 
 
-def test_a_sum_of_clients_of_one_deviation_does_not_tell_it() -> None:
-    """No client's step divides the sum, neither an equal step of all nor a common divisor of some.
+def test_a_sum_does_not_reveal_the_clients_common_deviation() -> None:
+    """Neither a common step of all clients nor a common divisor of some steps divides the sum.
 
-    The fractions of steps are uniform: their remainders by any number look random.
+    The fractions of steps are uniform, so remainders modulo any number look random.
     """
     size, one = 4000, MECHANISMS[1]
     total = sum(words(one, np.zeros(size), secret(number)) for number in range(3))
@@ -100,14 +104,14 @@ def test_parts_of_steps_stay_within_one(mechanism: GaussianSummand) -> None:
     assert abs(parts.mean() + (mechanism.units % 2 == 0) / 2) < 6 * deviation
 
 
-def test_a_reports_form_says_nothing_of_its_noise() -> None:
+def test_a_reports_form_does_not_depend_on_its_noise() -> None:
     sizes = {len(each.encode(np.zeros(SIZE), secret())) for each in MECHANISMS}
     assert sizes == {8 * SIZE}
     assert {each.summing(SIZE, 9).bits for each in MECHANISMS} == {64}
     assert {each.payload_bits(SIZE) for each in MECHANISMS} == {64 * SIZE}
 
 
-def test_noise_that_leaves_no_room_is_known() -> None:
+def test_noise_that_leaves_no_room_is_refused() -> None:
     assert MECHANISMS[2].fits(1000)
     assert not MECHANISMS[2].fits(1 << 30)
     for mechanism in MECHANISMS:
@@ -116,11 +120,11 @@ def test_noise_that_leaves_no_room_is_known() -> None:
 
 
 @pytest.mark.parametrize("unit", [UNIT * 3, UNIT * 2.0**20, -UNIT, 0.3, UNIT * 1.5])
-def test_a_unit_that_is_none_is_refused(unit: float) -> None:
+def test_a_bad_unit_is_refused(unit: float) -> None:
     with pytest.raises(ConfigError, match="unit = "):
         GaussianSummand(1.0, MECHANISMS[1].sigma, unit)
 
 
-def test_what_is_not_finite_is_refused() -> None:
+def test_values_that_are_not_finite_are_refused() -> None:
     with pytest.raises(PrivacyError):
         MECHANISMS[0].encode(np.array([np.inf, 0.0]), secret())

@@ -49,7 +49,7 @@ def test_the_grid_costs_half_a_step_a_coordinate_at_each_end() -> None:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("shares", [1, 9])
 @pytest.mark.parametrize("size", [10, 3930, 1 << 17])
-def test_the_noise_is_enough_and_little_more(epsilon: float, shares: int, size: int) -> None:
+def test_the_noise_is_enough_and_hardly_more(epsilon: float, shares: int, size: int) -> None:
     rounds = 100
     mu = largest_mu(epsilon, 1e-5) / math.sqrt(rounds)
     found = integer_gaussian(size, mu, distance=1 << 31, shares=shares, vectors=60_000)
@@ -57,7 +57,7 @@ def test_the_noise_is_enough_and_little_more(epsilon: float, shares: int, size: 
     reached = shares_mu(event.squared_distance, event.variance, shares)
     assert gaussian_epsilon(compose_mu([reached] * rounds), 1e-5) <= epsilon
     assert reached > 0.99 * mu
-    # The part of it that is left for the vectors, after the grid's.
+    # The part of the cost that is left for the vectors after that of the grid.
     signal = 2**31 / found.step / math.sqrt(shares * event.variance)
     assert signal > 0.95 * mu
 
@@ -95,7 +95,7 @@ def test_sums_of_reports_are_exact_in_any_order() -> None:
     np.testing.assert_array_equal(one.mean(), other.mean())
 
 
-def test_noise_of_a_deployment_has_the_law_of_the_event() -> None:
+def test_noise_in_deployment_has_the_distribution_of_the_event() -> None:
     mechanism = IntegerGaussian(10, 1, 4, 24)
     stream = Stream(KEY, simulated=False)
     words = mechanism.unpack(mechanism.encode(np.zeros(20_000), stream)).astype(np.int64)
@@ -106,7 +106,7 @@ def test_noise_of_a_deployment_has_the_law_of_the_event() -> None:
     assert abs(noise.var() / event.variance - 1) < 5 * math.sqrt(2 / 20_000)
 
 
-def test_what_is_not_finite_is_refused() -> None:
+def test_values_that_are_not_finite_are_refused() -> None:
     with pytest.raises(PrivacyError):
         IntegerGaussian(10, 1, 4, 24).encode(np.array([np.nan]), Stream(KEY, simulated=False))
 

@@ -1,4 +1,4 @@
-"""The k closest of many directions: the law of a report, its directions, moments, and refusals."""
+"""The k closest of many directions: the law of a report, directions, moments, and refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def directions(frames: Frames, seed: bytes) -> NDArray[np.float64]:
 
 
 def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
-    """Return the k categories with the largest inner products, by sorting; ties go by number."""
+    """Return the k categories with the largest inner products by sorting; the lower number wins
+    ties."""
     order = sorted(range(inner.size), key=lambda i: (-inner[i], i))
     return set(order[:closest])
 
@@ -123,7 +124,7 @@ def some_units(size: int) -> list[NDArray[np.float64]]:
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 4.0, 32.0])
 @pytest.mark.parametrize("closest", [1, 5, 16])
-def test_no_two_inputs_are_told_apart_by_more_than_the_ratio_of_weights(
+def test_no_two_inputs_are_distinguished_by_more_than_the_ratio_of_weights(
     epsilon: float, closest: int
 ) -> None:
     choice = FrameChoice(epsilon, SMALL, closest)
@@ -142,7 +143,7 @@ def test_no_two_inputs_are_told_apart_by_more_than_the_ratio_of_weights(
 
 @pytest.mark.parametrize("epsilon", [*EPSILONS, 1e9])
 @pytest.mark.parametrize("size", [1, 2000, 7850, 100_000, (1 << 26) - 1])
-def test_the_weights_of_every_size_keep_to_the_event(epsilon: float, size: int) -> None:
+def test_the_weights_of_every_size_stay_within_the_event(epsilon: float, size: int) -> None:
     mechanism = KClosest(epsilon, 1.0)
     choice, used = mechanism.choice(size), min(epsilon, 32.0)
     window, event = choice.window, mechanism.event(size)
@@ -195,7 +196,7 @@ def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize("closest", [1, 5, 16])
-def test_which_block_it_was_is_as_private_as_the_direction(epsilon: float, closest: int) -> None:
+def test_the_choice_of_block_is_as_private_as_the_direction(epsilon: float, closest: int) -> None:
     choice = FrameChoice(epsilon, SMALL, closest, blocks=3)
     window, (seed,) = choice.window, seeds(1)
     assert window.cells == 3 * 32
@@ -242,7 +243,7 @@ def test_a_vector_in_one_block_is_estimated_without_bias() -> None:
     assert (found**2).sum() < stats.chi2(120).ppf(1 - 1e-6)
 
 
-def test_the_longest_block_is_the_same_alone_and_among_others() -> None:
+def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
     mechanism = KClosest(4.0, 1.0, blocks=5)
     rows = np.random.default_rng(8).normal(size=(40, 5 * 33))
     rows[3] = 0
@@ -255,7 +256,7 @@ def test_the_longest_block_is_the_same_alone_and_among_others() -> None:
         assert kept.sum() == (at != 3)
 
 
-def test_in_one_block_noise_is_less_from_epsilon_4_on() -> None:
+def test_a_single_block_has_less_noise_from_epsilon_4_on() -> None:
     x = np.zeros((10, 201))
     x[3] = 1 / math.sqrt(201)
     ratios = [
@@ -279,7 +280,7 @@ def test_coordinates_that_do_not_divide_into_blocks_are_refused(blocks: int) -> 
 
 @pytest.mark.parametrize("bits", [0, 1, 5, 6, 7, 11, 13])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_the_transform_is_that_of_the_matrix(bits: int, kind: Any) -> None:
+def test_the_transform_agrees_with_the_matrix(bits: int, kind: Any) -> None:
     numbers = np.random.default_rng(bits)
     rows = numbers.integers(-9, 10, (3, 1 << bits)).astype(kind)
     given, spare = rows.copy(), np.empty_like(rows)
@@ -296,7 +297,7 @@ def test_the_transform_is_that_of_the_matrix(bits: int, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("frames", [Frames(8, 1), Frames(16, 1), Frames(64, 3)])
-def test_directions_are_those_of_the_definition(frames: Frames) -> None:
+def test_directions_agree_with_the_definition(frames: Frames) -> None:
     for seed in seeds(3):
         matrix = directions(frames, seed)
         for frame in range(frames.count):
@@ -313,7 +314,7 @@ def test_directions_are_those_of_the_definition(frames: Frames) -> None:
 
 
 @pytest.mark.parametrize("frames", [Frames(16, 2), Frames(256, 3)])
-def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
+def test_the_closest_agree_with_the_definition(frames: Frames) -> None:
     for number, (seed, unit) in enumerate(zip(seeds(8), some_units(frames.dimension), strict=True)):
         inner = directions(frames, seed) @ unit
         along = frames.along(unit[None], [seed])
@@ -330,7 +331,7 @@ def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
 
 
 @pytest.mark.parametrize("closest", [1, 5, 300, 3000, 6140, 6144])
-def test_the_closest_are_found_as_by_sorting(closest: int) -> None:
+def test_the_closest_agree_with_sorting(closest: int) -> None:
     frames = Frames(2048, 3)
     choice = FrameChoice(2.0, frames, closest)
     usual = frames.along(some_units(2048)[-1][None], seeds(1))[0]
@@ -353,7 +354,7 @@ def test_ties_go_to_the_first() -> None:
     along = np.array([[0, 2, -2, 1, -1, 1, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0]], np.float32)
     starts = starts_of(choice)
     found = [int(choice.draw(along, [Words(start)])[0]) for start in starts[:-1]]  # type: ignore[list-item]
-    # 3, 2 and -2, then the first two of absolute value 1: of pairs 3 and 4.
+    # 3, 2 and -2, then the first two with absolute value 1, of pairs 3 and 4.
     assert found[:5] == [2, 5, 6, 9, 14]
     assert sorted(found) == list(range(32))
     zeros = np.zeros((1, 16), np.float32)
@@ -373,7 +374,7 @@ def test_units_are_those_of_single_vectors() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "size"), [(1.0, 30), (12.0, 30), (2.0, 9000)])
-def test_reports_are_the_same_alone_and_among_others(epsilon: float, size: int) -> None:
+def test_reports_are_the_same_alone_and_in_a_batch(epsilon: float, size: int) -> None:
     mechanism = KClosest(epsilon, 1.0)
     rows = np.random.default_rng(1).normal(size=(70, size)) / 10
     rows[3] = 0
@@ -416,7 +417,7 @@ def test_the_sum_of_the_closest_is_that_of_random_frames(frames: tuple[int, int]
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_of_all_pairs_the_sum_is_known(power: int) -> None:
+def test_the_sum_of_all_pairs_is_known(power: int) -> None:
     found = _top_sum(Frames(64, 2), 128, power)  # type: ignore[arg-type]
     inner = (
         np.sqrt(64) * np.abs(stats.beta.ppf((np.arange(200_000) + 0.5) / 200_000, 0.5, 31.5)) ** 0.5
@@ -435,7 +436,7 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "factor"), [(0.5, 1.005), (1.0, 1.005), (4.0, 1.005), (8.0, 1.01), (16.0, 1.4)]
 )
-def test_it_is_hardly_noisier_than_privunit(epsilon: float, factor: float) -> None:
+def test_k_closest_is_hardly_noisier_than_privunit(epsilon: float, factor: float) -> None:
     size = 2000
     mine = KClosest(epsilon, 1.0).variance(np.zeros(size))[0]
     ideal = 1 / best_cap(epsilon, size + 1).mean ** 2 / (size + 1)
@@ -484,7 +485,7 @@ def test_a_report_has_a_seed_and_two_or_four_bytes(size: int, epsilon: float, le
     assert mechanism.payload_bits(size) == 8 * length
 
 
-def test_the_frames_are_few_where_more_are_no_use() -> None:
+def test_few_frames_are_used_if_more_do_not_help() -> None:
     counts = {
         (epsilon, size): KClosest(epsilon, 1.0).choice(size).frames.count
         for epsilon in (1.0, 4.0, 16.0)
@@ -529,7 +530,7 @@ def test_bad_settings_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("dimension", [0, 4, 12, 1 << 27])
-def test_frames_of_no_power_of_two_are_refused(dimension: int) -> None:
+def test_frames_must_be_a_power_of_two(dimension: int) -> None:
     with pytest.raises(ConfigError, match=r"^dimension = [^\n]*$"):
         Frames(dimension, 1)
 
@@ -547,20 +548,20 @@ def test_more_than_half_of_the_directions_are_refused(closest: int) -> None:
         FrameChoice(1.0, SMALL, closest)
 
 
-def test_so_many_that_weights_leave_the_others_none_are_refused() -> None:
+def test_directions_that_leave_the_others_no_weight_are_refused() -> None:
     frames = Frames(1 << 20, 1)
     with pytest.raises(ConfigError, match=r"^closest = 500000 and epsilon = 32: [^\n]*a smaller"):
         FrameChoice(32.0, frames, 500_000)
     assert FrameChoice(32.0, frames, 200_000).window.low == 1
 
 
-def test_more_directions_than_four_bytes_number_are_refused() -> None:
+def test_more_directions_than_four_bytes_can_number_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^frames = 3000: [^\n]*$"):
         KClosest(1.0, 1.0, 3000).choice(1 << 20)
 
 
 @pytest.mark.parametrize(("frames", "blocks"), [(1 << 20, 2), (None, (1 << 20) + 1)])
-def test_more_categories_than_four_bytes_number_are_refused(
+def test_more_categories_than_four_bytes_can_number_are_refused(
     frames: int | None, blocks: int
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^blocks = {blocks}: [^\n]*or fewer frames$"):
@@ -573,7 +574,7 @@ def test_too_long_a_vector_is_refused_before_a_run() -> None:
         KClosest.from_settings(settings)
 
 
-def test_nothing_is_drawn_for_what_is_not_finite() -> None:
+def test_nothing_is_drawn_for_values_that_are_not_finite() -> None:
     class Unread:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)

@@ -37,7 +37,7 @@ def test_a_clip_out_of_range_is_refused(clip: float) -> None:
 @example(epsilon=1.0, clip=1.0)
 @example(epsilon=1e-3, clip=1.0)
 @example(epsilon=1e4, clip=1e9)
-def test_the_integers_give_at_most_epsilon_and_nearly_all_of_it(
+def test_the_integers_cost_at_most_epsilon_and_nearly_all_of_it(
     epsilon: float, clip: float
 ) -> None:
     mechanism = Laplace(clip, epsilon)

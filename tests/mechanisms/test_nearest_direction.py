@@ -1,4 +1,4 @@
-"""The nearest of a few public directions: its law given the seed, its moments, its refusals."""
+"""The nearest of a few public directions: its law given the seed, its moments, and refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_seed_does_not_depend_on_the_values() -> None:
     assert len({mechanism.encode(values[0], stream(n))[:-1] for n in range(20)}) == 20
 
 
-def test_the_category_is_that_of_the_nearest_with_the_probability_of_its_event() -> None:
+def test_the_category_is_the_nearest_with_the_probability_of_its_event() -> None:
     mechanism = NearestDirection(2.0, 1.0)
     assert mechanism.choice.directions == 2
     values, kept, reports = np.array([0.3, -0.8, 0.1]), 0, 3000
@@ -78,12 +78,12 @@ def test_directions_are_standard_normal_and_differ() -> None:
 @pytest.mark.parametrize(
     ("count", "mean"), [(1, math.sqrt(2 / math.pi)), (2, 2 / math.sqrt(math.pi))]
 )
-def test_the_moments_that_are_known_in_closed_form(count: int, mean: float) -> None:
+def test_the_moments_agree_with_closed_forms(count: int, mean: float) -> None:
     assert _moment(count, 1) == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_the_moments_are_those_of_the_largest_of_normals(count: int) -> None:
+def test_the_moments_are_those_of_the_largest_of_several_normals(count: int) -> None:
     largest = np.abs(np.random.default_rng(1).normal(size=(200_000, count))).max(1)
     for power in (1, 2):
         error = (largest**power).std() / math.sqrt(200_000)
@@ -94,7 +94,7 @@ def test_the_moments_are_those_of_the_largest_of_normals(count: int) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "factor"), [(0.5, 1.05), (1.0, 1.2), (2.0, 1.3), (4.0, 1.3), (8.0, 1.8)]
 )
-def test_it_is_not_much_noisier_than_privunit(epsilon: float, factor: float) -> None:
+def test_nearest_direction_is_not_much_noisier_than_privunit(epsilon: float, factor: float) -> None:
     size = 1280
     mine = NearestDirection(epsilon, 1.0).variance(np.zeros(size))[0]
     ideal = 1 / best_cap(epsilon, size + 1).mean ** 2 / (size + 1)
@@ -112,7 +112,7 @@ def test_no_other_number_of_directions_is_better() -> None:
         assert noise[0] <= noise[1]
 
 
-def test_a_report_has_seventeen_bytes_whatever_the_size() -> None:
+def test_a_report_has_seventeen_bytes_at_any_size() -> None:
     mechanism = NearestDirection.from_settings(
         MechanismSettings(epsilon=1.0, delta=1e-5, clip=2.0, size=9)
     )
@@ -137,7 +137,7 @@ def test_bad_settings_are_refused_in_one_line(epsilon: float, clip: float) -> No
         NearestDirection(epsilon, clip)
 
 
-# All of its random words
+# All of the random words
 
 
 class Words:
@@ -151,7 +151,7 @@ class Words:
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 2.0, 4.0, 8.0, 32.0, 1e9])
-def test_each_category_has_the_words_that_its_guarantee_says(epsilon: float) -> None:
+def test_each_category_has_the_words_of_its_guarantee(epsilon: float) -> None:
     mechanism = NearestDirection(epsilon, 1.0)
     window, categories = mechanism.choice.blur.window, 2 * mechanism.choice.directions
     starts = [0, *range(window.high, window.total + 1, window.low)]

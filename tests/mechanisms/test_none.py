@@ -18,7 +18,7 @@ STREAM = Stream(bytes(32), simulated=True)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mechanism", Plain.examples())
-def test_reports_hold_the_values_or_their_signs(mechanism: Plain, dtype: type) -> None:
+def test_reports_contain_the_values_or_their_signs(mechanism: Plain, dtype: type) -> None:
     rows = np.array([[0.5, -2.0, 0.0], [1e9, 3.0, -1e-9]], dtype)
     sent = mechanism.encode_many(rows, [STREAM] * 2)
     assert [row.tobytes() for row in sent] == [mechanism.encode(row, STREAM) for row in rows]
@@ -29,7 +29,7 @@ def test_reports_hold_the_values_or_their_signs(mechanism: Plain, dtype: type) -
     np.testing.assert_allclose(aggregate.mean(), expected, rtol=1e-6)
 
 
-def test_it_says_that_it_protects_nothing_and_no_setting_names_it() -> None:
+def test_none_states_that_it_protects_nothing_and_no_setting_names_it() -> None:
     assert Plain("clipped weights").event(3) == InClear(what="clipped weights")
     assert not {"none", "codes", "gaussian_sign", "gaussian_share", "uneven_gaussian"} & set(
         mechanisms()
@@ -38,7 +38,7 @@ def test_it_says_that_it_protects_nothing_and_no_setting_names_it() -> None:
         find_mechanism("none")
 
 
-def test_what_is_not_finite_and_what_is_no_report_are_refused() -> None:
+def test_values_that_are_not_finite_and_malformed_reports_are_refused() -> None:
     with pytest.raises(PrivacyError):
         Plain().encode(np.array([math.nan]), STREAM)
     with pytest.raises(RunError, match="different models"):

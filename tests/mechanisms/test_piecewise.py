@@ -76,14 +76,14 @@ def test_the_weights_do_not_depend_on_the_programs_decimal_context() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 10.0, 30.0])
-def test_the_check_rejects_a_weight_too_much(epsilon: float) -> None:
+def test_the_check_rejects_a_surplus_weight(epsilon: float) -> None:
     cell = window(epsilon, 1)
     more = Window(cell.width, cell.high + max(1, math.ceil(cell.high / cell.low)), cell.low)
     assert not is_private(more, epsilon)
 
 
 @pytest.mark.parametrize("start", [0, 1, 777, CELLS - 3])
-def test_every_word_counts_for_one_cell_and_each_cell_has_its_weight(start: int) -> None:
+def test_every_word_belongs_to_one_cell_and_each_cell_has_its_weight(start: int) -> None:
     small = Window(width=3, high=5, low=2)
     words = np.arange(small.total)
     cells = small.draw(np.full(small.total, start, np.uint64), Words(words))  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def test_words_beyond_the_total_are_drawn_again() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(-1, 1), st.floats(1e-3, 40))
-def test_starts_surround_the_value_and_never_leave_the_grid(value: float, epsilon: float) -> None:
+def test_cells_surround_the_value_and_never_leave_the_grid(value: float, epsilon: float) -> None:
     cell = window(epsilon, 1)
     starts = cell.starts(np.full(1000, value), stream()).astype(float)
     exact = (value + 1) / 2 * (CELLS - cell.width)
@@ -149,7 +149,7 @@ def test_the_estimate_is_unbiased_and_its_variance_exact(epsilon: float, value: 
 
 
 def test_the_grid_meets_the_continuous_limit() -> None:
-    # The last cell's middle is half a cell inside C, so C is reached within 1/M.
+    # The middle of the last cell is half a cell inside C, so C is reached up to 1/M.
     largest = (CELLS - 1) / window(1.0, 1).scale
     assert largest == pytest.approx(4.0829881650735966, rel=2 / CELLS)
     at_zero, at_end = (Piecewise(1.0).variance(np.array([x]))[0] for x in (0.0, 1.0))
@@ -160,7 +160,7 @@ def test_the_grid_meets_the_continuous_limit() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "tolerance"), [(0.01, 1e-7), (2.5, 1e-5), (5, 1e-4), (10, 1e-3)]
 )
-def test_the_variance_is_the_papers_to_the_grid(epsilon: float, tolerance: float) -> None:
+def test_the_variance_is_the_papers_up_to_the_grid(epsilon: float, tolerance: float) -> None:
     cell, power, x = window(epsilon, 1), math.exp(epsilon / 2), 0.6
     expected = x**2 / (power - 1) + (power + 3) / (3 * (power - 1) ** 2)
     found = cell.mean_square(np.array([x]))[0] - x**2
@@ -225,7 +225,7 @@ def test_the_event_is_at_most_epsilon(epsilon: float, size: int) -> None:
     assert event.epsilon == pytest.approx(min(epsilon, 32 * size), rel=1e-8)
 
 
-def test_settings_give_the_budget_of_a_report_and_need_no_clip() -> None:
+def test_settings_give_the_budget_of_a_report_without_a_clip() -> None:
     settings = MechanismSettings(epsilon=3.0, delta=0, clip=math.nan, size=10)
     assert Piecewise.from_settings(settings) == Piecewise(3.0)
 

@@ -107,7 +107,7 @@ DIMENSIONS = [2, 3, 10, 651, 21_841, 10**6]
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.01, 1.0, 10.0, 100.0, 1e3, 1e5])
-def test_the_epsilon_is_at_most_what_was_asked_for_and_close(
+def test_the_epsilon_is_at_most_the_requested_one_and_close_to_it(
     epsilon: float, dimension: int
 ) -> None:
     cap = best_cap(epsilon, dimension)
@@ -133,7 +133,7 @@ def test_no_other_cap_of_the_same_epsilon_has_a_larger_mean(epsilon: float, dime
 
 
 @pytest.mark.parametrize("dimension", [500, 21_841, 10**6])
-def test_the_share_by_its_logarithm_agrees_where_both_work(
+def test_the_share_agrees_with_that_from_its_logarithm(
     dimension: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gammas = [12 / math.sqrt(dimension), 20 / math.sqrt(dimension)]
@@ -143,7 +143,7 @@ def test_the_share_by_its_logarithm_agrees_where_both_work(
     np.testing.assert_allclose(by_logarithm, direct, rtol=0, atol=1e-9)
 
 
-def test_a_share_that_underflows() -> None:
+def test_a_share_that_would_underflow() -> None:
     # Independently: 50 digits of mpmath for ln I_(1 - gamma^2)((D - 1)/2, 1/2)/2.
     cap = Cap(10**6, 0.5, 0.1)
     assert cap.share == 0
@@ -191,7 +191,7 @@ def test_the_check_rejects_other_values() -> None:
     assert variance > 5
 
 
-def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
+def test_long_vectors_are_scaled_to_the_norm_and_short_ones_stay() -> None:
     mechanism = PrivUnit(1.0, 5.0)
     np.testing.assert_array_equal(mechanism.bound(np.array([3.0, -4.0])), [3.0, -4.0])
     np.testing.assert_allclose(mechanism.bound(np.array([6e200, -8e200])), [3.0, -4.0])
@@ -199,7 +199,7 @@ def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
 
 
 def test_all_norms_are_equally_private() -> None:
-    # V is always drawn around a unit vector, with one dimension more.
+    # V is always drawn around a unit vector with one more dimension.
     mechanism = PrivUnit(1.0, 2.0)
     for values in (np.zeros(4), np.full(4, 0.3), np.full(4, 1.0), np.array([2.0, 0, 0, 0])):
         unit = complete(mechanism.bound(values) / mechanism.clip)

@@ -1,4 +1,4 @@
-"""Direction and length, each with its budget: against the formulas of Bhowmick et al. 2018."""
+"""Direction and length, each with its own budget, against the formulas of Bhowmick et al. 2018."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int)
         assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_with_a_huge_budget_the_vector_comes_back() -> None:
+def test_with_a_huge_budget_the_vector_is_recovered() -> None:
     values = np.array([0.3, -0.1, 0.5, 0.0, 0.2])
     mechanism = PrivUnitScalar(2000.0, 1.0)
     aggregate = mechanism.aggregate(5)
@@ -66,7 +66,7 @@ def test_with_a_huge_budget_the_vector_comes_back() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0])])
-def test_a_vector_of_nothing_is_sent_as_any_other(values: np.ndarray) -> None:
+def test_a_zero_vector_is_sent_like_any_other(values: np.ndarray) -> None:
     mechanism = PrivUnitScalar(4.0, 1.0)
     payloads = [mechanism.encode(values, stream(n)) for n in range(2000)]
     assert {len(payload) for payload in payloads} == {4 * values.size + 1}
@@ -101,7 +101,7 @@ def test_reports_that_no_client_sends_are_refused() -> None:
     "arguments",
     [(0.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 1.0)],
 )
-def test_nonsense_is_refused(arguments: tuple[float, ...]) -> None:
+def test_bad_parameters_are_refused(arguments: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError):
         PrivUnitScalar(*arguments)
 

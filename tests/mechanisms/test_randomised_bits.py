@@ -136,7 +136,7 @@ def test_the_thresholds_lie_between_the_papers_probabilities(
 
 @settings(max_examples=some(200), deadline=None)
 @given(st.integers(1, FULL - 1), st.integers(1, FULL - 1))
-def test_the_epsilon_of_a_law_is_its_largest_ratio_and_no_more(one: int, zero: int) -> None:
+def test_the_epsilon_of_a_law_is_exactly_its_largest_ratio(one: int, zero: int) -> None:
     if one == zero:
         with pytest.raises(ConfigError, match="have the same distribution"):
             BitLaw(one, zero)
@@ -154,8 +154,8 @@ def test_the_epsilon_of_a_law_is_its_largest_ratio_and_no_more(one: int, zero: i
     ids=repr,
 )
 def test_all_inputs_and_outputs_of_three_bits(mechanism: RandomisedBits) -> None:
-    # By enumeration of the outputs: the event is the largest ratio over all pairs of inputs, and
-    # the mean and variance of the report are as stated.
+    # Enumerates the outputs: the event is the largest ratio over all pairs of inputs, and the mean
+    # and variance of the report are as stated.
     size = 3
     laws = [mechanism.laws(size)[j % len(mechanism.laws(size))] for j in range(size)]
     inputs = list(itertools.product((0, 1), repeat=size))
@@ -247,7 +247,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("bits", REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_matrix_of_bits_is_refused_before_the_stream_is_read(bits: Any) -> None:
+def test_a_bad_matrix_of_bits_is_refused_before_the_stream_is_read(bits: Any) -> None:
     with pytest.raises(PrivacyError):
         RandomisedBits(1.0).randomise(bits, Scripted())  # type: ignore[arg-type]
 

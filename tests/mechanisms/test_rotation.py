@@ -18,7 +18,7 @@ def unit_rows(count: int, size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_it_is_hadamards_matrix_after_signs(size: int) -> None:
+def test_the_rotation_is_hadamards_matrix_after_signs(size: int) -> None:
     rotation, rows = Rotation(size, 3), unit_rows(4, size)
     padded = padded_size(size)
     assert rotation.padded == padded >= size > padded // 2
@@ -30,31 +30,31 @@ def test_it_is_hadamards_matrix_after_signs(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_it_is_undone(size: int) -> None:
+def test_the_rotation_is_undone(size: int) -> None:
     rotation, rows = Rotation(size, 8), unit_rows(3, size)
     for row, turned in zip(rows, rotation.forward(rows), strict=True):
         np.testing.assert_allclose(rotation.back(turned), row, atol=1e-11)
 
 
-def test_a_vector_among_others_gives_the_same_bits_as_alone() -> None:
+def test_a_vector_in_a_batch_gives_the_same_bits_as_alone() -> None:
     rotation, rows = Rotation(650, 1), unit_rows(37, 650)
     together = rotation.forward(rows)
     for row, found in zip(rows, together, strict=True):
         np.testing.assert_array_equal(rotation.forward(row[None])[0], found)
 
 
-def test_what_lies_in_one_coordinate_is_spread_over_all() -> None:
+def test_a_single_coordinate_is_spread_over_all() -> None:
     spread = Rotation(650, 1).forward(np.eye(650))
     np.testing.assert_allclose(np.abs(spread), 1 / 32, rtol=1e-9)
 
 
-def test_rounds_have_rotations_of_their_own_that_everyone_knows() -> None:
+def test_each_round_has_its_own_public_rotation() -> None:
     row = unit_rows(1, 650)
     one, again, other = (Rotation(650, number).forward(row) for number in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert abs(float((one * other).sum())) < 0.3
 
 
-def test_a_vector_that_is_too_long_is_refused() -> None:
+def test_too_long_a_vector_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be rotated"):
         Rotation((1 << 26) + 1, 1)

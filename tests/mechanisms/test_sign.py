@@ -1,4 +1,4 @@
-"""The private sign: its known figures, its exact ratio, and what it estimates."""
+"""The private sign: its known figures, its exact ratio, and its estimate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)
 
 @settings(max_examples=some(200), deadline=None)
 @given(sigmas, st.floats(-6, 6).map(lambda x: 10.0**x), st.lists(st.floats(-2, 2), min_size=2))
-def test_the_integers_keep_to_the_epsilon_and_to_phi(
+def test_the_integers_stay_within_epsilon_and_close_to_phi(
     sigma: float, clip: float, values: list[float]
 ) -> None:
     mechanism = Sign(clip, sigma * clip)
@@ -86,7 +86,7 @@ def test_the_estimate_is_as_expected_by_its_two_outcomes(mechanism: Sign) -> Non
     )
 
 
-def test_what_is_expected_meets_the_value_at_the_ends_and_exaggerates_between() -> None:
+def test_the_expectation_is_the_value_at_the_ends_and_exaggerates_between() -> None:
     mechanism = Sign(2.0, 1.5)
     values = np.array([-3.0, -2.0, -1.0, 0.0, 0.5, 2.0])
     expected = mechanism.expected(values)

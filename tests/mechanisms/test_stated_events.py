@@ -1,4 +1,4 @@
-"""Which events a mechanism may state for its report; any other is refused before a release."""
+"""The events that a mechanism may state for its report; others are refused before a release."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def own(event: Callable[[int], Any]) -> Mechanism:
 
 
 @refused
-def test_what_is_no_event_of_its_own_report_is_refused_in_one_line(
+def test_an_event_that_does_not_describe_the_report_is_refused_in_one_line(
     event: Callable[[int], Any],
 ) -> None:
     with pytest.raises(ConfigError) as found:
@@ -110,7 +110,7 @@ def test_what_is_no_event_of_its_own_report_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("event", ALLOWED.values(), ids=ALLOWED.keys())
-def test_an_event_of_its_own_report_stands(event: Callable[[int], Event]) -> None:
+def test_an_event_that_describes_the_report_is_accepted(event: Callable[[int], Event]) -> None:
     assert stated_event(own(event), 8) == event(8)
 
 
@@ -127,14 +127,14 @@ def test_the_mechanisms_of_the_package_keep_the_rule(mechanism: Mechanism) -> No
 
 
 @refused
-def test_a_client_of_its_own_keys_is_not_even_made(
+def test_a_client_with_its_own_keys_is_refused_at_the_start(
     event: Callable[[int], Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="mechanism = "):
         Site(tmp_path, encoder=sending(own(event))).start()
 
 
-def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> None:
+def test_a_mechanism_that_changes_its_statement_is_refused_at_that_point(tmp_path: Path) -> None:
     stated: list[Event] = [PURE]
     mechanism = own(lambda size: stated[-1])
     site = Site(tmp_path, encoder=sending(mechanism))
@@ -144,7 +144,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     assert (site.local_update.calls, site.entries()) == (0, [])
 
 
-# What a user sees: the user's own file, on the command line
+# The user's own file on the command line
 
 FILE = """
 from dataclasses import dataclass
@@ -179,7 +179,7 @@ def free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
     ids=str,
 )
-def test_nobody_answers_for_nothing(
+def test_a_run_refuses_a_free_report(
     fedldp_command: Any, free: str, command: tuple[str, ...]
 ) -> None:
     outcome = fedldp_command(*command, "--set", f"mechanism={free}")
@@ -187,7 +187,7 @@ def test_nobody_answers_for_nothing(
     assert not Path("run").exists()
 
 
-def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> None:
+def test_an_audit_and_a_sweep_refuse_a_free_report_too(fedldp_command: Any, free: str) -> None:
     audited = fedldp_command("audit", "--mechanism", free, "--quick")
     assert "it states NoRelease of a report" in audited.assert_refused()
     swept = fedldp_command(
@@ -208,7 +208,7 @@ def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> N
     assert all(LINE[7:] in each["reason"] for each in found["failed"])
 
 
-def test_sites_cannot_agree_on_it(free: str) -> None:
+def test_sites_cannot_agree_on_a_free_report(free: str) -> None:
     config = fedldp.recipe("quickstart", mechanism=free, num_clients=4, rounds=2)
     sites = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
     with pytest.raises(ConfigError, match="it states NoRelease of a report"):

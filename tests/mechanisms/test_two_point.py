@@ -31,7 +31,7 @@ def stream(number: int = 0) -> Stream:
     return Stream.simulation(seed=3, round=1, client=number, purpose="two point")
 
 
-def test_the_oracle_itself() -> None:
+def test_the_oracle_agrees_with_mpmath() -> None:
     low, high = exp_bounds(Fraction(1))
     e = Decimal("2.7182818284590452353602874713526624977572470936999595749669676")
     assert low <= Fraction(e) + Fraction(1, 10**60)
@@ -85,7 +85,7 @@ def test_known_report_of_one_weight() -> None:
     assert variance == pytest.approx(0.025440155869675327, rel=1e-14)
 
 
-def test_a_report_restores_to_one_of_the_two_values() -> None:
+def test_a_report_decodes_to_one_of_the_two_values() -> None:
     mechanism, ranges = TwoPoint(1.0), Ranges.fixed(0.0, 0.075, (64,))
     counts = mechanism.aggregate(64)
     counts.add(mechanism.encode(ranges.normalise(np.full(64, 0.03, np.float32)), stream()))
@@ -130,7 +130,7 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=1.0, bits=32)
-def test_the_realised_epsilon_is_no_larger_and_right(epsilon: float, bits: Any) -> None:
+def test_the_realised_epsilon_is_right_and_no_larger(epsilon: float, bits: Any) -> None:
     epsilon = within(epsilon, bits)
     mechanism = TwoPoint(epsilon, bits)
     low = mechanism.threshold_min
@@ -157,7 +157,7 @@ inputs = st.lists(
 @example(epsilon=10.0, bits=32, values=EDGES, single=True)
 @example(epsilon=1e-6, bits=32, values=EDGES, single=False)
 @example(epsilon=1.0, bits=64, values=[-1.0, 1.0], single=True)
-def test_no_two_inputs_are_told_apart_by_more_than_epsilon(
+def test_no_two_inputs_are_distinguished_by_more_than_epsilon(
     epsilon: float, bits: Any, values: list[float], single: bool
 ) -> None:
     epsilon = within(epsilon, bits)
@@ -241,7 +241,7 @@ def bits_of(payload: bytes, count: int) -> list[int]:
 def around(threshold: int, bits: int) -> list[tuple[int, int]]:
     """Return (high word, low word) of uniform integers below, at and above a threshold."""
     full = 2**bits
-    # A quick threshold is at most a few hundred high words off: see ``Quick``.
+    # A quick threshold is off by at most a few hundred high words; see ``Quick``.
     steps = [0, 1, 2, *(k << (bits - 32) for k in (1, 2, 127, 128, 129, 130, 131, 257, 258, 259))]
     near = [threshold + sign * step for step in steps for sign in (-1, 1)]
     pairs = [divmod(u, 2**32) if bits == 64 else (u, 0) for u in (*near, 0, full - 1)
@@ -254,7 +254,7 @@ def around(threshold: int, bits: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 10.0, 20.0, 32.0])
-def test_the_encoder_compares_as_defined_ties_included(
+def test_the_encoder_compares_as_defined_even_in_ties(
     epsilon: float, dtype: type[np.floating], bits: Any
 ) -> None:
     mechanism = TwoPoint(within(epsilon, bits), bits)
@@ -309,7 +309,7 @@ def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any, bits
             assert exact <= quick + int(raised) <= exact + margin
 
 
-# Recorded before encoding worked by rows and with quick thresholds
+# Recorded before encoding used rows and quick thresholds
 DIGESTS = {
     64: "7459ab9692fb04e22eab2f97711763bbf9277d7249c3d34a513895f9e3f538f2",
     32: "b2df7db0b907b31e382e036fda77cad1cbc0f0e5f4f0f299cbb689a9dc950be7",
@@ -332,7 +332,7 @@ def digest(bits: Any) -> str:
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_the_bits_of_a_stream_are_those_that_they_were(bits: Any) -> None:
+def test_the_bits_of_a_stream_are_the_recorded_ones(bits: Any) -> None:
     assert digest(bits) == DIGESTS[bits]
 
 
@@ -340,7 +340,7 @@ def test_the_bits_of_a_stream_are_those_that_they_were(bits: Any) -> None:
     "size", [9, 650, *(pytest.param(n, marks=pytest.mark.slow) for n in (7850, 65_536, 70_001))]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_ties_of_rows_are_settled_each_from_its_own_stream(dtype: Any, size: int) -> None:
+def test_ties_in_rows_are_resolved_each_from_its_own_stream(dtype: Any, size: int) -> None:
     # All in one block, or one or two in each of several blocks
     mechanism, rows = TwoPoint(1.0), 11 if size < 2**16 else 3
     high = mechanism.thresholds(np.zeros(1))[0] >> 32
@@ -398,7 +398,7 @@ def test_other_numbers_of_bits_are_refused(bits: Any) -> None:
         TwoPoint(1.0, bits)
 
 
-def test_the_largest_budgets_are_taken_and_keep_both_outcomes_possible() -> None:
+def test_the_largest_budgets_are_accepted_and_keep_both_outcomes_possible() -> None:
     for bits in BITS:
         mechanism = TwoPoint(LARGEST[bits], bits)
         ones = mechanism.thresholds(np.array([-1.0, 1.0], np.float32))

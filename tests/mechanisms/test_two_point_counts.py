@@ -77,7 +77,7 @@ def reports(mechanism: TwoPoint, count: int, size: int, first: int = 0) -> list[
 
 @pytest.mark.parametrize("count", [1, 2, 254, 255, 256, 509, 510, 511, 600])
 @pytest.mark.parametrize("size", [1, 13])
-def test_the_mean_is_the_plain_one_however_many_reports(count: int, size: int) -> None:
+def test_the_mean_is_the_plain_mean_for_any_number_of_reports(count: int, size: int) -> None:
     mechanism = TwoPoint(0.5)
     payloads = reports(mechanism, count, size)
     counts = mechanism.aggregate(size)
@@ -152,7 +152,7 @@ def test_a_position_that_does_not_exist_is_refused(positions: list[int]) -> None
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("rows", [*range(1, 30), 59, 60, 61, 124, 127, 252, 253, 300, 511, 1000])
 @pytest.mark.parametrize("size", [1, 8, 13, 250])
-def test_ones_are_counted_as_one_by_one(rows: int, size: int) -> None:
+def test_ones_are_counted_as_if_one_by_one(rows: int, size: int) -> None:
     generator = np.random.default_rng(rows)
     payloads = generator.integers(0, 256, (rows, -(-size // 8)), dtype=np.uint8)
     expected = np.zeros(size, np.int64)
@@ -209,7 +209,7 @@ def test_counts_of_another_scale_are_decoded_with_theirs() -> None:
     [np.zeros((2, 1), np.uint8), np.zeros((2, 3), np.uint8), np.zeros(2, np.uint8),
      np.zeros((1, 2, 2), np.uint8), np.zeros((2, 2), np.int64), np.zeros((2, 2), np.bool_)],
 )  # fmt: skip
-def test_rows_that_are_no_reports_are_refused_and_leave_no_trace(payloads: Any) -> None:
+def test_malformed_rows_are_refused_and_leave_no_trace(payloads: Any) -> None:
     counts = TwoPoint(1.0).aggregate(9)
     counts.add(b"\xff\x80")
     with pytest.raises(RunError, match="9 coordinates"):
@@ -223,7 +223,7 @@ def test_rows_that_are_no_reports_are_refused_and_leave_no_trace(payloads: Any) 
     [([0, 1, 3], 2), ([-1, 0, 0], 2), ([0, 0], 2), ([0, 0, 0, 0], 2), ([0.0, 0.0, 0.0], 2),
      ([[0, 0, 0]], 2), ([0, 0, 0], -1)],
 )  # fmt: skip
-def test_counts_that_cannot_be_are_refused_and_leave_no_trace(ones: Any, number: int) -> None:
+def test_impossible_counts_are_refused_and_leave_no_trace(ones: Any, number: int) -> None:
     counts = TwoPoint(1.0).aggregate(3)
     with pytest.raises(RunError, match="give"):
         counts.add_counts(np.array(ones), number)

@@ -49,7 +49,7 @@ def test_errors_of_means_exceed_the_bound_no_more_often_than_it_says(
     assert (errors > bound / 2).mean() > 1e-3
 
 
-def test_the_error_bound_of_the_papers_mnist_says_something() -> None:
+def test_the_error_bound_at_the_papers_mnist_settings_is_not_vacuous() -> None:
     # eps 1, n 100, r 0.075: above the standard deviation r K/sqrt(n), below the range's width
     bound = TwoPoint(1.0).error_bound(0.075, 100, 0.05)
     assert 0.0162 < bound < 0.15
@@ -66,14 +66,14 @@ def test_the_theorem_leaves_out_two_terms() -> None:
 
     # It holds up to a constant for small eps and many reports ...
     assert ratio(0.01, 10_000, 1e-3) == pytest.approx(ratio(0.001, 10_000, 1e-3), rel=0.01)
-    # ... but no one constant covers large eps, or few reports.
+    # ... but no constant covers large eps or few reports.
     assert ratio(32.0, 10_000, 1e-3) > 9 * ratio(3.2, 10_000, 1e-3)
     assert ratio(1.0, 1, 1e-300) > 5 * ratio(1.0, 1, 1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 32.0])
 @pytest.mark.parametrize("n", [1, 100, 1_000_000])
-def test_hoeffdings_bound_is_less(epsilon: float, n: int) -> None:
+def test_hoeffdings_bound_is_smaller(epsilon: float, n: int) -> None:
     mechanism = TwoPoint(epsilon)
     hoeffding = mechanism.scale * math.sqrt(2 * math.log(2 / 0.05) / n)
     assert hoeffding < mechanism.error_bound(1.0, n, 0.05)
@@ -88,7 +88,7 @@ def test_hoeffdings_bound_is_less(epsilon: float, n: int) -> None:
         ((1.0, 10, 1.0), "failure = 1.0: give a number between 0 and 1"),
     ],
 )
-def test_an_error_bound_of_nothing_is_refused(arguments: Any, message: str) -> None:
+def test_an_error_bound_without_reports_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TwoPoint(1.0).error_bound(*arguments)
 
@@ -110,6 +110,6 @@ def test_the_variance_of_a_mean_is_that_of_lemma_3_and_corollary_1() -> None:
 
 
 @pytest.mark.parametrize("radii", [[], [0.1, 0.0], [math.inf], [-1.0], [math.nan]])
-def test_radii_that_are_none_are_refused(radii: list[float]) -> None:
+def test_bad_radii_are_refused(radii: list[float]) -> None:
     with pytest.raises(ConfigError, match=r"^radii = .*: give one or more finite numbers above 0"):
         TwoPoint(1.0).mean_variance(radii)

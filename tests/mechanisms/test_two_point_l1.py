@@ -74,7 +74,7 @@ def test_the_bound_is_not_loose_by_much() -> None:
     assert float(ratio) > 0.9 * whole_report_epsilon(1.0, 1.0, 3)
 
 
-def test_without_the_clip_the_same_check_fails() -> None:
+def test_the_same_check_fails_without_the_clip() -> None:
     mechanism = TwoPointL1(1.0, 1.0)
     assert log_ratio(mechanism, inputs(3, 1.0), bound=False) > whole_report_epsilon(1.0, 1.0, 3)
 
@@ -84,7 +84,7 @@ def test_without_the_clip_the_same_check_fails() -> None:
 )
 @pytest.mark.parametrize(("epsilon", "bits"), [(0.01, 64), (1.0, 64), (32.0, 64), (1.0, 32)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_thresholds_stay_within_the_clip_whatever_rounding_does(
+def test_thresholds_stay_within_the_clip_despite_rounding(
     size: int, epsilon: float, bits: int, dtype: type[np.floating]
 ) -> None:
     clip = 0.7
@@ -144,7 +144,7 @@ def test_the_event() -> None:
     assert TwoPointL1(1.0, 20.0).event(10) == BinaryRandomizedResponse(epsilon=1, coordinates=10)
 
 
-def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
+def test_long_vectors_are_scaled_to_the_norm_and_short_ones_stay() -> None:
     mechanism = TwoPointL1(1.0, 2.0)
     np.testing.assert_array_equal(mechanism.bound(np.array([0.5, -0.5])), [0.5, -0.5])
     np.testing.assert_allclose(

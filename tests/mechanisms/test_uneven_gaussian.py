@@ -1,4 +1,4 @@
-"""More noise in some coordinates: its deviation, and the guarantee of the least noise."""
+"""More noise in some coordinates: its deviation, and the guarantee from the least noise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sent(mechanism: Gaussian, values: np.ndarray, stream: Stream) -> np.ndarray:
 
 @pytest.mark.parametrize("stream", [simulated, deployed])
 @pytest.mark.parametrize(("clip", "sigma", "ratio"), [(5.0, 0.07, 20.0), (1.0, 2.5, 3.0)])
-def test_every_coordinate_has_the_noise_that_it_should(
+def test_every_coordinate_has_its_noise(
     clip: float, sigma: float, ratio: float, stream: type[Stream]
 ) -> None:
     mechanism = UnevenGaussian(clip, sigma, NOISIER, ratio)
@@ -52,7 +52,7 @@ def test_every_coordinate_has_the_noise_that_it_should(
     st.floats(0.5, 10.0),
     st.integers(0, 1000),
 )
-def test_it_is_the_even_report_with_more_noise_added(
+def test_the_report_is_the_even_one_with_more_noise(
     noisier: list[bool], ratio: float, clip: float, seed: int
 ) -> None:
     values = np.random.default_rng(seed).normal(scale=5, size=5)
@@ -82,7 +82,7 @@ def test_the_whole_vector_is_clipped_jointly() -> None:
     assert np.linalg.norm(bounded) <= 1.0
 
 
-def test_nobody_or_everybody_noisier() -> None:
+def test_all_or_no_coordinates_may_be_noisier() -> None:
     none = UnevenGaussian(1.0, 1.0, np.zeros(SIZE, np.bool_), 5.0)
     everyone = UnevenGaussian(1.0, 1.0, np.ones(SIZE, np.bool_), 5.0)
     zeros = np.zeros(SIZE)
@@ -94,7 +94,7 @@ def test_nobody_or_everybody_noisier() -> None:
 
 
 @pytest.mark.parametrize(("clip", "sigma"), [(1e-9, 1e-5), (1.0, 1.0), (5.0, 0.07), (1e4, 1.0)])
-def test_ratios_that_an_index_does_not_hold_are_refused(clip: float, sigma: float) -> None:
+def test_ratios_that_the_integers_cannot_hold_are_refused(clip: float, sigma: float) -> None:
     least = Gaussian(clip, sigma)
     for ratio in (0.99, 0.0, float("nan"), float("inf"), 1e12):
         with pytest.raises(ConfigError, match="times as much noise"):

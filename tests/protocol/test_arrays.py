@@ -1,4 +1,5 @@
-"""Named arrays to bytes and back: exactly, with one encoding, at a cost bounded by their size."""
+"""Named arrays become bytes and back exactly, with one encoding, at a cost bounded by their
+size."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SAMPLE = {
 
 
 @given(arrays)
-def test_what_is_packed_is_read(values: dict[str, np.ndarray[Any, Any]]) -> None:
+def test_packed_arrays_are_read_back(values: dict[str, np.ndarray[Any, Any]]) -> None:
     message = pack_arrays(values)
     found = read_arrays(message)
     assert same_arrays(found, values)
@@ -32,7 +33,7 @@ def test_what_is_packed_is_read(values: dict[str, np.ndarray[Any, Any]]) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type_keeps_its_ends(dtype: str) -> None:
+def test_every_type_keeps_its_extreme_values(dtype: str) -> None:
     if dtype == "bool":
         raw = np.array([False, True])
     elif dtype in INTEGERS:
@@ -42,7 +43,7 @@ def test_every_type_keeps_its_ends(dtype: str) -> None:
     assert same_arrays(read_arrays(pack_arrays({"x": raw})), {"x": raw})
 
 
-def test_how_an_array_lies_in_memory_does_not_matter() -> None:
+def test_the_memory_layout_of_an_array_does_not_matter() -> None:
     plain = np.arange(12, dtype=np.int32).reshape(3, 4)
     wanted = pack_arrays({"x": plain, "y": plain[0]})
     for other in (np.asfortranarray(plain), plain.astype(">i4"), plain[::-1][::-1], plain.T.T):
@@ -51,7 +52,7 @@ def test_how_an_array_lies_in_memory_does_not_matter() -> None:
     assert pack_arrays({"x": strided, "y": strided[0]}) == wanted
 
 
-def test_what_is_read_is_a_view_that_cannot_be_written() -> None:
+def test_arrays_are_read_as_read_only_views() -> None:
     message = pack_arrays({"x": np.arange(5.0), "odd": np.zeros(3, np.uint8)})
     for found in read_arrays(message).values():
         assert np.shares_memory(found, np.frombuffer(message, np.uint8))
@@ -77,7 +78,7 @@ def test_what_is_read_is_a_view_that_cannot_be_written() -> None:
         (np.float64(1), "is a float64"),
     ],
 )
-def test_what_cannot_be_packed(value: Any, complaint: str) -> None:
+def test_arrays_that_cannot_be_packed(value: Any, complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
         pack_arrays({"x": value})
 
@@ -210,7 +211,7 @@ def test_many_arrays_need_ten_times_their_message_at_most(shape: tuple[int, ...]
     assert peak_bytes(read_arrays, message) < 10 * len(message)
 
 
-def test_large_arrays_need_next_to_nothing() -> None:
+def test_large_arrays_need_almost_nothing() -> None:
     message = pack_arrays({"a": np.zeros(1 << 20, np.bool_), "x": np.zeros((512, 512))})
     assert peak_bytes(read_arrays, message) < len(message) // 100
 

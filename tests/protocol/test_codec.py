@@ -1,4 +1,4 @@
-"""Requests and replies to bytes and back; anything else that arrives is refused in one line."""
+"""Requests and replies become bytes and back; any other message is refused in one line."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ def request_of(rest: bytes) -> bytes:
     return b"fedldp\x01\x02" + struct.pack("<Q", 16 + len(rest)) + rest
 
 
-# What an answer answers
+# Answers to requests
 
 
-def test_a_server_reads_the_answer_to_what_it_asked() -> None:
+def test_a_server_reads_the_answer_to_its_request() -> None:
     for answer in (REPORT, PLAIN, REFUSAL):
         assert read_reply_to(REQUEST, packed(answer)) == answer
 
@@ -249,13 +249,13 @@ def test_phases_that_cannot_be_packed(phase: Any) -> None:
         pack_request(replace(REQUEST, phase=phase))
 
 
-def test_a_reason_of_ones_own_cannot_be_packed() -> None:
+def test_an_unknown_reason_cannot_be_packed() -> None:
     with pytest.raises(WireError, match="reason is not in the list"):
         packed(Refusal(3, "loss was 0.3"))  # type: ignore[arg-type]
 
 
 def ranges_of(**arrays: Any) -> Ranges:
-    """Return ranges whose arrays change after they were checked."""
+    """Return ranges whose arrays change after the check."""
     ranges = Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
     for name, value in arrays.items():
         object.__setattr__(ranges, name, value)
@@ -327,7 +327,7 @@ def test_requests_that_are_not_read(change: dict[str, Any], complaint: str) -> N
         read_request(request_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
-def test_sizes_that_come_round_to_d_are_not_read() -> None:
+def test_sizes_that_overflow_to_d_are_not_read() -> None:
     five = Ranges.fixed(0.0, 1.0, (1, 1, 1, 1, 1))
     request = replace(
         REQUEST, broadcast=Broadcast(round=1, weights=np.zeros(5, np.float32), ranges=five)

@@ -30,7 +30,7 @@ def start(stream: Stream) -> bytes:
 # A client's secret
 
 
-def test_what_is_kept_comes_out_again_and_differs_by_secret_run_and_purpose() -> None:
+def test_kept_streams_repeat_and_differ_by_secret_run_and_purpose() -> None:
     keys = SecretKeys(SECRET, "run")
     assert start(keys.kept("split")) == start(keys.kept("split"))
     assert start(keys.kept("split")) == start(SecretKeys(SECRET, "run").kept("split"))
@@ -44,7 +44,7 @@ def test_what_is_kept_comes_out_again_and_differs_by_secret_run_and_purpose() ->
 
 
 def test_kept_streams_are_those_of_hkdf() -> None:
-    """A second computation of them, by RFC 5869 and AES in counter mode."""
+    """Compared with a second implementation of RFC 5869 and AES in counter mode."""
     info = b"".join(
         len(label).to_bytes(4, "little") + label
         for label in (b"fedldp", b"client", b"run", b"split")
@@ -62,7 +62,7 @@ labels = st.text(max_size=6)
 def test_no_two_runs_or_purposes_share_a_stream(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """Names that read the same once joined, such as "a" and "bc", "ab" and "c", differ too."""
+    """Names that are equal when joined, such as "a" and "bc", "ab" and "c", differ too."""
     made = [start(SecretKeys(SECRET, run).kept(purpose)) for run, purpose in (first, second)]
     assert (made[0] == made[1]) == (first == second)
 
@@ -72,12 +72,12 @@ def test_a_server_with_the_same_secret_has_other_streams() -> None:
     assert start(own.kept("1")) != start(draws_of_secret(SECRET, "run")(1)("1"))
 
 
-def test_what_is_fresh_never_comes_again() -> None:
+def test_fresh_bytes_never_repeat() -> None:
     keys = SecretKeys(SECRET, "run")
     assert len({start(keys.fresh(1, 0, "mechanism")) for _ in range(100)}) == 100
 
 
-def test_what_is_fresh_comes_from_the_operating_system_and_from_nothing_else(
+def test_fresh_bytes_come_from_the_operating_system_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_out: list[bytes] = []
@@ -93,7 +93,7 @@ def test_what_is_fresh_comes_from_the_operating_system_and_from_nothing_else(
     assert SecretKeys(SECRET, "run").entropy is os.urandom
 
 
-def test_streams_of_a_secret_are_for_deployment_and_those_of_a_seed_are_not() -> None:
+def test_only_streams_of_a_secret_are_for_deployment() -> None:
     real, simulated = SecretKeys(SECRET, "run"), SimulationKeys(0, 1)
     assert not real.simulated
     assert simulated.simulated
@@ -117,7 +117,7 @@ def test_no_secret_is_shown() -> None:
 # A simulation's seed
 
 
-def test_the_streams_of_a_seed_repeat_and_differ_by_all_that_they_are_for() -> None:
+def test_the_streams_of_a_seed_repeat_and_differ_by_every_argument() -> None:
     keys = SimulationKeys(3, 4)
     assert start(keys.fresh(1, 0, "a")) == start(SimulationKeys(3, 4).fresh(1, 0, "a"))
     assert start(keys.kept("a")) == start(SimulationKeys(3, 4).kept("a"))
@@ -177,7 +177,7 @@ def test_a_secret_that_others_may_read_is_refused(mode: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(31), bytes(33)])
-def test_a_damaged_secret_is_refused_and_left_as_it_is(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_secret_is_refused_and_not_changed(content: bytes, tmp_path: Path) -> None:
     """A client with a new secret would draw its once-only choices again."""
     path = tmp_path / "secret"
     path.write_bytes(content)
@@ -239,7 +239,7 @@ def test_a_secret_in_no_folder_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_generators_of_kept_streams_repeat_the_same_choice() -> None:
-    """A client that has lost its store therefore splits its examples as before."""
+    """So a client that has lost its store splits its examples as before."""
     once, again = (
         SecretKeys(SECRET, "run").kept("portions").generator().permutation(50) for _ in range(2)
     )

@@ -1,4 +1,4 @@
-"""The round loop: answers that are late, repeated, in another's name, or missing."""
+"""The round loop, with answers that are late, repeated, in another's name, or missing."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def report(round: int, value: float, **fields: Any) -> Report:
 
 @dataclass
 class Script:
-    """A transport that delivers what the test prescribes, whatever is asked.
+    """A transport that delivers what a test prescribes, whatever it is asked.
 
     Attributes:
-        deliveries: by round and phase; where there are none, every client reports its number.
+        deliveries: by round and phase; without an entry, every client reports its number.
         asked: the requests, and the clients that received them.
     """
 
@@ -83,7 +83,7 @@ def loop_of(transport: Any, **parts: Any) -> Loop:
 
 @dataclass
 class Records:
-    """Keeps what a loop's recorder received."""
+    """Stores what a loop's recorder received."""
 
     states: list[State] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -113,7 +113,7 @@ def refused_line(loop: Loop, state: State = FIRST) -> str:
 # Rounds
 
 
-def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() -> None:
+def test_the_loop_asks_those_who_take_part_and_sends_each_rounds_result() -> None:
     script, records = Script(), Records()
     loop = loop_of(script, rounds=3, participants=lambda round: [round, round + 4])
     last = loop.go(FIRST, records)
@@ -128,7 +128,7 @@ def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() ->
     assert [float(state.weights[0]) for state in records.states] == [3, 4, 5]
 
 
-def test_a_record_has_what_came_in_and_what_the_evaluator_found() -> None:
+def test_a_record_has_the_incoming_answers_and_the_evaluation() -> None:
     calls: list[Broadcast] = []
 
     def evaluate(broadcast: Broadcast) -> Evaluation:
@@ -150,7 +150,7 @@ def test_a_record_has_what_came_in_and_what_the_evaluator_found() -> None:
     np.testing.assert_array_equal(calls[0].weights, state.weights)
 
 
-def test_a_system_has_metrics_and_arrays_of_its_own_and_publishes_what_it_wants() -> None:
+def test_a_system_has_its_own_metrics_and_arrays_and_publishes_what_it_wants() -> None:
     def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
         count = len(list(reports))
         arrays = {"secret": state.arrays["secret"] + 1, "public": np.array([count])}
@@ -170,7 +170,7 @@ def test_a_system_has_metrics_and_arrays_of_its_own_and_publishes_what_it_wants(
     for request, _ in script.asked:
         assert set(request.broadcast.public) == {"public"}
     assert mean_metrics(records.rounds) == {"count": 4.0}
-    without = replace(records.rounds[0], metrics={})  # a metric that a round lacks is not 0
+    without = replace(records.rounds[0], metrics={})  # a missing metric is not 0
     assert mean_metrics([without, *records.rounds[1:]]) == {"count": 4.0}
 
 
@@ -190,10 +190,10 @@ def test_the_servers_randomness_is_an_argument_and_differs_by_round() -> None:
     assert len(set(drawn)) == 12
 
 
-# What comes in
+# Incoming answers
 
 
-def test_in_whatever_order_answers_come_the_round_is_the_same() -> None:
+def test_the_order_of_answers_does_not_change_the_round() -> None:
     deliveries = [(client, report(1, 2.0**client)) for client in range(4)]
     found = {
         (state.weights.tobytes(), record.clients, record.uplink_bits_per_client)
@@ -241,7 +241,7 @@ UNUSED = {
 
 
 @pytest.mark.parametrize("deliveries", UNUSED.values(), ids=UNUSED.keys())
-def test_what_is_not_an_answer_to_this_round_is_not_read(deliveries: list[Delivery]) -> None:
+def test_answers_to_other_rounds_are_not_read(deliveries: list[Delivery]) -> None:
     state, record = one_round(deliveries)
     np.testing.assert_array_equal(state.weights, np.ones(SIZE, np.float32))
     assert record.clients == 1
@@ -252,7 +252,7 @@ def test_what_is_not_an_answer_to_this_round_is_not_read(deliveries: list[Delive
 
 
 def test_a_forged_name_does_not_keep_the_client_from_answering() -> None:
-    """Client 1 pretends to be client 2, whose own report comes later."""
+    """Client 1 pretends to be client 2, whose own report arrives later."""
     state, record = one_round([(1, report(1, 9.0, client=2)), (2, report(1, 4.0, client=2))])
     assert record.clients == 1
     np.testing.assert_array_equal(state.weights, np.full(SIZE, 4, np.float32))
@@ -279,7 +279,7 @@ def test_messages_without_a_sender_are_read_and_their_senders_counted_apart() ->
     assert record.uplink_bits_per_client == messages.uplink_bits / 2
 
 
-def test_reports_are_read_as_they_come() -> None:
+def test_reports_are_read_as_they_arrive() -> None:
     """The loop keeps no report, so a server step may hold one at a time."""
     passed: list[int] = []
 
@@ -301,7 +301,7 @@ def test_reports_are_read_as_they_come() -> None:
 
 
 @pytest.mark.parametrize("quorum", [1, 2, 3])
-def test_too_few_end_the_round_in_one_line(quorum: int) -> None:
+def test_too_few_answers_end_the_round_with_one_line(quorum: int) -> None:
     came: list[Delivery] = [(client, report(1, 1.0)) for client in range(quorum - 1)]
     refusals: list[Delivery] = [(3, Refusal(1, Reason.OVER_BUDGET))]
     line = refused_line(loop_of(Script({(1, 0): came + refusals}), quorum=quorum))
@@ -327,7 +327,7 @@ def test_only_answers_to_this_round_make_a_quorum() -> None:
     assert "1 of 4 clients took part, and 2 must" in line
 
 
-def test_a_round_that_ended_can_be_continued_from_what_was_recorded() -> None:
+def test_a_round_that_ended_can_be_continued_from_its_record() -> None:
     records = Records()
     with pytest.raises(RunError, match="round 3: 0 of 4 clients took part"):
         loop_of(Script({(3, 0): []}), rounds=4).go(FIRST, records)
@@ -342,7 +342,7 @@ def test_a_round_that_ended_can_be_continued_from_what_was_recorded() -> None:
     assert [r.round for r in (*records.rounds, *later.rounds)] == [r.round for r in whole.rounds]
 
 
-def test_a_run_that_is_complete_asks_nobody() -> None:
+def test_a_complete_run_asks_nobody() -> None:
     script = Script()
     state = replace(FIRST, round=2)
     assert loop_of(script, rounds=1).go(state, Records()) is state
@@ -357,14 +357,14 @@ def test_weights_that_no_client_would_answer_end_the_round(value: float) -> None
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
-def test_a_loss_that_is_no_number_ends_the_round(loss: float) -> None:
+def test_a_loss_of_nan_ends_the_round(loss: float) -> None:
     records = Records()
     with pytest.raises(RunError, match="round 1: the loss is"):
         loop_of(Script(), evaluate=lambda broadcast: Evaluation(0.5, loss)).go(FIRST, records)
     assert not records.rounds
 
 
-def test_an_error_of_the_server_step_is_passed_on_where_enough_took_part() -> None:
+def test_an_error_of_the_server_step_is_raised_if_enough_took_part() -> None:
     def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
         list(reports)
         raise RunError("round 1: the reports do not fit together")
@@ -386,7 +386,7 @@ def two_phases(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Dra
 TALKING = averaging(dialogue=two_phases)
 
 
-def test_a_dialogue_asks_several_requests_of_one_round() -> None:
+def test_a_dialogue_sends_several_requests_in_one_round() -> None:
     script, records = Script({(1, 0): [(c, report(1, c)) for c in (3, 1, 0)]}), Records()
     state = loop_of(script, server=TALKING).go(FIRST, records)
     assert [(q.phase, clients) for q, clients in script.asked] == [
@@ -400,7 +400,7 @@ def test_a_dialogue_asks_several_requests_of_one_round() -> None:
     np.testing.assert_allclose(state.weights, 4 / 3, rtol=1e-6)
 
 
-def test_an_phase_is_held_to_those_who_were_asked_in_it() -> None:
+def test_a_phase_counts_only_clients_that_were_asked_in_it() -> None:
     first = [(client, report(1, client)) for client in (0, 1)]
     second = [(2, report(1, 100.0)), (0, report(1, 0.0)), (1, report(1, 2.0))]
     script, records = Script({(1, 0): first, (1, 1): second}), Records()
@@ -408,7 +408,7 @@ def test_an_phase_is_held_to_those_who_were_asked_in_it() -> None:
     np.testing.assert_array_equal(state.weights, np.ones(SIZE, np.float32))
 
 
-def test_a_dialogue_cannot_ask_who_does_not_take_part() -> None:
+def test_a_dialogue_cannot_ask_clients_that_do_not_take_part() -> None:
     def elsewhere(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
         yield from ask(0, broadcast, [*clients, 9])
 
@@ -418,7 +418,7 @@ def test_a_dialogue_cannot_ask_who_does_not_take_part() -> None:
     assert not script.asked
 
 
-def test_the_line_of_a_dialogue_that_ends_counts_every_client_once() -> None:
+def test_the_message_of_a_failed_dialogue_counts_every_client_once() -> None:
     """Two clients answer first and refuse later; one refuses both times; one never answers."""
     first = [(0, report(1, 0.0)), (1, report(1, 1.0)), (2, Refusal(1, Reason.LEDGER))]
     second = [(c, Refusal(1, Reason.OVER_BUDGET)) for c in (0, 1)]
@@ -436,7 +436,7 @@ SOURCES = sorted(Path(inspect.getfile(fedldp.protocol)).parent.glob("server_*.py
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
-def test_a_server_names_no_client_no_simulation_and_no_page(path: Path) -> None:
+def test_a_server_imports_no_client_no_simulation_and_no_page(path: Path) -> None:
     named: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

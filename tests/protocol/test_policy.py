@@ -1,4 +1,5 @@
-"""What a client answers: its run, its rounds, its model, and numbers that cannot overflow."""
+"""A policy: a client answers only its run, its rounds, its model, and numbers that cannot
+overflow."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ def ranges(sizes: tuple[int, ...] = LAYOUT.sizes) -> Ranges:
 
 @pytest.mark.parametrize("round", [1, 2, 5])
 @pytest.mark.parametrize("phase", [0, 1])
-def test_what_a_client_agreed_to_is_let_pass(round: int, phase: int) -> None:
+def test_agreed_requests_pass(round: int, phase: int) -> None:
     assert POLICY.refuses(asked(round=round, phase=phase)) is None
 
 
-def test_another_run_is_refused_before_all_else() -> None:
+def test_another_run_is_refused_first() -> None:
     assert POLICY.refuses(asked("another")) is Reason.UNKNOWN_RUN
     assert POLICY.refuses(asked("another", round=9, weights=with_weight(1e30))) is (
         Reason.UNKNOWN_RUN
@@ -62,7 +63,7 @@ def test_weights_of_another_model_are_refused(shape: tuple[int, ...]) -> None:
     assert POLICY.refuses(told) is Reason.OUT_OF_RANGE
 
 
-def test_only_a_phase_in_which_nobody_trains_may_come_without_weights() -> None:
+def test_only_a_phase_without_training_may_lack_weights() -> None:
     for weights, refused in [((0,), None), ((10,), None), ((9,), Reason.OUT_OF_RANGE)]:
         told = replace(asked(weights=np.zeros(weights, np.float32)), phase=1)
         assert POLICY.refuses(told) is refused
@@ -77,7 +78,7 @@ def test_weights_beyond_the_limit_are_refused(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [LARGEST_WEIGHT, -LARGEST_WEIGHT, 0.0, -0.0, 1e-45])
-def test_weights_up_to_the_limit_are_let_pass(value: float) -> None:
+def test_weights_up_to_the_limit_pass(value: float) -> None:
     assert POLICY.refuses(asked(weights=with_weight(value))) is None
 
 
@@ -89,7 +90,7 @@ def test_ranges_of_another_model_are_refused() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("value", [ABOVE, -ABOVE, 3e38, np.inf, -np.inf, np.nan])
-def test_public_arrays_are_held_to_the_same_limit(value: float, dtype: type[np.floating]) -> None:
+def test_public_arrays_have_the_same_limit(value: float, dtype: type[np.floating]) -> None:
     for place in ((0, 0), (1, 2)):
         array = np.zeros((2, 3), dtype)
         array[place] = value
@@ -109,12 +110,12 @@ def test_public_arrays_are_held_to_the_same_limit(value: float, dtype: type[np.f
         np.full(3, 255, np.uint8),
     ],
 )
-def test_other_public_arrays_are_let_pass(array: NDArray[Any]) -> None:
+def test_other_public_arrays_pass(array: NDArray[Any]) -> None:
     assert POLICY.refuses(asked(public={"encoder": array})) is None
 
 
-def test_a_policy_is_known_by_what_it_says() -> None:
-    """The runtimes of a simulation read a request once, because they share its policy."""
+def test_policies_with_equal_terms_are_equal() -> None:
+    """The runtimes of a simulation share a policy, so they read a request once."""
     same = Policy(run="run", rounds=5, phases=2, layout=Layout(LAYOUT.names, LAYOUT.shapes))
     assert hash(same) == hash(POLICY)
     assert same == POLICY

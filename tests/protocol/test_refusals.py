@@ -1,4 +1,4 @@
-"""What a client refuses before it looks at an example; it answers whatever it is sent."""
+"""A client refuses before it looks at an example, and answers whatever it is sent."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 @refused_requests
 @real_and_simulated
-def test_what_is_not_agreed_is_refused_before_training(
+def test_requests_outside_the_policy_are_refused_before_training(
     real: bool, message: bytes, reason: Reason, tmp_path: Path
 ) -> None:
     site = Site(tmp_path, real)
@@ -120,7 +120,7 @@ def test_a_refusal_names_the_request_as_far_as_it_could_be_read(tmp_path: Path) 
         assert run == asked.run
 
 
-def test_a_request_of_another_run_is_answered_so_that_its_server_can_read_it(
+def test_the_server_of_another_run_can_read_the_refusal(
     tmp_path: Path,
 ) -> None:
     message = packed_request(run="another")
@@ -137,7 +137,7 @@ valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
+def test_no_bytes_make_a_client_raise(data: st.DataObject, tmp_path: Path) -> None:
     """Complete, truncated, changed and random messages each get one complete answer."""
     message = bytearray(valid if data.draw(st.booleans()) else data.draw(st.binary(max_size=200)))
     for _ in range(data.draw(st.integers(0, 4))):
@@ -153,7 +153,7 @@ def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["a directory", "no ledger", "locked"])
-def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: Path) -> None:
+def test_with_an_unusable_ledger_nothing_leaves(trouble: str, tmp_path: Path) -> None:
     site = Site(tmp_path)
     runtime = site.start()
     path = tmp_path / "ledger"
@@ -170,7 +170,7 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: P
         holder.close()
 
 
-def test_a_ledger_that_breaks_while_the_client_trains_lets_nothing_out(tmp_path: Path) -> None:
+def test_if_the_ledger_breaks_during_training_nothing_leaves(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     site = Site(tmp_path, local_update=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
     assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.LEDGER)

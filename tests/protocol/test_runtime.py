@@ -1,4 +1,4 @@
-"""One client in one run: what it answers, what answers cost, and what training and encoder see."""
+"""One client in one run: its answers, their cost, and what training and the encoder see."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 
 @real_and_simulated
-def test_a_request_is_answered_with_a_report_of_its_run_round_and_phase(
-    real: bool, tmp_path: Path
-) -> None:
+def test_a_report_is_for_the_requests_run_round_and_phase(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
     message = site.ask(packed_request(2))
     run, phase, report = read_reply(message)
@@ -84,7 +82,7 @@ def test_the_same_request_again_is_answered_with_the_same_bytes(real: bool, tmp_
     assert site.ask(packed_request()) == first, "after a restart"
 
 
-def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
+def test_bytes_missing_from_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.ask(packed_request())
     site.ask(packed_request())
@@ -92,8 +90,8 @@ def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> Non
     assert len(site.entries()) == 1
 
 
-def test_other_bytes_of_the_same_request_are_another_request(tmp_path: Path) -> None:
-    """The digest is of the bytes; a broadcast's content has exactly one encoding."""
+def test_different_bytes_are_a_different_request(tmp_path: Path) -> None:
+    """The digest covers the bytes, and a broadcast has exactly one encoding."""
     site = Site(tmp_path)
     site.ask(packed_request())
     assert refusal_of(site.ask(packed_request(public={"more": np.zeros(1)}))).reason is (
@@ -112,7 +110,7 @@ def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: 
 
 
 @real_and_simulated
-def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -> None:
+def test_an_earlier_round_is_no_longer_answered(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
     site.ask(packed_request(1))
     latest = site.ask(packed_request(3))
@@ -124,7 +122,7 @@ def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -
 
 
 @real_and_simulated
-def test_phases_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
+def test_phases_of_a_round_are_answered_separately(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, phases=3)
     answers = [site.ask(packed_request(1, phase)) for phase in range(3)]
     assert [read_reply(message)[1] for message in answers] == [0, 1, 2]
@@ -134,7 +132,7 @@ def test_phases_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Pa
 
 
 @real_and_simulated
-def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
+def test_a_request_over_the_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, releases=2)
     answers = [site.ask(packed_request(round)) for round in (1, 2)]
     assert all(isinstance(reply_of(message), Report) for message in answers)
@@ -144,7 +142,7 @@ def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> N
     assert site.ask(packed_request(2)) == answers[1], "what was paid for is still given"
 
 
-def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
+def test_a_budget_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
     """Another run of the client may spend the budget after the check and before the release."""
     site = Site(tmp_path, releases=1)
 
@@ -157,8 +155,8 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
     assert len(site.entries()) == 1
 
 
-def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
-    """Of two processes of one client, the first to release decides."""
+def test_a_round_released_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """If a client has two processes, the first one to release decides."""
     site = Site(tmp_path)
     other = replace(site, local_update=MeanStep())
     inner: list[bytes] = []
@@ -175,10 +173,10 @@ def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
     assert site.ask(packed_request(2)) == inner[-1], "the same request: the same bytes"
 
 
-# What is released, and what that costs
+# Releases and their cost
 
 
-def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
+def test_everything_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
     site = Site(tmp_path, phases=2)
     left = [
         (round, phase, site.ask(packed_request(round, phase)))
@@ -194,7 +192,7 @@ def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
     assert ledger.spent() == 4 * PRICE
 
 
-def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> None:
+def test_weight_epsilon_and_sender_are_part_of_the_hash(tmp_path: Path) -> None:
     def send(broadcast: Broadcast) -> Report:
         return Report(
             round=broadcast.round, size=3, payload=b"x", chunk=3, weight=7.0, epsilon=2.0, client=4
@@ -220,7 +218,7 @@ def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_is_private_for_real_numbers_only_is_refused_at_the_start(
+def test_a_mechanism_private_only_in_real_arithmetic_is_refused_at_the_start(
     event: Event, tmp_path: Path
 ) -> None:
     site = Site(tmp_path, encoder=Stating(event))
@@ -245,7 +243,7 @@ def test_an_idealised_event_of_a_later_phase_is_refused_at_the_start_too(
 
 
 @pytest.mark.parametrize("real", [True, False])
-def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path: Path) -> None:
+def test_a_client_has_the_number_of_examples_it_is_charged_for(real: bool, tmp_path: Path) -> None:
     def start(count: int) -> Any:
         site = Site(tmp_path, real=real, examples=examples_of(count=count), most_examples=3)
         return site.start()
@@ -255,7 +253,7 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
         PrivacyError, match="has 4 examples, but its answers are charged for 3; leave some"
     ):
         start(4)
-    if real:  # in a simulation, data name their clients, and there is no such line
+    if real:  # in a simulation, the data determine the clients, so there is no such message
         with pytest.raises(
             PrivacyError, match=r"has 2 examples, but .* 3, no fewer; add public examples"
         ):
@@ -264,16 +262,16 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
         assert start(2) is not None
 
 
-def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
+def test_a_report_in_clear_is_over_every_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
     assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.OVER_BUDGET)
     assert site.local_update.calls == 0
 
 
-# What its halves are told
+# What training and the encoder get
 
 
-def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
+def test_a_local_update_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Seeing(EachAlone):
@@ -301,8 +299,8 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     assert not sender.fresh("x").simulated
 
 
-def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) -> None:
-    """A request to many simulated clients is read once for all of them."""
+def test_a_local_update_cannot_write_to_the_weights_of_a_broadcast(tmp_path: Path) -> None:
+    """A request to many simulated clients is read only once for all of them."""
 
     def write(broadcast: Broadcast, client: Client) -> None:
         broadcast.weights[0] = 1
@@ -311,7 +309,7 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
         Site(tmp_path, real=False, local_update=MeanStep(write)).ask(packed_request())
 
 
-def test_a_request_is_read_by_its_own_policy(tmp_path: Path) -> None:
+def test_a_request_is_read_under_the_clients_own_policy(tmp_path: Path) -> None:
     """Reading a request under another client's terms does not count for this client."""
     asked = RoundRequest(
         run=RUN, phase=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
@@ -326,7 +324,7 @@ def test_a_request_is_read_by_its_own_policy(tmp_path: Path) -> None:
 # Requests that no encoder can answer
 
 
-def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> None:
+def test_requests_that_cannot_be_answered_are_refused_before_training(tmp_path: Path) -> None:
     trained: list[Any] = []
 
     class Needing(EachAlone):
@@ -346,7 +344,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
     assert not site.entries()
 
 
-def test_after_training_for_one_request_another_is_refused(tmp_path: Path) -> None:
+def test_after_training_for_one_request_a_different_one_is_refused(tmp_path: Path) -> None:
     """If the first request's answer fails after training, the round allows no second attempt."""
     inner: list[bytes] = []
     other = packed_request(weights=np.ones(LAYOUT.size, np.float32))

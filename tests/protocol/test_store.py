@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 class Crash(BaseException):
-    """Raised where the process ends."""
+    """Raised at the point where the process ends."""
 
 
 def ones() -> Arrays:
@@ -54,7 +54,7 @@ def files(store: FolderStore) -> list[str]:
         np.arange(5, dtype=np.uint8)[::-1],
     ],
 )
-def test_arrays_come_back_however_they_lie_in_memory(
+def test_arrays_of_any_memory_layout_are_read_back(
     tmp_path: Path, value: NDArray[np.generic]
 ) -> None:
     store = FolderStore(tmp_path / "client", "run")
@@ -64,7 +64,7 @@ def test_arrays_come_back_however_they_lie_in_memory(
         assert found["x"].shape == value.shape
 
 
-def test_what_is_kept_is_made_once_and_under_its_own_name(tmp_path: Path) -> None:
+def test_a_kept_value_is_made_once_under_its_own_name(tmp_path: Path) -> None:
     store, made = FolderStore(tmp_path, "run"), []
 
     def make() -> Arrays:
@@ -77,7 +77,7 @@ def test_what_is_kept_is_made_once_and_under_its_own_name(tmp_path: Path) -> Non
     assert FolderStore(tmp_path, "run").arrays("a", never)["x"][0] == 1, "after a restart, too"
 
 
-def test_one_run_never_sees_what_another_kept(tmp_path: Path) -> None:
+def test_a_run_never_sees_what_another_kept(tmp_path: Path) -> None:
     one, other = FolderStore(tmp_path, "one"), FolderStore(tmp_path, "other")
     one.arrays("kept", ones)
     other.arrays("kept", twos)
@@ -85,7 +85,7 @@ def test_one_run_never_sees_what_another_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["..", "../../elsewhere", "/", ".", "a" * 200, "run/1", "\u0101"])
-def test_a_servers_name_of_a_run_is_no_path(run: str, tmp_path: Path) -> None:
+def test_a_servers_name_for_a_run_is_not_used_as_a_path(run: str, tmp_path: Path) -> None:
     folder = tmp_path / "client"
     FolderStore(folder, run).arrays("kept", ones)
     (made,) = folder.iterdir()
@@ -93,7 +93,7 @@ def test_a_servers_name_of_a_run_is_no_path(run: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["client"]
 
 
-def test_what_others_may_not_read(tmp_path: Path) -> None:
+def test_kept_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = FolderStore(tmp_path / "client", "run")
@@ -103,12 +103,12 @@ def test_what_others_may_not_read(tmp_path: Path) -> None:
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
 
 
-def test_nothing_is_made_where_nothing_is_kept(tmp_path: Path) -> None:
+def test_reading_a_missing_value_makes_nothing(tmp_path: Path) -> None:
     FolderStore(tmp_path / "client", "run")
     assert not (tmp_path / "client").exists()
 
 
-def test_what_is_kept_for_a_round_goes_once_something_is_kept_for_a_later_one(
+def test_values_kept_for_a_round_are_deleted_once_a_later_round_keeps_some(
     tmp_path: Path,
 ) -> None:
     store = FolderStore(tmp_path, "run")
@@ -123,21 +123,21 @@ def test_what_is_kept_for_a_round_goes_once_something_is_kept_for_a_later_one(
     assert store.arrays("a", twos, round=9)["x"][0] == 2
 
 
-def test_what_is_kept_for_a_round_and_for_the_run_have_names_of_their_own(tmp_path: Path) -> None:
+def test_values_kept_for_a_round_and_for_the_run_have_separate_names(tmp_path: Path) -> None:
     store = FolderStore(tmp_path, "run")
     store.arrays("kept", ones, round=1)
     assert store.arrays("kept", twos)["x"][0] == 2
     assert store.arrays("kept", never, round=1)["x"][0] == 1
 
 
-def test_one_run_forgets_nothing_of_another(tmp_path: Path) -> None:
+def test_a_run_deletes_nothing_of_another(tmp_path: Path) -> None:
     one, other = FolderStore(tmp_path, "one"), FolderStore(tmp_path, "other")
     one.arrays("kept", ones, round=1)
     other.arrays("kept", twos, round=2)
     assert one.arrays("kept", never, round=1)["x"][0] == 1
 
 
-def test_what_cannot_be_made_for_a_later_round_takes_nothing_of_an_earlier_one(
+def test_a_failure_in_a_later_round_deletes_nothing_of_an_earlier_one(
     tmp_path: Path,
 ) -> None:
     def fails() -> Arrays:
@@ -150,7 +150,7 @@ def test_what_cannot_be_made_for_a_later_round_takes_nothing_of_an_earlier_one(
     assert store.arrays("kept", never, round=1)["x"][0] == 1
 
 
-def test_files_do_not_pile_up_over_rounds(tmp_path: Path) -> None:
+def test_files_do_not_accumulate_over_rounds(tmp_path: Path) -> None:
     store, counts = FolderStore(tmp_path, "run"), set()
     for round in range(1, 13):
         store.arrays("a", ones, round=round)
@@ -163,7 +163,7 @@ def test_files_do_not_pile_up_over_rounds(tmp_path: Path) -> None:
 
 
 class Disk:
-    """Records what reaches the disk: every sync of a file or folder, and every new name."""
+    """Records what reaches the disk: every sync of a file or folder, and every rename."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, int]] = []
@@ -196,14 +196,14 @@ def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after_that(
 def test_new_folders_are_synced_in_those_that_hold_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a power cut could erase a whole folder, and the once-only choices in it."""
+    """Otherwise a power cut could erase a whole folder with the once-only choices in it."""
     disk, store = Disk(monkeypatch), FolderStore(tmp_path / "clients" / "one", "run")
     store.arrays("kept", ones)
     for folder in (tmp_path, tmp_path / "clients", tmp_path / "clients" / "one", store.folder):
         assert ("sync", folder.stat().st_ino) in disk.events, folder
 
 
-def test_what_a_crash_left_without_a_sync_is_synced_before_it_is_used(
+def test_a_file_left_unsynced_by_a_crash_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a value could be released, lost in a power cut, and drawn again."""
@@ -224,16 +224,14 @@ def test_what_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     assert ("sync", store.folder.stat().st_ino) in disk.events
 
 
-def test_a_folder_that_goes_with_its_process_is_not_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temporary_folder_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, store = Disk(monkeypatch), FolderStore(tmp_path, "run", lasting=False)
     assert store.arrays("kept", ones)["x"][0] == kept(store) == 1
     assert [what for what, _ in disk.events] == ["link"]
 
 
 @pytest.mark.parametrize("stage", ["fsync", "link"])
-def test_what_was_cut_short_is_made_anew_and_never_read(
+def test_an_incomplete_file_is_made_again_and_never_read(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> None:
@@ -249,7 +247,7 @@ def test_what_was_cut_short_is_made_anew_and_never_read(
     assert files(store) == ["kept.safetensors"]
 
 
-def test_an_error_of_what_makes_it_keeps_nothing(tmp_path: Path) -> None:
+def test_an_error_while_a_value_is_made_keeps_nothing(tmp_path: Path) -> None:
     def fails() -> Arrays:
         raise RuntimeError
 
@@ -259,10 +257,10 @@ def test_an_error_of_what_makes_it_keeps_nothing(tmp_path: Path) -> None:
     assert store.arrays("kept", twos)["x"][0] == 2
 
 
-# Two at once
+# Two processes at once
 
 
-def test_of_two_that_make_the_same_at_once_both_get_what_the_first_one_kept(
+def test_two_that_make_the_same_value_at_once_both_get_the_first_one(
     tmp_path: Path,
 ) -> None:
     def meanwhile() -> Arrays:
@@ -275,10 +273,10 @@ def test_of_two_that_make_the_same_at_once_both_get_what_the_first_one_kept(
     assert files(store) == ["kept.safetensors"]
 
 
-# What is carried from one machine to another
+# Stores carried from one machine to another
 
 
-def test_what_is_kept_can_be_carried_elsewhere_and_back(tmp_path: Path) -> None:
+def test_kept_values_can_be_carried_elsewhere_and_back(tmp_path: Path) -> None:
     here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
     here.arrays("kept", ones)
     here.arrays("of a round", ones, round=1)
@@ -291,7 +289,7 @@ def test_what_is_kept_can_be_carried_elsewhere_and_back(tmp_path: Path) -> None:
     assert sorted(here.files()) == ["kept.safetensors", "round-2/of a round.safetensors"]
 
 
-def test_what_is_carried_never_replaces_what_is_kept(tmp_path: Path) -> None:
+def test_carried_values_never_replace_kept_ones(tmp_path: Path) -> None:
     here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
     here.arrays("kept", ones)
     there.arrays("kept", twos)

@@ -1,4 +1,4 @@
-"""Failures on a client: of training, of encoding, or of the whole process."""
+"""Failures on a client: in training, in encoding, or of the whole process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 
 class Trouble(RuntimeError):
-    """Any error of training."""
+    """Any error in training."""
 
 
 def trouble(broadcast: Broadcast, client: Client) -> None:
@@ -54,10 +54,10 @@ def trouble(broadcast: Broadcast, client: Client) -> None:
 
 
 @real_and_simulated
-def test_training_that_failed_is_answered_as_training_that_gave_nan(
+def test_failed_training_is_answered_like_training_that_gave_nan(
     real: bool, tmp_path: Path
 ) -> None:
-    """The answer randomises the broadcast, so nobody can tell whether training failed."""
+    """The answer randomises the broadcast, so it does not reveal whether training failed."""
     seen: list[Exception] = []
     given: list[Any] = []
 
@@ -81,15 +81,15 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     assert site.ask(packed_request()) == message
 
 
-def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
+def test_failed_training_costs_as_much_as_training(tmp_path: Path) -> None:
     site = Site(tmp_path, local_update=MeanStep(trouble), failed=lambda error: None, releases=1)
     site.ask(packed_request())
     assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
     assert refusal_of(site.ask(packed_request(2))).reason is Reason.OVER_BUDGET
 
 
-def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
-    """Both answers randomise the broadcast itself, with the same randomness."""
+def test_failed_training_and_training_without_a_change_give_the_same_bytes(tmp_path: Path) -> None:
+    """Both answers randomise the broadcast, with the same randomness."""
     still = Site(tmp_path, real=False, examples=examples_of(0.0))
     failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
     nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
@@ -105,17 +105,17 @@ def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
     assert isinstance(reply_of(site.ask(packed_request())), Report)
 
 
-def test_a_real_client_whose_training_fails_answers_all_the_same(
+def test_a_real_client_whose_training_fails_still_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing answer would reveal something; the log gives only the error's type."""
+    """A missing answer would reveal the failure; the log names only the type of the error."""
     site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
     assert isinstance(reply_of(site.ask(packed_request())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), PrivacyError("no"), KeyError("importance")])
-def test_an_encoder_that_refuses_a_request_is_a_refusal_and_costs_nothing(
+def test_an_encoders_refusal_is_a_refusal_and_costs_nothing(
     error: Exception, tmp_path: Path
 ) -> None:
     def refuse(broadcast: Broadcast) -> Report:
@@ -149,13 +149,13 @@ forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def drawing_once(broadcast: Broadcast, client: Client) -> None:
-    """Keep a once-only choice of fresh bytes, which would differ if they were drawn again."""
+    """Keep a once-only choice of fresh bytes, which would differ if drawn again."""
     drawn = client.fresh("once").bytes(32)
     client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
 
 
 def end_after(name: str, module: Any, when: Callable[..., bool] = lambda *given: True) -> None:
-    """Make a function end this process as soon as it returns, without a word to anyone."""
+    """Make a function end this process silently as soon as it returns."""
     original = getattr(module, name)
 
     def ending(*given: Any, **options: Any) -> None:
@@ -193,7 +193,7 @@ DEATHS: dict[str, Callable[[], None]] = {
 
 @forks
 @pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
-def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
+def test_a_process_that_ends_and_is_asked_again_sends_one_string_of_bytes(
     death: Callable[[], None], tmp_path: Path
 ) -> None:
     site = Site(tmp_path, local_update=MeanStep(drawing_once))
@@ -223,8 +223,8 @@ def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
 
 
 @forks
-def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Path) -> None:
-    """Nothing was charged, and the next request finds what was drawn before."""
+def test_a_process_that_ended_after_a_draw_draws_nothing_again(tmp_path: Path) -> None:
+    """Nothing was charged, and the next request finds the earlier draw."""
     site = Site(tmp_path, local_update=MeanStep(drawing_once))
     site.start()
 

@@ -1,4 +1,4 @@
-"""What crosses a client's boundary, and what may not."""
+"""The values that may leave a client, and those that may not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_sensitive_value_shows_nothing() -> None:
         vars(value)
 
 
-def test_a_sensitive_value_is_no_array_by_accident() -> None:
+def test_a_sensitive_value_is_not_converted_to_an_array_by_accident() -> None:
     value = secret()
     with pytest.raises((TypeError, ValueError)):
         np.asarray(value, np.float64)
@@ -85,7 +85,7 @@ def test_broadcasts_and_reports_can_be_sent() -> None:
     [Broadcast(round=1, weights=np.zeros(1, np.float32)),
      Report(round=1, size=8, payload=b"a", chunk=8)],
 )  # fmt: skip
-def test_they_are_frozen(value: Any) -> None:
+def test_broadcasts_and_reports_are_frozen(value: Any) -> None:
     for field in dataclasses.fields(value):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, field.name, None)
@@ -136,7 +136,7 @@ def test_shuffled_messages_cost_what_their_reports_cost(size: int, data: st.Data
         bits=np.zeros((len(positions), chunk), np.uint8),
         arrival_seconds=np.zeros(len(positions)),
     )
-    # Whole bytes are padded; the messages of a shuffler carry their coordinates alone.
+    # Whole bytes are padded; a shuffler's messages carry only their coordinates.
     padding = 8 * len(report.payload) - size
     assert 0 <= report.uplink_bits - shuffled.uplink_bits <= padding
 

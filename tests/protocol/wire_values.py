@@ -1,4 +1,4 @@
-"""Random values that can be packed, and the tools with which the codec's tests damage messages."""
+"""Random values that can be packed, and tools that damage messages for the tests of the codec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=4, max_side=4) | st.just((0,))
 
 @st.composite
 def any_array(draw: st.DrawFn) -> NDArray[Any]:
-    """Draw an array of any type that a message can hold, NaN and all."""
+    """Draw an array of any type that a message can hold, with NaN among its values."""
     return draw(hnp.arrays(draw(st.sampled_from(DTYPES)), draw(shapes)))
 
 
@@ -99,9 +99,9 @@ def same_broadcast(one: Broadcast, other: Broadcast) -> bool:
 def refused_or_same(
     read: Callable[[bytes], Any], pack: Callable[[Any], bytes], message: bytes
 ) -> bool:
-    """Read what may be damaged. Return whether it was refused.
+    """Read a message that may be damaged. Return whether it was refused.
 
-    It is refused in one line, or it is what packs to the same bytes.
+    It must be refused in one line, or pack to the same bytes again.
     """
     try:
         value = read(message)

@@ -1,4 +1,4 @@
-"""Runs to report on, made once."""
+"""Runs for the tests of reports, made once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def own_copy(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
-    """Return what copies a run, to be changed."""
+    """Return a function that copies a run, for a test to change."""
 
     def copied(name: str = "quickstart", to: str = "copy") -> Path:
         return Path(shutil.copytree(runs[name], tmp_path / to))

@@ -1,4 +1,4 @@
-"""What tests of reports share: a page as the standard library reads it, without our code."""
+"""A page as the standard library reads it, for the tests of reports."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 SMALL: dict[str, Any] = {"num_clients": 6, "rounds": 3, "local_epochs": 1}
-"""Settings of the runs that are reported on."""
+"""Settings of the runs for reports."""
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
-    """What a page holds: its elements with their attributes, in order, and its text by element."""
+    """The contents of a page: its elements with their attributes, in order, and its text by
+    element."""
 
     def __init__(self, document: str) -> None:
         super().__init__()

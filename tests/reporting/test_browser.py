@@ -1,4 +1,4 @@
-"""The page as headless Chromium shows it; where there is none, it is not rendered."""
+"""The page as headless Chromium shows it, if Chromium is installed."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ def browse(page: Path, folder: Path, *options: str) -> str:
 
 
 @pytest.mark.slow
-def test_light_dark_and_a_phone_show_the_page(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_is_shown_in_light_and_dark_and_on_a_phone(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
     page = runs["quickstart"] / "report.html"
     light = seen(page, tmp_path, "--window-size=1000,2000")
     assert light[0, 0].min() > 240
-    assert light.std() > 10  # something is on it
+    assert light.std() > 10  # the page is not empty
     dark = seen(page, tmp_path, "--window-size=1000,2000", "--force-dark-mode")
     assert dark[0, 0].max() < 60
     assert (dark.max(axis=2) > 200).mean() > 0.01  # light text
     phone = seen(page, tmp_path, "--window-size=500,2000")
-    assert (phone[:, -4:] > 200).all()  # nothing runs over the right edge
+    assert (phone[:, -4:] > 200).all()  # nothing overflows the right edge
 
 
-def test_it_prints(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_can_be_printed(runs: dict[str, Path], tmp_path: Path) -> None:
     paper = tmp_path / "page.pdf"
     browse(runs["quickstart"] / "report.html", tmp_path, f"--print-to-pdf={paper}")
     assert paper.read_bytes().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""The privacy document and the model card: valid, whole, and nothing that the run does not say."""
+"""The privacy document and the model card: valid, complete, and based on the run alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def problems(document: Any) -> list[str]:
-    """Return what a JSON Schema validator finds wrong, by place."""
+    """Return the errors of a JSON Schema validator, by position."""
     checker = jsonschema.Draft202012Validator(schema())
     return [f"{error.json_path}: {error.message}" for error in checker.iter_errors(document)]
 
@@ -52,7 +52,7 @@ def at(document: Any, pointer: str) -> Any:
 
 @pytest.fixture(scope="module")
 def documents(runs: dict[str, Path], visits: Path) -> dict[str, dict[str, Any]]:
-    """Return privacy documents: with and without a claim, a guarantee, and scores to be seen."""
+    """Return privacy documents with and without a claim, a guarantee, and visible scores."""
     return {
         "claimed": privacy_document(read_run(runs["quickstart"])),
         "nothing": privacy_document(read_run(runs["fedavg-quickstart"])),
@@ -61,7 +61,7 @@ def documents(runs: dict[str, Path], visits: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_schema_is_one_and_every_document_is_valid(
+def test_there_is_one_schema_and_every_document_is_valid(
     documents: dict[str, dict[str, Any]],
 ) -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
@@ -120,7 +120,9 @@ def test_an_invalid_document_is_found(
     assert problems(document)
 
 
-def test_no_guarantee_with_an_epsilon_is_invalid(documents: dict[str, dict[str, Any]]) -> None:
+def test_an_absent_guarantee_with_an_epsilon_is_invalid(
+    documents: dict[str, dict[str, Any]],
+) -> None:
     document = copy.deepcopy(documents["nothing"])
     assert {line["kind"] for line in document["guarantees"]} == {"none"}
     document["guarantees"][0]["epsilon"] = 1.0
@@ -134,7 +136,7 @@ def leaves(part: dict[str, Any], name: str = "") -> Iterator[str]:
         yield from leaves(value, below) if "properties" in value else [below]
 
 
-def test_the_table_of_the_page_is_that_of_the_schema() -> None:
+def test_the_table_of_the_page_agrees_with_the_schema() -> None:
     text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
     table = text.split("## The fields")[1].split("\n## ")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
@@ -147,7 +149,7 @@ def test_the_table_of_the_page_is_that_of_the_schema() -> None:
     assert kept == schema()
 
 
-def test_claim_and_proof_stand_beside_each_other(
+def test_claim_and_proof_are_next_to_each_other(
     runs: dict[str, Path], documents: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     statement = json.loads((runs["quickstart"] / "privacy.json").read_text())
@@ -167,7 +169,9 @@ def test_claim_and_proof_stand_beside_each_other(
     assert nothing["registry"]["deployment_model"]["model_name"] is None
 
 
-def test_what_was_asked_for_comes_first(documents: dict[str, dict[str, Any]]) -> None:
+def test_the_requested_guarantee_comes_first_in_a_card(
+    documents: dict[str, dict[str, Any]],
+) -> None:
     document = documents["person"]
     assert document["asked"] == {
         "unit": "person", "adversary": "server", "epsilon": 2.0, "delta": 1e-05}  # fmt: skip
@@ -209,8 +213,9 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
     assert "model-index" not in texts[False]
 
 
-def test_where_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
-    """Not even whether they are doubtful: that they are not would tell of the same rows."""
+def test_if_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
+    """Warnings about scores are left out too, because their absence would reveal something about
+    the same rows."""
     run = read_run(visits)
     good = dict.fromkeys(("accuracy", "auc", "balanced_accuracy"), 1.0)
     summary = {**run.summary, "doubts": [], "final": {**run.summary["final"], **good}}
@@ -261,7 +266,7 @@ def test_the_card_begins_with_metadata_that_can_be_read(visits: Path, tmp_path: 
     assert list(values) == front["metrics"]
 
 
-def test_the_model_is_used_from_what_is_published(visits: Path, tmp_path: Path) -> None:
+def test_the_model_works_from_the_published_files(visits: Path, tmp_path: Path) -> None:
     for name in ("config.json", "schema.json", "model.safetensors"):
         shutil.copy(visits / name, tmp_path / name)
     new = tmp_path / "new.csv"
@@ -271,14 +276,14 @@ def test_the_model_is_used_from_what_is_published(visits: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 @given(text=st.text(max_size=40))
-def test_text_of_a_folder_is_text_of_the_card(text: str) -> None:
+def test_text_from_a_folder_is_only_text_in_the_card(text: str) -> None:
     found = escaped(text)
     assert "\n" not in found
     assert not re.search(r"[`*_{}\[\]<>#|~$&]", re.sub(r"\\.", "", found))
     assert re.sub(r"\\(.)", r"\1", found) == " ".join(text.split())
 
 
-def test_a_card_is_made_again_and_nothing_of_others_is_replaced(
+def test_a_card_can_be_made_again_and_replaces_no_foreign_file(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     run = runs["quickstart"]
@@ -295,10 +300,10 @@ def test_a_card_is_made_again_and_nothing_of_others_is_replaced(
         assert [each.name for each in other.iterdir()] == [name]
         assert (other / name).read_text() == "---\nlicense: mit\n---\n{}"
     with pytest.raises(RunError, match="it exists and is another kind of file"):
-        write_card(run, run)  # its privacy.json is the statement
+        write_card(run, run)  # its privacy.json is the statement, not a privacy document
 
 
-def test_bad_input_is_one_line(
+def test_bad_input_is_refused_in_one_line(
     fedldp_command: Any, own_copy: Callable[..., Path], tmp_path: Path
 ) -> None:
     line = fedldp_command("card", tmp_path / "nowhere").assert_refused()
@@ -313,7 +318,7 @@ def test_bad_input_is_one_line(
     assert "it is not a folder" in refused
 
 
-def test_the_command_says_where_it_is_and_what_is_left_to_do(
+def test_the_command_says_where_the_card_is_and_what_is_left_to_do(
     fedldp_command: Any, visits: Path, tmp_path: Path
 ) -> None:
     done = fedldp_command("card", visits, "--out", tmp_path / "card")
@@ -337,7 +342,7 @@ TARGET = {"unit": "person", "adversary": "server", "epsilon": 2.0, "delta": 1e-0
      {**TARGET, "delta": "none"}, {**TARGET, "unit": "patient"},
      {key: TARGET[key] for key in ("unit", "adversary")}],
 )  # fmt: skip
-def test_a_target_of_somebody_elses_folder_is_taken_whole_or_not_at_all(
+def test_a_target_from_another_persons_folder_is_read_completely_or_not_at_all(
     visits: Path, target: Any
 ) -> None:
     run = read_run(visits)

@@ -1,4 +1,4 @@
-"""Where one class has most of a test, AUC and balanced accuracy are what a reader sees first."""
+"""If most test rows are of one class, AUC and balanced accuracy come first."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
     assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
     words = [line.split(" ")[0] for line in printed(usual)]
-    assert words.index("accuracy") < words.index("AUC")  # beside it, and after it
+    assert words.index("accuracy") < words.index("AUC")  # shown after the balanced one
     assert f"predicting the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
         printed(usual)
     )
@@ -84,7 +84,7 @@ def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     assert "in the test set of run 2, most examples belong to one class" in both
     alone = Page(page([usual])).text()
     assert "AUC, accuracy" not in alone
-    assert "Scores AUC" in alone  # beside its accuracy
+    assert "Scores AUC" in alone  # next to the accuracy
 
 
 def test_a_run_of_an_earlier_version_is_shown_as_it_was(rare: Result, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_run_of_an_earlier_version_is_shown_as_it_was(rare: Result, tmp_path: 
     assert "AUC" not in text
 
 
-def test_a_threshold_moves_what_is_named_and_no_ranking(
+def test_a_threshold_changes_predictions_but_no_ranking(
     rare: Result, fedldp_command: Any, tmp_path: Path
 ) -> None:
     rng, labels = np.random.default_rng(1), (np.arange(200) % 100 >= 87).astype(np.int64)
@@ -129,7 +129,7 @@ def test_a_threshold_moves_what_is_named_and_no_ranking(
     assert "threshold  1 is predicted if its probability is at least 0.13" in shown
 
 
-def test_no_threshold_but_between_two_classes(
+def test_a_threshold_needs_two_classes(
     rare: Result, runs: dict[str, Path], fedldp_command: Any
 ) -> None:
     for threshold in (0, 1, 1.5, "nan"):

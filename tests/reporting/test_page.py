@@ -1,4 +1,4 @@
-"""The page of a run, and of several: what it says, and that nothing else gets into it."""
+"""The page of a run or of several: what it shows, and that nothing else gets into it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def made(request: pytest.FixtureRequest, both: list[FinishedRun]) -> str:
     return page(both[: request.param])
 
 
-# One file, for everyone
+# One file, accessible to everyone
 
 
 def assert_self_contained(document: str) -> Page:
@@ -60,7 +60,7 @@ def test_a_page_is_one_small_file_without_scripts(made: str) -> None:
     assert len(made.encode()) < 1_000_000
 
 
-def test_every_id_is_one_element_and_every_link_leads_to_one(made: str) -> None:
+def test_every_id_is_unique_and_every_link_leads_to_one(made: str) -> None:
     read = Page(made)
     ids = [a["id"] for _, a in read.elements if "id" in a]
     assert len(ids) == len(set(ids))
@@ -68,7 +68,7 @@ def test_every_id_is_one_element_and_every_link_leads_to_one(made: str) -> None:
     assert {link[1:] for link in links if link} <= set(ids)
 
 
-def test_those_who_see_no_picture_are_told_what_it_shows(made: str) -> None:
+def test_pictures_have_a_description_in_words(made: str) -> None:
     read = Page(made)
     assert read.all("html")[0]["lang"] == "en"
     assert len(read.all("h1")) == 1
@@ -94,7 +94,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_colours_can_be_told_from_the_paper_in_light_dark_and_print(made: str) -> None:
+def test_colours_have_enough_contrast_in_light_dark_and_print(made: str) -> None:
     schemes = [
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", part))
         for part in re.findall(r":root \{(.*?)\}", made, flags=re.DOTALL)
@@ -107,7 +107,7 @@ def test_colours_can_be_told_from_the_paper_in_light_dark_and_print(made: str) -
         assert contrast(scheme["ink"], scheme["soft"]) >= 4.5
 
 
-# What it says
+# Contents
 
 
 def test_the_heading_has_what_repeats_the_run(both: list[FinishedRun]) -> None:
@@ -147,7 +147,7 @@ def test_the_command_gives_the_same_configuration(
     assert resolve("quickstart", given["--set"] + more) == config
 
 
-def test_no_command_is_shown_for_what_it_would_not_repeat(both: list[FinishedRun]) -> None:
+def test_no_command_is_shown_for_a_run_it_would_not_repeat(both: list[FinishedRun]) -> None:
     def changed(own_data: Any = None, **summary: Any) -> FinishedRun:
         whole = both[0].summary | summary
         return replace(both[0], summary=whole, own_data=own_data)
@@ -170,7 +170,7 @@ def test_every_line_has_its_assumptions_and_method(both: list[FinishedRun]) -> N
 
 
 @drawn
-def test_the_picture_has_claim_proof_and_no_guarantee_as_marks_of_their_own(
+def test_the_picture_has_different_marks_for_claim_proof_and_no_guarantee(
     both: list[FinishedRun],
 ) -> None:
     private, noiseless = (Page(page([run])).text("text", "tspan") for run in both)
@@ -183,7 +183,7 @@ def test_the_picture_has_claim_proof_and_no_guarantee_as_marks_of_their_own(
 
 
 @drawn
-def test_a_claim_about_a_unit_without_a_line_is_drawn_all_the_same(both: list[FinishedRun]) -> None:
+def test_a_claim_about_a_unit_without_a_line_is_still_drawn(both: list[FinishedRun]) -> None:
     privacy = both[1].summary["privacy"] | {
         "claim": {"epsilon": 0.0, "delta": 0.0, "unit": "record", "source": "somebody"}
     }
@@ -205,7 +205,7 @@ def test_charts_have_axes_units_and_the_colours_of_the_page(both: list[FinishedR
     assert "stroke-dasharray" in elements
 
 
-def test_several_runs_are_beside_each_other(both: list[FinishedRun]) -> None:
+def test_several_runs_are_shown_side_by_side(both: list[FinishedRun]) -> None:
     found = differing(both)
     assert found["system"] == ["ldp_fl", "fedavg"]
     assert found["epsilon"] == [1.0, None]
@@ -218,13 +218,13 @@ def test_several_runs_are_beside_each_other(both: list[FinishedRun]) -> None:
 
 
 @pytest.mark.parametrize("name", ["seed", "rounds", "learning_rate", "dataset", "class_weights"])
-def test_a_run_with_other_training_is_no_twin(both: list[FinishedRun], name: str) -> None:
+def test_a_run_with_different_training_is_not_a_twin(both: list[FinishedRun], name: str) -> None:
     config = both[1].summary["config"] | {name: 77}
     other = replace(both[1], summary=both[1].summary | {"config": config})
     assert twin_of(both[0], [both[0], other]) is None
 
 
-def test_without_matplotlib_all_but_the_charts_is_there(
+def test_without_matplotlib_the_page_lacks_only_its_charts(
     both: list[FinishedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -235,13 +235,13 @@ def test_without_matplotlib_all_but_the_charts_is_there(
     assert "method and assumptions" in read.text()
 
 
-# Folders of others
+# Folders from other people
 
 HOSTILE = "</text></svg><script>alert(1)</script>\"'><img src=x onerror=alert(2)>$\\frac{\ud800"
 
 
 def hostile(value: Any, keep: tuple[str, ...]) -> Any:
-    """Return a document with every text replaced, but for those of some keys."""
+    """Return a document with every text replaced, except those of some keys."""
     if isinstance(value, dict):
         return {
             (HOSTILE if key == "epsilon" and "mechanism" in value else key): (
@@ -265,12 +265,14 @@ def test_every_rounds_ranges_are_shown(
     lines[0]["radii"] = [0.125, 0.5]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "0.125 to 0.5" in page([read_run(folder)])
-    del lines[0]["radii"]  # as an older version wrote it
+    del lines[0]["radii"]  # like a line from an older version
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "radius of the ranges" not in page([read_run(folder)])
 
 
-def test_what_a_folder_says_is_text(own_copy: Callable[..., Path], both: list[FinishedRun]) -> None:
+def test_text_from_a_folder_is_not_markup(
+    own_copy: Callable[..., Path], both: list[FinishedRun]
+) -> None:
     folder = own_copy(to="<b onclick=alert(3)>")
     for name in ("summary.json", "environment.json"):
         document = json.loads((folder / name).read_text())
@@ -290,8 +292,9 @@ def test_what_a_folder_says_is_text(own_copy: Callable[..., Path], both: list[Fi
 
 @drawn
 @pytest.mark.parametrize("twins", [True, False])
-def test_the_legend_of_many_lines_is_whole(both: list[FinishedRun], twins: bool) -> None:
-    """Beneath the lines, and within the picture: labels are text, of nine points at most."""
+def test_the_legend_of_many_lines_is_complete(both: list[FinishedRun], twins: bool) -> None:
+    """The legend is below the lines and within the picture; labels are text of at most nine
+    points."""
     drawn = charts.curves("c", [both[0]] * 24, "accuracy", [twins] * 24)
     assert drawn is not None
     view = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)

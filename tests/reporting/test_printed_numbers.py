@@ -1,4 +1,4 @@
-"""Numbers as people read them are not below what they stand for."""
+"""A printed epsilon is never below the true one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_printed_epsilon_is_not_below_the_true_one(epsilon: float) -> None:
     assert printed >= Fraction(epsilon) * (1 - Fraction(1, 10**12))
 
 
-def test_a_budget_that_was_set_is_not_shown_below_itself() -> None:
+def test_a_budget_is_not_shown_below_its_setting() -> None:
     words = find_recipe("quickstart").config.changed(epsilon=1.0000049).epsilon_in_words()
     assert words == "epsilon 1.0001 per weight (proven)"

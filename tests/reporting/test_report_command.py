@@ -1,4 +1,4 @@
-"""fedldp report: pages, documents, and exports by the libraries of others."""
+"""fedldp report: pages, documents, and exports to other libraries."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def test_a_page_of_several_runs(fedldp_command: Any, runs: dict[str, Path]) -> N
     assert outcome.out.split() == ["report", "report.html"]
     assert "2 runs compared" in Page(Path("report.html").read_text()).text()
     again = fedldp_command("report", runs["quickstart"])
-    assert again.status == 0  # a page of ours is replaced
+    assert again.status == 0  # our own page is replaced
     assert "runs compared" not in Path("report.html").read_text()
 
 
-def test_every_run_makes_its_page(runs: dict[str, Path]) -> None:
+def test_every_run_writes_its_page(runs: dict[str, Path]) -> None:
     for name, folder in runs.items():
         assert Page((folder / "report.html").read_text()).text("h1") == f"{name} on digits"
 
 
-def test_a_file_that_is_no_report_is_kept(fedldp_command: Any, runs: dict[str, Path]) -> None:
+def test_a_file_that_is_not_a_report_is_kept(fedldp_command: Any, runs: dict[str, Path]) -> None:
     Path("report.html").write_text("<p>mine</p>")
     line = fedldp_command("report", runs["quickstart"]).assert_refused()
     assert "out = report.html" in line
@@ -62,7 +62,7 @@ def test_json_is_one_document(fedldp_command: Any, runs: dict[str, Path]) -> Non
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
-def test_a_missing_library_is_one_line(
+def test_a_missing_library_is_reported_in_one_line(
     fedldp_command: Any, runs: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
@@ -103,7 +103,7 @@ def spent_in(place: Path) -> list[float]:
 def test_wandb_gets_every_round(
     fedldp_command: Any, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its library nothing is here but what is called of it."""
+    """A stand-in for the library has only what is called."""
     began: list[dict[str, Any]] = []
     logged: list[tuple[int, dict[str, float]]] = []
     run = SimpleNamespace(

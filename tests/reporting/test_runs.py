@@ -1,4 +1,4 @@
-"""What a report reads of a folder: checked, or refused in one line."""
+"""The files that a report reads from a folder are checked, or refused in one line."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_comparison_shows_the_line_of_a_clients_run(runs: dict[str, Path]) -> 
 
 
 def test_the_confusion_matrix_is_that_of_the_final_model(runs: dict[str, Path]) -> None:
-    """A slow oracle: the logistic model in numpy, one example after the other."""
+    """Compared with a slow oracle: the logistic model in numpy, example by example."""
     model = load_file(runs["quickstart"] / "model.safetensors")
     weight, bias = (next(v for k, v in model.items() if v.ndim == n) for n in (2, 1))
     test = standardised(load_dataset("digits").test, "digits")
@@ -128,7 +128,7 @@ def test_any_number_of_workers_and_a_resumed_run_find_the_same_classes(
         assert simulate(config, workers=2).summary()["confusion"] == expected
 
 
-def test_where_clients_test_there_are_no_classes() -> None:
+def test_if_clients_test_there_are_no_scores_by_class() -> None:
     result = simulate(fedldp.recipe("ldpfl-digits", rounds=1, encoder_epochs=1))
     assert result.confusion is None
     assert result.summary()["confusion"] is None

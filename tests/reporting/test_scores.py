@@ -1,4 +1,4 @@
-"""Figures of a test: scikit-learn's, whatever the classes, ties and pieces."""
+"""The figures of a test equal scikit-learn's for any classes, ties and pieces."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from fedldp.reporting.scores import (
 
 
 def made(classes: int, seed: int, decimals: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return labels, of which one is rare, and probabilities that say something of them."""
+    """Return labels, one of which is rare, and probabilities that carry some information about
+    them."""
     rng = np.random.default_rng(seed)
     shares = np.array([0.05] + [0.95 / (classes - 1)] * (classes - 1))
     labels = np.concatenate([np.arange(classes), rng.choice(classes, 150, p=shares)])
     raw = rng.random((len(labels), classes)) + 0.4 * np.eye(classes)[labels]
-    rounded = np.round(raw / raw.sum(1, keepdims=True), decimals) + 1e-3  # many are equal
+    rounded = np.round(raw / raw.sum(1, keepdims=True), decimals) + 1e-3  # so that many are equal
     return labels, rounded / rounded.sum(1, keepdims=True)
 
 
@@ -43,7 +44,7 @@ def table(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> NDAr
 
 @pytest.mark.parametrize("decimals", [1, 12])
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_figures_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
+def test_figures_equal_those_of_scikit_learn(classes: int, decimals: int) -> None:
     for seed in range(5):
         labels, shares = made(classes, seed, decimals)
         found = figures_of(labels, shares, table(labels, shares))
@@ -65,7 +66,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
         )
 
 
-def test_without_a_class_what_ranks_it_is_not_defined() -> None:
+def test_without_a_class_its_ranking_figures_are_undefined() -> None:
     labels, shares = made(3, 0, 12)
     there = labels != 1
     found = figures_of(labels[there], shares[there], table(labels[there], shares[there]))
@@ -92,21 +93,21 @@ def pieces(labels: NDArray[np.int64], shares: NDArray[np.float64], size: int) ->
     ]
 
 
-def test_a_test_in_pieces_has_the_figures_of_the_whole() -> None:
+def test_a_test_in_pieces_has_the_figures_of_a_whole_one() -> None:
     labels, shares = made(3, 1, 2)
     found, confusion = evaluation(pieces(labels, shares, 40))
     assert found._asdict() | figures_of(labels, shares, table(labels, shares)) == found._asdict()
     assert found.accuracy == (shares.argmax(1) == labels).mean()
     assert confusion is not None
     assert confusion.tolist() == table(labels, shares).tolist()
-    # One piece without them leaves accuracy and loss.
+    # If one piece lacks them, accuracy and loss remain.
     found, confusion = evaluation([*pieces(labels, shares, 40), Score(right=1, loss=1.0, total=2)])
     assert confusion is None
     assert [getattr(found, name) for name in FIGURES] == [None] * len(FIGURES)
     assert found.loss == 5 / (len(labels) + 2)
 
 
-def test_an_evaluation_says_what_a_round_does() -> None:
+def test_an_evaluation_agrees_with_a_round() -> None:
     labels, shares = made(3, 2, 3)
     schema = Schema(input_shape=(2,), num_classes=3, num_examples=100)
     found = scores(labels, shares, schema)
@@ -116,7 +117,7 @@ def test_an_evaluation_says_what_a_round_does() -> None:
         assert row["auc"] == pytest.approx(roc_auc_score(labels == k, shares[:, k]), abs=1e-12)
 
 
-# What makes figures doubtful
+# Doubtful figures
 
 
 def doubts_of(
@@ -137,11 +138,13 @@ def of_two(positive: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 RARE = (np.arange(400) % 8 == 0).astype(np.int64)
-"""One in eight is positive: naming the other class is right for 87.5 %."""
+"""One in eight is positive, so always predicting the other class is right for 87.5 %."""
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_a_model_that_names_the_most_frequent_class_has_learned_nothing(classes: int) -> None:
+def test_a_model_that_always_predicts_the_most_frequent_class_has_learned_nothing(
+    classes: int,
+) -> None:
     labels = np.where(np.arange(350) % 5 > 0, 0, np.arange(350) % classes)
     always = np.tile(np.eye(classes)[0] * 0.9 + 0.1 / classes, (350, 1))
     found = figures_of(labels, always, table(labels, always))
@@ -150,28 +153,28 @@ def test_a_model_that_names_the_most_frequent_class_has_learned_nothing(classes:
     (doubt,) = doubts_of(labels, always)
     assert "AUC 0.5000 is not above the 0.5 of a random order, as far as 350 examples" in doubt
     assert "no sign that the model has learned anything" in doubt
-    # One that leaves the frequent class now and then, by chance, has the accuracy and no more.
+    # A model that sometimes predicts another class by chance has that accuracy and nothing more.
     rng = np.random.default_rng(classes)
     noisy = always + 0.3 * rng.random(always.shape)
     (doubt,) = doubts_of(labels, noisy / noisy.sum(1, keepdims=True))
     assert "no sign that the model has learned anything" in doubt
 
 
-def test_a_model_that_ranks_well_is_told_to_weigh_or_to_move_its_threshold() -> None:
+def test_for_a_model_that_ranks_well_weights_or_a_threshold_are_suggested() -> None:
     rng = np.random.default_rng(0)
-    score = 0.1 * RARE + 0.2 * rng.random(400)  # never above a half
+    score = 0.1 * RARE + 0.2 * rng.random(400)  # never above one half
     (doubt,) = doubts_of(RARE, of_two(score))
     assert "balanced accuracy 50.00 % is not above the 50.00 % of guessing" in doubt
     assert "no sign that" not in doubt
     assert "class_weights" in doubt
     assert "--threshold" in doubt
-    # With its threshold moved it is less accurate than one class alone, and not doubtful.
+    # With its threshold moved, it is less accurate than one class alone, but not doubtful.
     moved = score + 0.35
     assert ((moved >= 0.5) == RARE).mean() < 0.875
     assert doubts_of(RARE, of_two(moved)) == []
 
 
-def test_of_classes_of_like_size_a_low_accuracy_is_said_too() -> None:
+def test_with_classes_of_similar_size_a_low_accuracy_gets_a_warning() -> None:
     labels = (np.arange(400) % 5 < 2).astype(np.int64)
     score = 0.42 + 0.3 * labels + 0.3 * np.random.default_rng(0).random(400)
     (doubt,) = doubts_of(labels, of_two(score))
@@ -181,14 +184,14 @@ def test_of_classes_of_like_size_a_low_accuracy_is_said_too() -> None:
     assert "no sign that" not in doubt
 
 
-def test_only_without_other_figures_accuracy_decides() -> None:
+def test_accuracy_decides_only_without_other_figures() -> None:
     good = of_two(0.2 + 0.6 * RARE)
     assert doubts_of(RARE, good) == doubts_of(RARE, good, known=False) == []
     (doubt,) = doubts_of(RARE, of_two(np.full(400, 0.2)), known=False)
     assert "accuracy 87.50 % is not above the 87.50 % of always predicting" in doubt
 
 
-def test_what_a_test_cannot_tell_is_said() -> None:
+def test_a_test_that_is_too_small_gets_a_warning() -> None:
     shares = np.full((30, 3), 1 / 3)
     first, second = doubts_of(np.arange(30) % 2, shares)
     assert "no example of class 2: AUC and average precision are not defined" in first
@@ -199,8 +202,8 @@ def test_what_a_test_cannot_tell_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_of_scores_without_signal_few_are_taken_for_learned() -> None:
-    """Two deviations: about one in forty, for two classes; fewer for more."""
+def test_few_scores_without_signal_are_mistaken_for_learning() -> None:
+    """Two deviations allow about one in forty for two classes, and fewer for more classes."""
     rng = np.random.default_rng(1)
     for classes in (2, 4):
         wrong = 0

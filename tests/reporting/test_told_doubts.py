@@ -1,4 +1,4 @@
-"""What the console warns of is in every output, and so is the guarantee that was asked for."""
+"""Every output has the console's warnings and the requested guarantee."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedldp.simulation.settings import resolve
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 
 
-def test_console_json_and_page_warn_of_the_same(
+def test_console_json_and_page_have_the_same_warnings(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -50,7 +50,7 @@ def test_console_json_and_page_warn_of_the_same(
     assert fedldp.load("run").doubts == tuple(run.summary["doubts"])
 
 
-def test_the_guarantee_that_was_asked_for_comes_first(visits: Path) -> None:
+def test_the_requested_guarantee_comes_first(visits: Path) -> None:
     run = read_run(visits)
     assert run.asked == ("person", "server")
     assert run.headline is not None
@@ -65,7 +65,7 @@ def test_the_guarantee_that_was_asked_for_comes_first(visits: Path) -> None:
     assert told.index("AUC") < told.index("Privacy: what is claimed")
 
 
-def test_any_line_that_was_asked_for_comes_first() -> None:
+def test_any_requested_line_comes_first() -> None:
     def line(unit: str, adversary: str, epsilon: float) -> dict[str, Any]:
         return {"unit": unit, "adversary": adversary, "epsilon": epsilon, "delta": 0.0,
                 "kind": "pure", "lower": None, "assumptions": [], "method": "",
@@ -91,7 +91,9 @@ def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> N
     read = Page(page([run]))
     assert run.class_names == list(NAMES)
     for name in NAMES:
-        assert read.text("th").count(name) == 3  # of each class; row and column of the matrix
+        assert (
+            read.text("th").count(name) == 3
+        )  # in the scores of classes, and in a row and a column of the matrix
     bold = read.text("b")
     assert f"{final['auc']:.4f}" in bold
     assert (
@@ -105,7 +107,7 @@ def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> N
     assert f"calibration error {final['calibration_error']:.4f}" in told
 
 
-def test_a_run_that_kept_no_doubts_has_them_again(visits: Path, tmp_path: Path) -> None:
+def test_a_run_without_stored_warnings_gets_them_again(visits: Path, tmp_path: Path) -> None:
     shutil.copytree(visits, tmp_path / "run")
     place = tmp_path / "run" / "summary.json"
     summary = json.loads(place.read_text())
@@ -114,7 +116,7 @@ def test_a_run_that_kept_no_doubts_has_them_again(visits: Path, tmp_path: Path) 
     assert read_run(tmp_path / "run").summary["doubts"] == expected
 
 
-def test_nothing_runs_over_the_edge_of_a_phone(visits: Path) -> None:
+def test_nothing_overflows_on_a_phone(visits: Path) -> None:
     read = Page(page([read_run(visits)]))
     kinds = {"cards", "words", "confusion few"}
     assert {table.get("class") for table in read.all("table")} == kinds
@@ -123,10 +125,12 @@ def test_nothing_runs_over_the_edge_of_a_phone(visits: Path) -> None:
     for svg in read.all("svg"):
         assert "width" not in svg
         _, _, width, _ = map(float, str(svg["viewbox"]).split())
-        assert 11 * 288 / width > 9.5  # pixels of a text of 11 points, 320 wide with its margins
+        assert (
+            11 * 288 / width > 9.5
+        )  # pixels of text of 11 points on a page 320 wide with its margins
 
 
-def test_no_label_of_a_chart_leaves_it() -> None:
+def test_all_labels_of_a_chart_are_inside_it() -> None:
     lines = [
         {"unit": "client-round", "adversary": "shuffled-server", "kind": "approximate",
          "epsilon": epsilon, "delta": 1e-05, "lower": lower, "assumptions": [], "method": "",
@@ -144,13 +148,13 @@ def test_no_label_of_a_chart_leaves_it() -> None:
 def swept() -> Any:
     rng = np.random.default_rng(0)
     rows = [(rng.normal(size=(40, 2)), np.arange(40) % 8 // 7) for _ in range(4)]
-    data = Dataset.from_clients(rows)  # no test set: a part of each client's is held out
+    data = Dataset.from_clients(rows)  # without a test set, part of each client's rows is held out
     settings = {"rounds": 1, "model": "logistic", "standardise": False, "num_clients": 4}
     return fedldp.sweep("quickstart", grid={"epsilon": [1, 2]}, dataset=data, workers=1, **settings)
 
 
 @pytest.mark.slow
-def test_below_a_sweep_on_private_rows_stands_that_choosing_is_a_release(swept: Any) -> None:
+def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> None:
     assert CHOOSING in swept.notes()
     assert CHOOSING in swept.summary()["warnings"]
     assert any("runs are doubtful" in text for text in swept.warnings())
@@ -163,7 +167,7 @@ def test_below_a_sweep_on_private_rows_stands_that_choosing_is_a_release(swept: 
 
 
 @pytest.mark.slow
-def test_below_a_sweep_on_a_published_test_set_it_does_not(tmp_path: Path) -> None:
+def test_a_sweep_on_a_published_test_set_does_not_say_that(tmp_path: Path) -> None:
     found = fedldp.sweep("quickstart", grid={"epsilon": [1]}, rounds=1, num_clients=4, workers=1)
     assert CHOOSING not in found.notes()
     assert found.summary()["warnings"] == []
@@ -190,7 +194,7 @@ def test_a_dotted_key_leaves_the_rest_of_its_table(
     assert [run["epsilon"] for run in other.runs] == [None]
 
 
-def test_a_missing_matplotlib_is_said_before_training(
+def test_a_missing_matplotlib_is_reported_before_training(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

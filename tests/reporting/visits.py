@@ -1,4 +1,5 @@
-"""A made-up table of visits, of which a run has every doubt: rare, noisy, with missing values."""
+"""An invented table of visits, whose runs get every warning: a rare class, noise, missing
+values."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ pressure = 125
 
 
 def write_visits(folder: Path) -> None:
-    """Write a table of five sites, 13 % positive, with missing values, that says nothing."""
+    """Write a table of five sites, 13 % positive, with missing values and no signal."""
     rng = np.random.default_rng(3)
     lines = ["hospital,patient,age,pressure,after"]
     for patient in range(200):

@@ -1,4 +1,4 @@
-"""The papers' claims: each has a verdict, and one that does not hold has an explanation."""
+"""The papers' claims: each has a verdict, and a claim that does not hold has an explanation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_every_claim_that_does_not_hold_has_a_cause_or_says_that_none_is_known()
         assert sum(verdict.startswith(start) for verdict in verdicts) > 3
 
 
-def test_a_claims_cells_have_a_source_and_their_numbers_a_place() -> None:
+def test_a_claims_cells_have_a_source_and_a_place_for_their_numbers() -> None:
     for claim in CLAIMS:
         assert all(find_recipe(name.partition("@")[0]).source for name in claim.cells), claim.says
         assert claim.ours.count("{") or not claim.cells, claim.says
 
 
-def test_shares_of_linked_messages_are_those_of_the_linkage_page() -> None:
-    """The first table is about any of 100 clients, for T = 0.1, 1, 10, 100 and 1000 s."""
+def test_shares_of_linked_messages_agree_with_the_linkage_page() -> None:
+    """The page's first table is about any of 100 clients, for T = 0.1, 1, 10, 100 and 1000 s."""
     page = (Path(__file__).parents[2] / "docs" / "linkage.md").read_text(encoding="utf-8")
     table = page.partition("<!-- made delay-any-100 -->")[2].partition("<!-- end -->")[0]
     shares = {
@@ -79,7 +79,7 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> dict[str, results.Published]:
 PAIR = ("ldp-fl-mnist", "fedavg-mnist")
 
 
-def test_verdicts_follow_from_what_is_committed(committed: dict[str, Any]) -> None:
+def test_verdicts_follow_from_the_committed_results(committed: dict[str, Any]) -> None:
     claim = PaperClaim(
         place="5", says="ninety", cells=PAIR[:1], ours="{:.1f}", holds=near(90, 1), cause="C"
     )
@@ -107,7 +107,7 @@ def test_an_order_holds_by_more_than_the_standard_error(
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0101, False), (0.0099, True), (-0.5, True)])
-def test_what_is_not_above_may_exceed_by_the_standard_error(
+def test_a_value_that_is_not_above_may_exceed_by_the_standard_error(
     gap: float, holds: bool, committed: dict[str, Any]
 ) -> None:
     """The standard error of the difference is 0.01."""
@@ -120,10 +120,10 @@ def test_what_is_not_above_may_exceed_by_the_standard_error(
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
-def test_a_cell_that_stands_twice_in_a_group_counts_twice(
+def test_a_cell_given_twice_in_a_group_counts_twice(
     gap: float, holds: bool, committed: dict[str, Any]
 ) -> None:
-    """The standard error of one cell that stands twice is 0.008; of two it would be 0.0057."""
+    """The standard error of one cell given twice is 0.008; for two cells it would be 0.0057."""
     committed["low"] = published(PAIR[0], 0.90, None, 1)
     committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
     claim = PaperClaim(
@@ -132,7 +132,7 @@ def test_a_cell_that_stands_twice_in_a_group_counts_twice(
     assert (judged(claim)[1] == "agrees") is holds
 
 
-def test_a_claim_may_be_of_an_earlier_round_or_of_no_recipe(committed: dict[str, Any]) -> None:
+def test_a_claim_may_be_about_an_earlier_round_or_no_recipe(committed: dict[str, Any]) -> None:
     row = published(PAIR[0], 0.9, None, 1)
     committed["a"] = dataclasses.replace(row, after={"5": [0.7, None]})
     claim = PaperClaim(place="5", says="early", cells=(f"{PAIR[0]}@5",), ours="{:.1f}")
@@ -141,14 +141,14 @@ def test_a_claim_may_be_of_an_earlier_round_or_of_no_recipe(committed: dict[str,
     assert judged(claim) == ("-", "not measured: 3 CPU days")
 
 
-def test_a_statement_is_shown_with_its_claim_and_what_nothing_holds_for() -> None:
+def test_a_statement_is_shown_with_its_claim_and_units_without_a_guarantee() -> None:
     lines = proven_table("ldp-fl-mnist-model-shuffling priority-digits").splitlines()
     assert any("**claimed** | | **1** | 0" in line for line in lines)
     assert "| `priority-digits` | client-run | server | none | | |" in lines
     assert all(line.count("|") == 7 for line in lines)
 
 
-def test_a_paper_that_is_none_is_refused() -> None:
+def test_an_unknown_paper_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="paper ldpf: there is no paper of that name; choose ldp_fl,"
     ):

@@ -1,4 +1,4 @@
-"""A tiny target on digits is run, stored, found again, compared, drawn and printed."""
+"""A tiny target on digits is run, stored, read back, compared, drawn and printed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_another_setting_is_another_measurement(changes: dict[str, Any]) -> None
     assert digest(BASE.changed(seed=7), data) == digest(BASE, data)
 
 
-def test_other_data_and_another_meaning_are_another_measurement(
+def test_other_data_or_semantics_are_another_measurement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = digest(BASE, "a")
@@ -155,7 +155,7 @@ def test_other_data_and_another_meaning_are_another_measurement(
     assert digest(BASE, "a") != before
 
 
-def test_rounds_count_where_a_setting_rests_on_them() -> None:
+def test_rounds_count_if_a_setting_depends_on_them() -> None:
     other = find_recipe("priority-digits").config
     assert digest(other.changed(rounds=3), "") != digest(other, "")
     assert digest(BASE.changed(rounds=3), "") == digest(BASE, "")
@@ -174,7 +174,7 @@ ONLY_ADD = {
 }
 
 
-def test_systems_that_say_so_are_the_expected_ones() -> None:
+def test_systems_whose_longer_runs_begin_differently_are_the_expected_ones() -> None:
     assert {config.system for config in ONLY_ADD.values()} == {
         "central_dp", "cldp_fed", "composed", "dp_sgd", "fedavg", "ldp_fl", "ldpfl",
         "privunit_fl", "secure_aggregation",
@@ -215,7 +215,7 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
         assert kept[name].ours.published  # type: ignore[union-attr]
 
 
-def test_most_information_comes_first(store: MeasurementStore, tmp_path: Path) -> None:
+def test_the_most_informative_cell_comes_first(store: MeasurementStore, tmp_path: Path) -> None:
     quick, slow = BASE.changed(rounds=1), BASE.changed(rounds=400, learning_rate=0.2)
     cells = (
         cell("slow", slow),
@@ -229,7 +229,7 @@ def test_most_information_comes_first(store: MeasurementStore, tmp_path: Path) -
     assert len(todo) == 6
 
 
-def test_a_guess_counts_what_clients_train_before_the_rounds(
+def test_an_estimate_counts_training_before_the_rounds(
     store: MeasurementStore, tmp_path: Path
 ) -> None:
     one = find_recipe("ldpfl-mnist").config.changed(rounds=1)
@@ -248,7 +248,7 @@ def test_a_guess_counts_what_clients_train_before_the_rounds(
     assert job(own).seconds == pytest.approx(3 * guessed, rel=0.02)
 
 
-def test_a_budget_begins_nothing_that_would_outlast_it(
+def test_a_time_budget_starts_no_run_that_would_exceed_it(
     store: MeasurementStore, tmp_path: Path
 ) -> None:
     now = iter([0.0, 0.0, 100.0, 100.0])
@@ -286,7 +286,7 @@ def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
-def test_a_run_that_was_cut_short_goes_on(
+def test_an_interrupted_run_continues(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
@@ -305,7 +305,7 @@ def test_a_run_that_was_cut_short_goes_on(
     assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
 
 
-def test_a_run_that_goes_on_and_fails_keeps_its_rounds(
+def test_a_continued_run_that_fails_keeps_its_rounds(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
@@ -323,16 +323,14 @@ def test_a_run_that_goes_on_and_fails_keeps_its_rounds(
     assert kept == [2]
 
 
-def test_a_run_that_another_process_is_at_is_left_to_it(
-    store: MeasurementStore, tmp_path: Path
-) -> None:
+def test_a_run_in_another_process_is_left_to_it(store: MeasurementStore, tmp_path: Path) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
     with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
         assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
     assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
 
 
-def test_a_damaged_measurement_is_made_anew(store: MeasurementStore, tmp_path: Path) -> None:
+def test_a_damaged_measurement_is_made_again(store: MeasurementStore, tmp_path: Path) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
     [path] = (tmp_path / "kept").rglob("*.json")
     path.write_text("{")
@@ -340,7 +338,7 @@ def test_a_damaged_measurement_is_made_anew(store: MeasurementStore, tmp_path: P
     assert len(jobs((LONG,), range(1), store, tmp_path, "cpu")) == 1
 
 
-def test_a_store_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_to_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"measurements are kept there$"):
         keep(MeasurementStore(tmp_path / "file"), LONG, 0, 0.1, 0.5)
@@ -348,11 +346,11 @@ def test_a_store_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("setting", ["seed=0", 'target={unit="client-run",epsilon=50.0}'])
 @pytest.mark.parametrize("name", ["quickstart", "priority-public-digits", "personalized-digits"])
-def test_the_proven_epsilon_is_the_statements(
+def test_the_proven_epsilon_is_that_of_the_statement(
     fedldp_command: Any, tmp_path: Path, name: str, setting: str
 ) -> None:
     if name == "personalized-digits":
-        setting = "seed=0"  # it has a budget for each client, so no target to calibrate
+        setting = "seed=0"  # it has a budget for each client, so there is no target to calibrate
     config = resolve(name, [setting])
     done = fedldp_command("account", name, "--set", setting, "--json")
     lines = json.loads(done.out)["guarantees"]
@@ -365,9 +363,7 @@ def test_the_proven_epsilon_is_the_statements(
     assert proven(BASE, tmp_path) == (None, None, False)
 
 
-def test_a_reason_explains_what_is_committed_and_not_whatever_comes(
-    store: MeasurementStore, tmp_path: Path
-) -> None:
+def test_a_reason_explains_committed_results_only(store: MeasurementStore, tmp_path: Path) -> None:
     printed = find_recipe("ldp-fl-fmnist")
     target = replace(TINY, cells=(printed,), gains=())
     assert compare(target, store, tmp_path)[0].verdict == "explained"
@@ -430,7 +426,7 @@ def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_quick_run_is_of_two_rounds_and_has_no_number(fedldp_command: Any) -> None:
+def test_a_quick_run_has_two_rounds_and_no_number(fedldp_command: Any) -> None:
     done = fedldp_command("reproduce", "tiny", "--run", "--quick", "--json")
     rows = json.loads(done.out)["cells"]
     assert [row["verdict"] for row in rows] == ["no number", "no number"]
@@ -466,10 +462,10 @@ def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
     assert path.read_text().lstrip().startswith("<?xml")
 
 
-# The page, and what is committed
+# The pages and the committed results
 
 
-def test_what_has_more_seeds_is_published(
+def test_results_with_more_seeds_are_published(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(2):
@@ -507,7 +503,7 @@ def test_further_seeds_join_a_committed_one(
     assert row["after"]["1"][0] == pytest.approx(0.2)
 
 
-def test_a_run_that_is_there_is_not_restored_over(
+def test_an_existing_run_is_not_overwritten_by_a_restored_one(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
@@ -522,7 +518,7 @@ def kept(store: MeasurementStore) -> list[Measured]:
     return store.find(LONG.config, data_digests(LONG.config)[0])
 
 
-def test_what_is_committed_of_several_seeds_is_no_run(
+def test_a_committed_mean_of_several_seeds_is_not_a_run(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(2):
@@ -545,10 +541,10 @@ PAGES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_the_tables_of_a_page_are_those_of_the_committed_results(
+def test_the_tables_of_a_page_agree_with_the_committed_results(
     page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # tests/gate records the statements again; a test below shows which guarantee is taken.
+    # tests/gate makes the recorded statements again; a test below shows which guarantee is used.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
     monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
@@ -556,8 +552,8 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(
 
 
 @pytest.mark.slow
-def test_the_chart_of_a_page_is_of_the_committed_results() -> None:
-    # Beside each table whose rounds are known, and drawn from what is committed now.
+def test_the_chart_of_a_page_agrees_with_the_committed_results() -> None:
+    # There is a chart beside each table with known rounds, drawn from the committed results.
     folder = Path(__file__).parents[2] / "docs" / "results"
     for name, target in targets.targets().items():
         rows = committed(target, prove=False)

@@ -1,4 +1,4 @@
-"""The papers' tables and figures as targets, complete, from the recipes that have a source."""
+"""The papers' tables and figures as targets, all made from recipes that have a source."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ldp_fl_table_1_has_the_papers_numbers(row: str, numbers: tuple[float, f
     }
 
 
-def test_what_is_varied_for_the_gap_has_its_noise_free_twin() -> None:
+def test_each_variation_for_the_gap_has_its_noise_free_twin() -> None:
     """Sun, Qian, Chen 2021: Table 1, adaptive, epsilon 5; Section 5.2, 86.26 + 1.32."""
     cells = {
         (source_of(cell).row, source_of(cell).column): cell
@@ -106,14 +106,14 @@ def test_the_digits_have_the_settings_of_figure_2() -> None:
         assert (own["dataset"], own["feature_scale"], own["local_epochs"]) == ("digits", 16.0, 3)
 
 
-def test_gains_are_of_cells_of_their_target() -> None:
+def test_gains_refer_to_cells_of_their_target() -> None:
     for target in TARGETS.values():
         names = {cell.name for cell in target.cells}
         assert {name for gain in target.gains for pair in gain.pairs for name in pair} <= names
     assert len([gain for target in TARGETS.values() for gain in target.gains]) == 17
 
 
-def test_no_tolerance_is_larger_than_what_it_judges() -> None:
+def test_no_tolerance_is_larger_than_half_its_value() -> None:
     for target in TARGETS.values():
         for gain in target.gains:
             if gain.expected is not None:
@@ -123,7 +123,7 @@ def test_no_tolerance_is_larger_than_what_it_judges() -> None:
                 assert cell.expected.tolerance <= cell.expected.accuracy / 2, cell.name
 
 
-def test_cldps_row_is_a_range_within_which_nothing_differs() -> None:
+def test_cldps_row_is_a_range_without_differences() -> None:
     """Chamikara et al. 2022, Table 1: about 85.28 % to 86.93 %."""
     expected = recipes()["cldp-fed-fmnist-table1"].expected
     assert expected is not None
@@ -139,7 +139,7 @@ def test_an_unknown_target_is_refused() -> None:
         find_target("fig99")
 
 
-def test_what_is_explained_is_there() -> None:
+def test_explanations_refer_to_existing_cells() -> None:
     gains = {f"{target.name}: {g.row}" for target in TARGETS.values() for g in target.gains}
     assert set(KNOWN) <= set(recipes()) | gains
     assert {f"{target}: {row}" for target, row in published_gains()} <= gains
@@ -159,8 +159,8 @@ def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_
     assert found > 10
 
 
-def test_committed_results_are_of_the_recipes_as_they_are() -> None:
-    """A failing one was measured with other settings: measure it again, or remove it."""
+def test_committed_results_are_of_the_current_recipes() -> None:
+    """A result that fails was measured with other settings: measure it again, or remove it."""
     for name, row in published().items():
         config = recipes()[name].config
         assert row.digest in {digest(config, data) for data in data_digests(config)}, name
@@ -168,7 +168,7 @@ def test_committed_results_are_of_the_recipes_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_the_check_passes_on_what_is_committed(
+def test_the_check_passes_on_the_committed_results(
     fedldp_command: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a relative one would be ignored
@@ -202,8 +202,8 @@ DEFAULTS = {
 }
 
 
-def test_defaults_are_those_with_which_was_measured() -> None:
-    """Digests leave defaults out: if one changes, ``semantics`` of its system must rise."""
+def test_defaults_are_those_of_the_measurements() -> None:
+    """Digests leave out defaults: if a default changes, ``semantics`` of its system must rise."""
     for name, defaults in DEFAULTS.items():
         fields = systems()[name].model_fields
         assert {each: fields[each].default for each in defaults} == defaults

@@ -1,4 +1,4 @@
-"""Committees: several secure sums in one round, whose totals the server adds up."""
+"""Committees: several secure sums in one round, whose totals the server adds."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def test_every_client_is_in_one_committee_and_none_is_too_small() -> None:
         (1, 8, 8),
     ],
 )
-def test_the_lines_of_bits_are_those_of_a_run_of_the_smallest_committee(
+def test_the_lines_for_bits_are_those_of_a_run_of_the_smallest_committee(
     untrusted: int, committee: int, fewest: int
 ) -> None:
-    """Other sums hide nothing: each figure is that of one committee alone."""
+    """Other sums hide nothing, so each figure is that of one committee alone."""
     settings = {**SUM, "untrusted_clients": untrusted}
     found = lines_of(
         "quickstart", num_clients=41 if committee > 8 else 65, committee=committee, **settings
@@ -95,8 +95,9 @@ def test_the_lines_of_bits_are_those_of_a_run_of_the_smallest_committee(
         assert f"at most {untrusted} clients of any one committee" in rests
 
 
-def test_noise_is_made_for_the_smallest_committee() -> None:
-    """So its line keeps to epsilon, and each share is as large as in a run of that many clients."""
+def test_noise_is_sized_for_the_smallest_committee() -> None:
+    """So its line stays within epsilon, and each share is as large as in a run of that many
+    clients."""
     recipe, settings = "distributed-gaussian-digits", {"untrusted_clients": 2}
 
     def noise(**own: Any) -> float:
@@ -114,8 +115,9 @@ def test_noise_is_made_for_the_smallest_committee() -> None:
     assert "10 honest clients in the sum of every committee" in " ".join(line["assumptions"])
 
 
-def test_clients_that_refuse_may_all_be_of_the_smallest_committee() -> None:
-    """If ledgers let fewer clients answer, the missing ones are all assumed to be in it."""
+def test_clients_that_refuse_may_all_be_in_the_smallest_committee() -> None:
+    """If ledgers let fewer clients answer, all missing ones are assumed to be in the smallest
+    committee."""
     path = SumInPath(untrusted_clients=0, committees=True, in_other_sums=30)
     assert [_in_sum(path, 1, released) for released in (40, 35, 31, 20)] == [10, 5, 1, 1]
 
@@ -220,7 +222,7 @@ class Clients:
         return alone(encoder_of(client), Sensitive(None), told, sender)
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        for client in reversed(clients):  # any order will do
+        for client in reversed(clients):  # the order does not matter
             self.asked.append((client, request.phase))
             if not self.gone(client, request.phase):
                 told = request.to(client).broadcast
@@ -279,7 +281,7 @@ def test_a_committee_that_lacks_its_quorum_is_left_out_and_the_others_count(phas
     expected = [sum(bits_of(c).astype(int) for c in each) for each in (first, DEALT.members(1))]
     assert [total.ones.tolist() for total in totals] == [each.tolist() for each in expected]
     assert record.metrics["clients_in_sum"] == len(first) + 4
-    # If the third committee reached the last phase, its masks might have been taken off.
+    # If the third committee reached the last phase, its masks might have been removed.
     assert heard[-1].fewest == 3
     assert set(heard[-1].clients) == {*first, *DEALT.members(1)} | (
         set(DEALT.members(2)) if phase == Phase.UNMASK else set()
@@ -295,8 +297,9 @@ def test_without_any_committee_the_weights_stay() -> None:
     assert record.metrics["clients_in_sum"] == 0
 
 
-def test_a_client_takes_no_keys_of_another_committee() -> None:
-    """So clients of other committees that collude with a server are useless to it in this one."""
+def test_a_client_accepts_no_keys_of_another_committee() -> None:
+    """So clients of other committees that collude with a server do not help it in this
+    committee."""
     clients = Clients()
     held(clients)
     own, other = (clients.told[c, Phase.SHARE_KEYS] for c in (0, 1))
@@ -306,7 +309,7 @@ def test_a_client_takes_no_keys_of_another_committee() -> None:
     assert own.public[KEYS].tobytes() != other.public[KEYS].tobytes()
     with pytest.raises(PrivacyError, match="lacks this client"):
         again.answer(1, Phase.SHARE_KEYS, own)
-    # A list with this client and strangers, all with their own signatures
+    # A list of this client and strangers, all with their own signatures
     setup, roster = SecureSum.of(SUMMING, DEALT.most, 3, 1), make_roster(range(11), RUN)
     server = SecureSumServer(
         setup, 1, roster, clients.told[0, Phase.ADVERTISE].public["sum_told"].tobytes()

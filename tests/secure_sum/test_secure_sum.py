@@ -1,4 +1,4 @@
-"""The secure sum is exact whoever drops out, and the server sees nothing else.
+"""The secure sum is exact whichever clients drop out, and the server sees nothing else.
 
 Source: Bonawitz et al., CCS 2017.
 """
@@ -44,7 +44,7 @@ def total_of(codes: list[Codes]) -> Codes:
 
 @settings(max_examples=some(60), deadline=None)
 @given(run=runs())
-def test_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
+def test_a_sum_is_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
     if len(run.answering(3)) < run.setup.threshold:
         with pytest.raises(RunError, match="fewer than threshold"):
             run.total()
@@ -56,7 +56,7 @@ def test_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> No
 
 
 @pytest.mark.parametrize("bits", [1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64])
-def test_exact_modulo_whatever_power_of_two(bits: int) -> None:
+def test_a_sum_is_exact_modulo_any_power_of_two(bits: int) -> None:
     setup = make_setup(4, 3, bits=bits)
     ends = [2 ** (bits - 1) - 1, -(2 ** (bits - 1)), 0]
     found = Run(setup, dict.fromkeys(range(4), np.array(ends)), {2: 2}).total()
@@ -97,8 +97,8 @@ def test_the_same_streams_give_the_same_bytes_and_fresh_ones_do_not() -> None:
     assert not set(fresh.seen) & set(first.seen)
 
 
-def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
-    # A simulator may recreate its clients for every phase, in any process.
+def test_a_client_recreated_from_its_stream_answers_the_same() -> None:
+    # A simulation may recreate its clients for every phase, in any process.
     run = Run(make_setup(4, 3), {u: np.arange(D) + u for u in range(4)}, {1: 2})
     first = run.total()
     again = Run(make_setup(4, 3), run.codes, run.leaves)
@@ -120,8 +120,9 @@ def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
 def test_other_inputs_with_the_same_sum_give_the_same_view(
     data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Any two survivors exchange any amount. The mask of the pair, which the server never computes,
-    # differs by it, and every byte that the server receives is the same, even of late messages.
+    # Any two survivors trade any amount. The mask of the pair, which the server never computes,
+    # differs by that amount, and every byte that the server receives is the same, even of late
+    # messages.
     first, second = sorted(data.draw(st.permutations(range(6)))[:2])
     leavers = data.draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
     leaves = {u: 3 if u in (first, second) else data.draw(st.integers(0, 3)) for u in leavers}
@@ -143,7 +144,7 @@ def test_other_inputs_with_the_same_sum_give_the_same_view(
 
 @mask_settings
 @given(before=CODES, after=CODES, dropped=st.integers(0, 3))
-def test_a_vector_that_comes_too_late_stays_hidden(
+def test_a_vector_that_arrives_too_late_stays_hidden(
     before: Codes, after: Codes, dropped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server can then compute all pair masks of the client, but not its own mask.
@@ -201,8 +202,8 @@ def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_no_message_of_a_client_holds_its_secrets(data: st.DataObject) -> None:
-    # What is revealed about a peer is a share of one secret, never the secret itself.
+def test_no_message_of_a_client_contains_its_secrets(data: st.DataObject) -> None:
+    # Clients reveal a share of one of a peer's secrets, never the secret itself.
     run = Run(make_setup(4, 3), {u: data.draw(CODES) for u in range(4)}, {2: 2})
     run.total()
     everything = b"".join(run.seen + run.late)

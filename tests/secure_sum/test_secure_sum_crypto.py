@@ -81,18 +81,18 @@ def test_the_least_and_the_largest_secret(secret: bytes) -> None:
     assert recovered(list(zip((5, 1, 3), (shares[4], shares[0], shares[2]), strict=True))) == secret
 
 
-def test_what_is_beyond_all_secrets_is_none() -> None:
+def test_a_value_beyond_all_secrets_is_refused() -> None:
     assert combine([1], [(2**128).to_bytes(17, "little")]) is None
     assert combine([1], [(2**128 - 1).to_bytes(17, "little")]) == b"\xff" * 16
 
 
 @settings(max_examples=30, deadline=None)
 @given(secret=SECRETS, other=SECRETS, points=POINTS, data=st.data())
-def test_fewer_shares_fit_every_secret(
+def test_fewer_shares_are_consistent_with_every_secret(
     secret: bytes, other: bytes, points: list[int], data: st.DataObject
 ) -> None:
-    # For any t - 1 shares and any other secret, there is a share of one more point with which they
-    # give that secret. So they reveal nothing about it.
+    # For any t - 1 shares and any other secret, there is a share of one more point that gives that
+    # secret. So the shares reveal nothing about it.
     threshold = data.draw(st.integers(2, len(points)))
     shares = dict(zip(points, split(secret, threshold, points, stream()), strict=True))
     chosen = data.draw(st.permutations(points))[:threshold]
@@ -109,7 +109,7 @@ def test_fewer_shares_fit_every_secret(
 def test_every_set_of_fewer_shares_is_uniform_in_a_small_field(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # All coefficients of a field of seven numbers, over which the function is run
+    # The function is run with all coefficients of a field of seven numbers
     monkeypatch.setattr(crypto, "PRIME", 7)
 
     class Script(Stream):
@@ -143,7 +143,7 @@ def test_shares_follow_the_stream() -> None:
 # Keys, boxes and masks
 
 
-def test_agreement_as_published() -> None:
+def test_key_agreement_as_published() -> None:
     # RFC 7748, section 6.1.
     alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
     bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
@@ -164,7 +164,7 @@ def test_a_key_of_low_order_is_refused(public: bytes) -> None:
         agree(bytes(range(32)), public)
 
 
-def test_every_argument_makes_another_key() -> None:
+def test_every_argument_changes_the_key() -> None:
     keys = {
         derive(secret, purpose, context, *clients)
         for secret in (b"a" * 16, b"b" * 16)
@@ -176,7 +176,7 @@ def test_every_argument_makes_another_key() -> None:
 
 
 @given(content=st.binary(max_size=40))
-def test_a_box_opens_with_its_key_alone(content: bytes) -> None:
+def test_a_box_opens_only_with_its_key(content: bytes) -> None:
     box = seal(bytes(32), content)
     assert len(box) == len(content) + 16
     assert unseal(bytes(32), box) == content

@@ -1,4 +1,4 @@
-"""Certified keys: nobody takes part in a sum under a key that the roster does not certify."""
+"""Certified keys: no client takes part in a sum with a key that the roster does not certify."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_key_that_is_not_certified_is_refused_and_nothing_is_sent(name: str) -
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_the_server_leaves_out_who_is_not_certified(name: str) -> None:
+def test_the_server_leaves_out_clients_that_are_not_certified(name: str) -> None:
     server = SecureSumServer(SETUP, 1, ROSTER)
     own = sent(client(u).advertise() for u in range(N) if u != 3)
     message = server.collect_keys([*own, (3, pack(SumKind.CLIENT_KEYS, 1, {3: FORGED[name]}))])
@@ -104,7 +104,7 @@ def test_a_client_that_is_not_on_the_roster_is_refused() -> None:
         client(0).share_keys(pack(SumKind.ALL_KEYS, 1, honest | {N: stranger}))
 
 
-def test_keys_without_signatures_are_no_message_at_all() -> None:
+def test_keys_without_signatures_are_not_a_message() -> None:
     plain = {u: unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)[u][:KEYS_BYTES] for u in range(N)}
     with pytest.raises(Exception, match="malformed"):
         client(0).share_keys(pack(SumKind.ALL_KEYS, 1, plain))
@@ -123,12 +123,12 @@ def test_keys_that_were_accepted_are_verified_again_in_later_phases() -> None:
     [({0: bytes(31)}, "client 0 has 31 bytes"), ({-1: bytes(32)}, "client -1"),
      ({0: bytes(32), 1: bytes(32)}, "two clients have the same key")],
 )  # fmt: skip
-def test_a_roster_that_makes_no_sense_is_refused(keys: dict[int, bytes], words: str) -> None:
+def test_a_bad_roster_is_refused(keys: dict[int, bytes], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Roster(run="a run", keys=keys)
 
 
-def test_an_identity_must_stand_on_the_roster() -> None:
+def test_an_identity_must_be_on_the_roster() -> None:
     for wrong in ({"private": 1}, {"index": 9}):
         with pytest.raises(PrivacyError, match="the roster has no client"):
             identity(**{"index": 0, **wrong})

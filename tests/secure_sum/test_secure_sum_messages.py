@@ -40,13 +40,13 @@ def test_numbers_that_do_not_fit_are_refused(index: int) -> None:
 
 
 def test_a_threshold_of_half_is_refused() -> None:
-    # Two halves of the clients could then be told of different survivors.
+    # A server could then name different survivors to two halves of the clients.
     with pytest.raises(ConfigError, match="more than half"):
         make_setup(4, 2)
 
 
 @given(n=st.integers(2, 60), u=st.integers(0, 58), t=st.integers(1, 60))
-def test_no_threshold_lets_untrusted_clients_give_both_kinds_of_shares(
+def test_no_threshold_lets_untrusted_clients_reveal_both_kinds_of_shares(
     n: int, u: int, t: int
 ) -> None:
     """Untrusted clients reveal both kinds, and the others one kind: fewer than 2 t shares."""
@@ -63,12 +63,12 @@ def test_no_threshold_lets_untrusted_clients_give_both_kinds_of_shares(
 @pytest.mark.parametrize(
     ("bits", "width"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 4), (32, 4), (33, 8), (64, 8)]
 )
-def test_the_smallest_words_that_hold_the_modulus(bits: int, width: int) -> None:
+def test_words_are_the_smallest_that_hold_the_modulus(bits: int, width: int) -> None:
     assert make_setup(4, 3, bits=bits).dtype == np.dtype(f"<u{width}")
 
 
 @given(bits=st.integers(1, 64), number=st.integers(-(2**63), 2**63 - 1))
-def test_words_and_what_they_stand_for(bits: int, number: int) -> None:
+def test_words_and_their_values(bits: int, number: int) -> None:
     words = make_setup(N, T, 1, bits).words(np.array([number]))
     assert int(words[0]) == number % 2**bits
     (found,) = signed(words, bits).tolist()

@@ -1,4 +1,4 @@
-"""What client and server of the secure sum refuse; a client that refuses has sent nothing."""
+"""Refusals by clients and servers of the secure sum; a client that refuses has sent nothing."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def masked(client: SecureSumClient, keys: bytes, shares: bytes, values: Any = VA
 # Both shares of one client
 
 
-def test_who_asks_for_both_shares_of_a_client_gets_one(run: Run) -> None:
+def test_a_request_for_both_shares_of_a_client_gets_one(run: Run) -> None:
     first = unmask(run, 0, 0, 1, 2, 3)
-    assert unmask(run, 0, 0, 1, 2, 3) == first  # a lost message can be made again
+    assert unmask(run, 0, 0, 1, 2, 3) == first  # a lost message can be repeated
     for others in [(0, 1, 2, 4), (0, 1, 2, 3, 4), (0, 1, 2)]:
         with pytest.raises(PrivacyError, match="another answer"):
             unmask(run, 0, *others)
@@ -65,7 +65,7 @@ def test_who_asks_for_both_shares_of_a_client_gets_one(run: Run) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(asked=st.lists(st.lists(st.integers(0, N - 1), unique=True), min_size=1, max_size=4))
-def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
+def test_no_requests_get_both_shares(asked: list[list[int]]) -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
     answers = set()
@@ -78,8 +78,8 @@ def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
     assert all(len(answer) == 13 + 17 * N for answer in answers)
 
 
-def test_the_two_answers_would_have_told_both() -> None:
-    # Two clients made from one stream, without memory of what the first was asked, show the reason.
+def test_the_two_answers_would_reveal_both() -> None:
+    # Two clients made from one stream, without memory of the first one's requests, show the reason.
     setup = make_setup(N, T, D)
     run = Run(setup, {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
@@ -97,7 +97,7 @@ def test_the_two_answers_would_have_told_both() -> None:
     ]  # fmt: skip
 
 
-def test_a_client_that_is_made_anew_refuses_by_what_it_remembers(run: Run) -> None:
+def test_a_recreated_client_refuses_by_what_it_remembers(run: Run) -> None:
     memory: dict[str, bytes] = {}
 
     def anew() -> SecureSumClient:
@@ -156,8 +156,8 @@ def test_a_second_vector_under_the_same_masks_is_refused(run: Run) -> None:
         masked(client, run.keys, run.shares[0], -VALUES)
 
 
-def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None:
-    """A client deletes what it keeps of earlier rounds when it keeps its vector of this one."""
+def test_a_client_that_refuses_does_not_read_its_vector(run: Run) -> None:
+    """A client deletes what it keeps from earlier rounds when it stores its vector of this one."""
 
     def never() -> Any:
         raise AssertionError("nothing of it is sent")
@@ -169,8 +169,8 @@ def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None
             run.clients[0].masked_input(keys, shares, never)
 
 
-def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
-    # The difference of the two would be one pair's mask.
+def test_other_peers_for_the_same_vector_are_refused(run: Run) -> None:
+    # The difference of the two vectors would be the mask of one pair.
     client = run.clients[0]
     masked(client, run.keys, run.shares[0])
     rows = dict(run.rows)
@@ -184,7 +184,7 @@ def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
     [np.array([0.0, math.nan]), np.array([1.0, 2.0]), np.zeros(3, np.int64),
      np.zeros((1, 2), np.int64), np.int64(1), [0, 0], np.array([True, False])],
 )  # fmt: skip
-def test_what_is_no_vector_of_integers_is_refused(run: Run, values: Any) -> None:
+def test_a_bad_vector_of_integers_is_refused(run: Run, values: Any) -> None:
     with pytest.raises(PrivacyError):
         masked(run.clients[0], run.keys, run.shares[0], values)
 
@@ -193,7 +193,7 @@ def test_what_is_no_vector_of_integers_is_refused(run: Run, values: Any) -> None
 
 
 def complains(client: SecureSumClient, keys: bytes, shares: bytes, *accused: int) -> None:
-    """Check that a client complains, and sends neither a vector nor a share in this sum."""
+    """Check that a client complains and sends neither a vector nor a share in this sum."""
 
     def never() -> Any:
         raise AssertionError("nothing of it is sent")
@@ -230,7 +230,7 @@ def test_other_keys_are_refused(change: dict[int, bytes], reason: str) -> None:
         run.clients[0].share_keys(keys_with(run, change))
 
 
-def test_a_client_with_a_mask_key_of_low_order_gets_no_mask(
+def test_a_mask_key_of_low_order_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
@@ -251,8 +251,8 @@ def test_a_second_set_of_keys_is_refused() -> None:
         client.share_keys(keys_with(run, {4: bytes(range(64))}))
 
 
-def test_clients_that_were_told_different_weights_do_not_open_each_others_shares() -> None:
-    """A digest of what the system sends is part of the context of all keys."""
+def test_clients_with_different_weights_do_not_open_each_others_shares() -> None:
+    """A digest of what the system sends is in the context of all keys."""
     run = new_run()
     stream = Stream.simulation(seed=7, round=1, client=4, purpose="secure sum")
     odd = SecureSumClient(run.setup, 1, 4, stream, told=b"others")
@@ -260,7 +260,7 @@ def test_clients_that_were_told_different_weights_do_not_open_each_others_shares
     complains(run.clients[0], run.keys, column(rows, 0), 4)
 
 
-def test_a_client_masks_only_for_the_weights_that_it_was_told_of() -> None:
+def test_a_client_masks_only_for_the_announced_weights() -> None:
     run, memory = new_run(), dict[str, bytes]()
 
     def told(what: bytes) -> SecureSumClient:
@@ -273,7 +273,7 @@ def test_a_client_masks_only_for_the_weights_that_it_was_told_of() -> None:
     assert masked(told(b""), run.keys, run.shares[0])
 
 
-def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() -> None:
+def test_clients_with_different_keys_do_not_open_each_others_shares() -> None:
     # The server gives client 4 a forged key for client 0, and keeps the other keys.
     run = new_run()
     lie = keys_with(run, {0: bytes(range(64))})
@@ -304,7 +304,7 @@ def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     given_as=st.integers(0, N - 1),
 )
 def test_a_box_in_another_place_is_refused(taken: tuple[int, int], given_as: int) -> None:
-    # From another sender, for another recipient, or the client's own share sent back
+    # A box from another sender, for another recipient, or the client's own share sent back
     run, recipient = SHARED, 2
     if taken == (given_as, recipient):
         return
@@ -362,7 +362,7 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
         later[0].unmask(keys, shares[0], survivors(*range(N)))
 
 
-def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> None:
+def test_a_replay_with_this_rounds_number_is_refused_too(run: Run) -> None:
     # The worst case: the clients have exactly the secrets of the replayed round.
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     keys = in_round(run.keys, 2)
@@ -372,7 +372,7 @@ def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> Non
     assert message[0] == SumKind.CLIENT_COMPLAINT
 
 
-def test_other_rounds_have_other_masks(run: Run) -> None:
+def test_different_rounds_have_different_masks(run: Run) -> None:
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     server = SecureSumServer(run.setup, 2)
     keys = server.collect_keys(sent(client.advertise() for client in later.values()))
@@ -424,7 +424,7 @@ def forged(client: int, size: int = 4 * D) -> bytes:
         (None, forged(4), "unnamed"),
     ],
 )
-def test_what_one_client_sends_amiss_is_left_out(
+def test_a_malformed_message_of_one_client_is_left_out(
     told: Run, sender: int | None, message: bytes, reason: str
 ) -> None:
     assert finish(told, [*sent(told.seen), (sender, message)]) == [6, -6]
@@ -432,7 +432,7 @@ def test_what_one_client_sends_amiss_is_left_out(
     assert told.server.survivors == (0, 1, 2, 3)
 
 
-def test_a_message_that_comes_before_the_right_one_does_not_stand_in_its_way(told: Run) -> None:
+def test_a_wrong_message_does_not_block_a_later_right_one(told: Run) -> None:
     assert finish(told, [(0, forged(0, 3)), *sent(told.seen)]) == [6, -6]
 
 
@@ -461,7 +461,7 @@ def test_the_server_refuses_more_clients_than_it_can_add() -> None:
     [bytes(64), bytes(range(32)) * 2, bytes(range(32)) + bytes(32),
      bytes([1]) + bytes(31) + bytes(range(32))],
 )  # fmt: skip
-def test_keys_that_would_stop_all_others_are_left_out(keys: bytes) -> None:
+def test_keys_that_would_stop_all_other_clients_are_left_out(keys: bytes) -> None:
     setup = make_setup(N, T, D)
     server = SecureSumServer(setup, 1)
     own = [make_client(setup, u).advertise() for u in range(4)]
@@ -496,7 +496,9 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
     run.to_shares()
     rows = dict(run.rows)
     run.shares[4] = column(rows | {4: bytes(N * SEALED_BYTES)}, 4)
-    assert run.masked(4)[0] == SumKind.CLIENT_COMPLAINT  # about itself: the server altered its box
+    assert (
+        run.masked(4)[0] == SumKind.CLIENT_COMPLAINT
+    )  # about client 4 itself: the server altered its box
     rows[4] = bytes(N * SEALED_BYTES)
     run.clients = {u: make_client(setup, u) for u in range(N)}
     run.shares = {u: column(rows, u) for u in range(N)}
@@ -517,7 +519,7 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
         ({5: (5,)}, 1, [0, 1, 2, 3, 4, 5]),
     ],
 )
-def test_who_is_left_out_after_complaints(
+def test_clients_left_out_after_complaints(
     complaints: dict[int, tuple[int, ...]], liars: int, spared: list[int]
 ) -> None:
     suspects = Suspects(liars)
@@ -539,7 +541,7 @@ def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, lia
     assert len([u for u in out if u >= liars]) <= len([u for u in out if u < liars])
 
 
-def test_messages_name_a_client_once_and_in_order() -> None:
+def test_messages_name_each_client_once_and_in_order() -> None:
     message = survivors(1, 2)
     header = message[:9]
     for body in (message[13:] + message[9:13], message[9:13] * 2, message[9:] + b"\0"):

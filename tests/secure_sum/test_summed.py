@@ -1,4 +1,5 @@
-"""A secure sum as a channel: reports of any suitable system, through runtimes with ledgers."""
+"""A secure sum as a channel for the reports of any suitable system, through runtimes with
+ledgers."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def config(**settings: Any) -> RunConfig:
 
 @dataclass
 class Channel:
-    """A whole run of sites whose reports go through the secure sum; each site is recreated often.
+    """A whole run of sites whose reports go through the secure sum; sites are recreated often.
 
     Attributes:
         config: the configuration.
@@ -158,7 +159,7 @@ def test_the_weights_are_those_of_the_simulation_bit_for_bit(
 def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     tmp_path: Path,
 ) -> None:
-    """Batches are so large that a simulation trains clients one by one, as sites do."""
+    """Batches are large enough that a simulation trains clients one by one, as sites do."""
     settings = {"num_clients": N, "rounds": 2, "local_epochs": 1, "batch_size": 40}
     channel = Channel(fedldp.recipe("distributed-gaussian-digits", **settings), tmp_path)
     assert channel.run().tobytes() == simulated(channel.config).tobytes()
@@ -193,7 +194,7 @@ def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_who_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> None:
+def test_a_client_that_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> None:
     for phase in Phase:
 
         def lose(
@@ -208,7 +209,7 @@ def test_who_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> None:
         assert channel.heard[-1].complete
 
 
-def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> None:
+def test_a_total_is_the_sum_of_its_clients_reports(tmp_path: Path) -> None:
     """The sum covers exactly what the same clients would send by name."""
     made = config(rounds=1)
     channel = Channel(made, tmp_path, meddle=lambda u, q, a: None if u == 3 else a)
@@ -231,7 +232,7 @@ def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> Non
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
-def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_know(
+def test_a_round_without_a_sum_keeps_the_weights_and_states_what_the_server_may_know(
     lost: Phase, tmp_path: Path
 ) -> None:
     def lose(client: int, request: RoundRequest, answer: Any) -> Any:
@@ -247,7 +248,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_kn
     assert [r.metrics["clients_in_sum"] for r in channel.records] == [0, N]
 
 
-def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
+def test_one_liar_stops_no_round_but_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
     def garbage(client: int, request: RoundRequest, answer: Any) -> Any:
         if client == 5 and request.phase == Phase.SHARE_KEYS and isinstance(answer, Report):
             return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
@@ -261,7 +262,7 @@ def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: P
     ]  # fmt: skip
 
 
-def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: Path) -> None:
+def test_a_liar_adds_no_more_than_that_many_reports_can_count(tmp_path: Path) -> None:
     def add(client: int, request: RoundRequest, answer: Any) -> Any:
         if client == 5 and request.phase == Phase.MASKED_INPUT:
             words = np.frombuffer(answer.payload[13:], np.uint8) ^ 7
@@ -273,7 +274,7 @@ def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: 
     assert channel.heard[-1].complete
 
 
-def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
+def test_a_report_in_another_clients_name_does_not_count(tmp_path: Path) -> None:
     def rename(client: int, request: RoundRequest, answer: Any) -> Any:
         return replace(answer, client=None) if client == 4 else answer
 
@@ -298,7 +299,7 @@ def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
-    """Its mechanism's noise is fresh every time; only its store makes the vector the same."""
+    """The mechanism's noise is fresh every time; only the store makes the vector the same."""
     channel = Channel(config(rounds=1), tmp_path, secret=True)
     asked: list[RoundRequest] = []
 
@@ -366,7 +367,7 @@ def test_counts_of_up_to_255_bits_cost_a_byte(most: int, bits: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "u", "t"), [(2, 0, 2), (10, 0, 7), (10, 4, 8), (9, 7, 9)])
-def test_the_threshold_where_none_is_given(n: int, u: int, t: int) -> None:
+def test_the_default_threshold(n: int, u: int, t: int) -> None:
     assert SecureSum.of(counts_of_bits(3, n), n, None, u).threshold == t
 
 

@@ -1,4 +1,4 @@
-"""Clients that answer at once: each answers, and is charged, as if it were alone."""
+"""Clients that answer in a batch: each answers, and is charged, as if it were alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ TOGETHER = {
     "personalized-digits": {"rounds": 30},
     "privunit-fl-digits": {"model": "logistic"},
 }
-"""A run for each step that trains many clients at once, with settings for which that pays."""
+"""A run for each local update that trains many clients at once, with settings for which that is
+faster."""
 
 
 def population_of(name: str, folder: Path, **settings: Any) -> Population:
@@ -94,7 +95,7 @@ def packed(
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TOGETHER)
-def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
+def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     step = population.local_update
     assert population.group == GROUP
@@ -111,7 +112,7 @@ def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
-def test_the_fused_adam_is_adam(
+def test_the_fused_adam_agrees_with_adam(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A fused optimizer that receives a gradient with other strides steps in a wrong direction.
@@ -137,9 +138,7 @@ def test_the_fused_adam_is_adam(
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TOGETHER)
-def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
-    name: str, tmp_path: Path
-) -> None:
+def test_answers_and_charges_are_those_of_each_client_alone(name: str, tmp_path: Path) -> None:
     found, ledgers = [], []
     for together in (True, False):
         population = population_of(name, tmp_path / str(together))
@@ -165,7 +164,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
 
 
 @pytest.mark.parametrize("name", ["quickstart", "ldp-fl-digits", "cldp-fed-digits"])
-def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
+def test_encoding_in_a_batch_gives_the_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     _, broadcast = request(population)
     encoder, clients = population.encoders[3], population.batch([3, 5, 8], 1)
@@ -186,7 +185,7 @@ def sender(client: Any) -> Any:
     return sender_of(0, client.index)
 
 
-def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
+def test_each_client_is_refused_separately(tmp_path: Path) -> None:
     settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "num_clients": 6}
     population = population_of("ldp-fl-digits", tmp_path, **settings, rounds=5)
     ledger = MemoryLedger(Budget("pure", 1.5))
@@ -202,7 +201,7 @@ def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
     assert answered(3, [1, 4]) == [Refusal(3, Reason.OVER_BUDGET)] * 2
 
 
-def test_who_is_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
+def test_a_client_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     message, _ = request(population)
     ledger = MemoryLedger()
@@ -224,7 +223,7 @@ def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> N
     assert ledger.runs() == []
 
 
-def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
+def test_no_client_is_asked_twice_at_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     message, _ = request(population)
     ledger = MemoryLedger()
@@ -233,14 +232,14 @@ def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
     assert ledger.runs() == []
 
 
-def test_what_cannot_be_read_is_refused_by_each(tmp_path: Path) -> None:
+def test_an_unreadable_request_is_refused_by_each_client(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     found = packed(population, b"no request", [0, 1], MemoryLedger())
     assert [read_reply(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
 
 
 @pytest.mark.slow
-def test_groups_do_not_depend_on_who_does_the_work() -> None:
+def test_groups_do_not_depend_on_workers() -> None:
     config = fedldp.recipe(
         "quickstart", model="logistic", num_clients=2 * GROUP + 5, rounds=1, batch_size=4
     )
@@ -260,14 +259,14 @@ def test_groups_do_not_depend_on_who_does_the_work() -> None:
         ({"model": "logistic", "num_clients": 100, "batch_size": 1000}, True),
     ],
 )
-def test_the_rule_looks_at_the_model_and_the_batch(
+def test_the_rule_for_groups_depends_on_model_and_batch(
     settings: dict[str, Any], expected: bool, tmp_path: Path
 ) -> None:
     group = population_of("quickstart", tmp_path, **settings).group
     assert group == (GROUP if expected else 1)
 
 
-def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None:
+def test_a_system_without_batched_updates_answers_one_by_one(tmp_path: Path) -> None:
     population = population_of("priority-digits", tmp_path)
     assert population.group == 1
     assert isinstance(population.config, RunConfig)
@@ -275,7 +274,7 @@ def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
 
 
-# Groups consist of the clients asked; differences within a group are separated after training
+# Groups consist of the clients that were asked; clients that differ are separated after training
 
 
 class Counting:
@@ -298,7 +297,7 @@ def counted(population: Population) -> Counting:
     return step
 
 
-def test_who_refuses_leaves_a_group_and_nobody_takes_the_place(tmp_path: Path) -> None:
+def test_a_client_that_refuses_leaves_its_group_and_is_not_replaced(tmp_path: Path) -> None:
     settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "rounds": 5}
     population = population_of("ldp-fl-digits", tmp_path, num_clients=140, **settings)
     step, ledger, asked = counted(population), MemoryLedger(Budget("pure", 1.5)), list(range(135))
@@ -314,7 +313,7 @@ def test_who_refuses_leaves_a_group_and_nobody_takes_the_place(tmp_path: Path) -
     assert step.groups == [[3, 70], *expected]
 
 
-def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
+def test_clients_with_their_own_budgets_train_in_a_batch_and_are_encoded_separately(
     tmp_path: Path,
 ) -> None:
     epsilons = [0.5, 1.0, 1.0, 2.0] * 20
@@ -329,7 +328,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
         assert isinstance(report, Report)
         assert report.epsilon == epsilons[index]
         assert ledger.history("run", index) == {population.encoders[index].event(): 1}
-    # Each equals its own encoder's output for its row of what they trained together.
+    # Each report equals the output of the client's own encoder for its row of the batch.
     group = list(range(64))
     update = population.local_update(broadcast, population.batch(group, 1), GROUP)
     for index in (0, 1, 3, 63):
@@ -338,7 +337,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
         assert pack_reports(reports, run="run", phase=0).tobytes() == found[index]
 
 
-def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_path: Path) -> None:
+def test_a_lost_draw_is_refused_to_that_client_alone(tmp_path: Path) -> None:
     population = population_of("ldpfl-digits-public", tmp_path)
     step, ledger = counted(population), MemoryLedger()
     first, _ = request(population, 1)

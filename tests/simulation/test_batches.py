@@ -31,7 +31,7 @@ class Workers:
 
 @pytest.mark.parametrize("group", [1, 4])
 @pytest.mark.parametrize("count", [0, 1, 7, 40, 399])
-def test_all_items_come_in_order_with_their_results(count: int, group: int) -> None:
+def test_all_items_arrive_in_order_with_their_results(count: int, group: int) -> None:
     workers = Workers()
     found = list(
         in_order(
@@ -48,7 +48,7 @@ def test_all_items_come_in_order_with_their_results(count: int, group: int) -> N
     assert all(len(batch) % group == 0 for batch, _ in found[:-1])
 
 
-def test_an_interrupt_cancels_what_was_begun_and_not_awaited() -> None:
+def test_an_interrupt_cancels_batches_that_are_no_longer_awaited() -> None:
     workers = Workers()
     batches = in_order(
         range(100),

@@ -1,4 +1,4 @@
-"""Clients that refuse what their budget does not cover, in runs as a user types them."""
+"""Clients refuse what their budget does not cover, in runs as a user types them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedldp.simulation.plan import Plan, plan, problem_of, state
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip
-"""One pure report of epsilon 1 for each client and round."""
+"""Each client sends one pure report of epsilon 1 in each round."""
 
 EVERYONE_REFUSES = (
     "error: round {round}: 0 of 6 clients took part, and 1 must (6 refused: over-budget); the "
@@ -37,7 +37,7 @@ EVERYONE_REFUSES = (
 
 
 def run_line(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return the statement's lines for all that a client sends in the run, to the server."""
+    """Return the statement's lines against the server for all that a client sends in the run."""
     (line,) = (
         line
         for line in statement["guarantees"]
@@ -46,7 +46,7 @@ def run_line(statement: dict[str, Any]) -> dict[str, Any]:
     return dict(line)
 
 
-def test_clients_whose_budget_is_used_up_end_the_run_in_one_line(
+def test_clients_whose_budget_is_used_up_end_the_run_with_one_line(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
     outcome = fedldp_command(
@@ -82,7 +82,7 @@ def test_a_budget_that_covers_the_run_changes_nothing(tmp_path: Path, fedldp_com
         outcome = fedldp_command("run", *SENT, *extra, "--rounds", 3, "--out", tmp_path / name)
         assert outcome.status == 0, outcome.err
     kept = [record | {"budgets": []} for record in metrics(tmp_path / "with")]
-    assert kept == metrics(tmp_path / "without")  # except what is left of the budget
+    assert kept == metrics(tmp_path / "without")  # except for the remaining budget
     model, privacy = (
         [(tmp_path / name / file).read_bytes() for name in ("with", "without")]
         for file in ("model.safetensors", "privacy.json")
@@ -92,7 +92,7 @@ def test_a_budget_that_covers_the_run_changes_nothing(tmp_path: Path, fedldp_com
     assert run_line(json.loads(privacy[0]))["epsilon"] == 3.0
 
 
-def test_a_pure_budget_pays_for_no_gaussian_and_another_kind_does(
+def test_a_pure_budget_does_not_pay_for_gaussian_noise_and_another_kind_does(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
     gaussian = (*SENT, "--set", "mechanism=gaussian", "--rounds", 2)
@@ -120,7 +120,7 @@ def test_a_pure_budget_pays_for_no_gaussian_and_another_kind_does(
         ("client_budget=3", "client_budget"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_one_line(
+def test_a_bad_budget_is_refused_in_one_line(
     tmp_path: Path, fedldp_command: Any, setting: str, said: str
 ) -> None:
     line = fedldp_command("run", "--set", setting, "--out", tmp_path / "run").assert_refused()
@@ -141,7 +141,8 @@ SHUFFLED: dict[str, Any] = SOME | {
 
 
 def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
-    """Return who takes part in each round, and how many refuse, if all can answer that often."""
+    """Return who takes part in each round, and how many refuse, if all can answer a given number of
+    times."""
     answered: Counter[int] = Counter()
     found = []
     for round in range(1, config.rounds + 1):
@@ -175,10 +176,10 @@ def as_vector(result: Result) -> np.ndarray:
 
 
 @pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
-def test_a_round_goes_on_without_those_who_refuse(settings: dict[str, Any]) -> None:
+def test_a_round_continues_without_clients_that_refuse(settings: dict[str, Any]) -> None:
     config = quick(**settings)
     turns = expected(config, 2)
-    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # of four clients that are asked
+    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # out of four clients that are asked
     assert all(there for there, _ in turns)
     result = fedldp.run(config)
     assert [(record.clients, record.refused) for record in result.rounds] == [
@@ -191,7 +192,9 @@ def test_a_round_goes_on_without_those_who_refuse(settings: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
-def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict[str, Any]) -> None:
+def test_the_statement_after_a_run_covers_what_was_really_released(
+    settings: dict[str, Any],
+) -> None:
     config = quick(**settings)
     planned = plan(config, problem_of(config, None))
     event = Roles(config, planned.problem).encoder().event()
@@ -215,7 +218,7 @@ def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict
     assert max(result.ledger.spent(client) for client in range(6)) == 2 * price
 
 
-def test_the_run_folder_holds_the_statement_of_what_was_released(
+def test_the_run_folder_has_the_statement_about_actual_releases(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
     outcome = fedldp_command(
@@ -238,7 +241,7 @@ def assert_same(one: Result, other: Result) -> None:
 
 
 @pytest.mark.slow
-def test_workers_keep_the_budgets_of_the_clients_that_they_are_given() -> None:
+def test_workers_respect_the_budgets_of_their_clients() -> None:
     config = quick(**SOME)
     with forked_workers():
         assert_same(simulate(config), simulate(config, workers=2))
@@ -252,7 +255,7 @@ def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path, after: int) -> N
     assert_same(simulate(config), fedldp.resume(tmp_path / "run"))
 
 
-def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any) -> None:
+def test_a_draw_for_a_whole_run_is_paid_for_once(tmp_path: Path, fedldp_command: Any) -> None:
     config = fedldp.recipe("ldpfl-sound-digits", rounds=2)
     price = cost(Roles(config, problem_of(config, None)).encoder().event(), "pure")
     command = ("run", "ldpfl-sound-digits", "--rounds", 2, "--workers", 1)
@@ -272,8 +275,8 @@ def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any
 # Budgets for each person, or each row
 
 
-def test_a_budget_for_each_row_that_does_not_last_is_refused_before_the_run() -> None:
-    """No round has begun, and the message says what would suffice."""
+def test_too_small_a_budget_for_each_row_is_refused_before_the_run() -> None:
+    """No round begins, and the message says what would be enough."""
     config = fedldp.recipe("quickstart", mechanism="laplace", epsilon=1.0, shuffle=False,
                            num_clients=6, rounds=4, target=None)  # fmt: skip
     assert "person_budget" not in config.model_dump()

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine does what one process does, bit for bit."""
+"""A Ray cluster of two nodes on this machine gives the results of one process, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
-    """Two nodes to which this process stays connected, so that their workers stay too."""
+    """Two nodes to which this process stays connected, so that their workers stay alive."""
     with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
         yield found
 
@@ -64,7 +64,7 @@ def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> No
 
 @installed
 @of_two_nodes
-def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
+def test_a_killed_worker_changes_no_bit_and_stdout_has_only_json(
     cluster: Any, marks: Path, tmp_path: Path, fedldp_command: Any
 ) -> None:
     settings = watched(seed=7)
@@ -80,14 +80,14 @@ def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
     assert_same(alone, fedldp.load(tmp_path / "run"))
 
 
-# Clients' files travel with their tasks: those of a run (bits drawn once), and of a round.
+# Clients' files are sent with their tasks: those of a run (bits drawn once) and of a round.
 @installed
 @pytest.mark.parametrize(
     ("recipe", "less"),
     [("ldpfl-digits", {"encoder_epochs": 1}), ("secure-aggregation-digits", {})],
 )
 @of_two_nodes
-def test_what_clients_keep_comes_back(
+def test_clients_files_come_back(
     cluster: Any, tmp_path: Path, recipe: str, less: dict[str, Any]
 ) -> None:
     config = fedldp.recipe(recipe, rounds=2, num_clients=5, local_epochs=1, **less)
@@ -109,7 +109,7 @@ def kept(folder: Path) -> dict[str, bytes]:
 
 @installed
 @of_two_nodes
-def test_a_run_that_was_cut_short_goes_on_where_the_other_can(cluster: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_on_the_other_executor(cluster: Any, tmp_path: Path) -> None:
     config = quick()
     simulate(config, recipe="quickstart", out=tmp_path / "whole")
     cut(config, tmp_path / "cut", after=2)
@@ -119,7 +119,7 @@ def test_a_run_that_was_cut_short_goes_on_where_the_other_can(cluster: Any, tmp_
 
 @installed
 @of_two_nodes
-def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_the_users_one_line(cluster: Any, tmp_path: Path) -> None:
     config = quick(model="mlp", learning_rate=1e30)
     with pytest.raises(PrivacyError, match=r"^round 1, client 0: .*NaN") as refusal:
         fedldp.run(config, cluster=cluster.address, out=tmp_path / "run")
@@ -129,9 +129,7 @@ def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) ->
 
 @installed
 @of_two_nodes
-def test_nodes_that_are_not_alike_are_refused(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_nodes_are_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
     with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was start"):
         fedldp.run(quick(), cluster=cluster.address)
@@ -139,7 +137,7 @@ def test_nodes_that_are_not_alike_are_refused(
 
 @installed
 @of_two_nodes
-def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
+def test_a_cluster_other_than_the_connected_one_is_refused(cluster: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ConfigError, match=r"already connected to .*; call ray\.shutdown"):
@@ -148,7 +146,7 @@ def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: A
 
 @installed
 @of_two_nodes
-def test_the_command_connects_and_an_interrupt_is_one_line(
+def test_the_command_connects_and_an_interrupt_prints_one_line(
     cluster: Any, tmp_path: Path, fedldp_process: Any
 ) -> None:
     command = fedldp_process(
@@ -170,9 +168,11 @@ def test_the_command_connects_and_an_interrupt_is_one_line(
 
 
 @installed
-def test_an_address_where_nothing_answers_is_one_line(tmp_path: Path, fedldp_command: Any) -> None:
+def test_an_address_where_nothing_answers_is_refused_in_one_line(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]  # free again, and not in use
+        port = taken.getsockname()[1]  # free again, so not in use
     line = fedldp_command(
         "run", "--cluster", f"127.0.0.1:{port}", "--out", tmp_path / "run"
     ).assert_refused()
@@ -182,7 +182,7 @@ def test_an_address_where_nothing_answers_is_one_line(tmp_path: Path, fedldp_com
 
 @installed
 @pytest.mark.parametrize("address", ["here", "ray://127.0.0.1:10001", ":6379", "host:port", ""])
-def test_what_is_no_address_is_refused(fedldp_command: Any, address: str) -> None:
+def test_a_bad_address_is_refused(fedldp_command: Any, address: str) -> None:
     line = fedldp_command("run", "--cluster", address).assert_refused()
     assert line.startswith(f"error: cluster = {address}: give auto or the head's address")
 
@@ -196,8 +196,6 @@ def test_without_ray_a_line_says_how_to_install_it(
 
 
 @pytest.mark.parametrize("more", [["--workers", 2], ["--device", "cuda"]])
-def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
-    fedldp_command: Any, more: list[object]
-) -> None:
+def test_a_cluster_excludes_workers_and_a_gpu(fedldp_command: Any, more: list[object]) -> None:
     line = fedldp_command("run", "--cluster", "auto", *more).assert_refused()
     assert "cluster = auto" in line

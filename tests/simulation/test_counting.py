@@ -1,4 +1,4 @@
-"""The shuffler that counts, compared with the one that orders every message."""
+"""The counting shuffler, compared with the one that orders every message."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def exchanged(
 
 @pytest.mark.parametrize("columns", [{"client": np.arange(5)}, {"weight": np.ones(5)}])
 @pytest.mark.parametrize("kind", [Shuffler, Counting])
-def test_what_tells_its_sender_does_not_pass(kind: type[Any], columns: dict[str, Any]) -> None:
+def test_a_message_that_reveals_its_sender_does_not_pass(
+    kind: type[Any], columns: dict[str, Any]
+) -> None:
     sender, block = of_block([report(bits, 4) for bits in random_bits(5)])
     assert isinstance(block, Reports)
     with pytest.raises(RunError, match="name or reveal their senders"):
@@ -90,7 +92,7 @@ def test_what_tells_its_sender_does_not_pass(kind: type[Any], columns: dict[str,
 
 @pytest.mark.parametrize("chunk", [1, 4, 20, 21])
 @pytest.mark.parametrize("budgets", [[None] * 5, [2.0, 0.5, 2.0, 0.5, 8.0]])
-def test_the_server_is_told_the_same(chunk: int, budgets: list[float | None]) -> None:
+def test_the_server_gets_the_same_information(chunk: int, budgets: list[float | None]) -> None:
     """Counts, uplink, T, T_S and T_W, from single reports and from blocks of reports."""
     reports = [
         report(bits, chunk, budget) for bits, budget in zip(random_bits(5), budgets, strict=True)
@@ -142,7 +144,7 @@ def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
 
 @pytest.mark.parametrize("messages", [1, 2, 50])
 @pytest.mark.parametrize("offsets", [[3.0] * 4, [3.0, 3.5, 4.0, 9.0]])
-def test_extremes_have_the_distribution_of_those_of_all_messages(
+def test_first_and_last_arrivals_have_the_right_distribution(
     messages: int, offsets: list[float]
 ) -> None:
     windows = np.array(offsets)
@@ -163,7 +165,7 @@ def test_one_message_arrives_first_and_last() -> None:
     assert 3 <= first == last <= 5
 
 
-def test_of_very_many_messages_the_extremes_are_those_of_the_window() -> None:
+def test_with_very_many_messages_first_and_last_arrivals_are_the_ends_of_the_window() -> None:
     schedule = Schedule(delay=2.0, response=3.0, waits=np.zeros(9), offsets=np.full(9, 3.0))
     first, last = draw_extremes(schedule, 10**12, np.random.default_rng(0))
     assert 3 < first < 3 + 1e-9
@@ -182,7 +184,7 @@ def test_refusals_pass_with_their_senders() -> None:
 
 
 @pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
-def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
+def test_a_report_that_reveals_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
     told = replace(report(random_bits(1)[0], 1), **field)
     with pytest.raises(RunError, match="name or reveal their senders"):
         exchanged(Counting, [(1, told)], delays())
@@ -193,7 +195,7 @@ def test_a_report_without_a_sender_is_refused() -> None:
         exchanged(Counting, [(None, report(random_bits(1)[0], 1))], delays())
 
 
-def test_what_is_counted_already_is_refused() -> None:
+def test_counts_are_not_counted_again() -> None:
     counted = Counted(round=1, size=SIZE, chunk=1, ones=np.zeros(SIZE, np.int64), reports=1)
     with pytest.raises(RunError, match="whole reports"):
         exchanged(Counting, [(None, counted)], delays())

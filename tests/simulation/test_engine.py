@@ -1,4 +1,4 @@
-"""The round loop compared with plain loops written here; any number of workers, same bits."""
+"""The round loop compared with plain loops; any number of workers gives the same bits."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def assert_same(one: Result, other: Result) -> None:
 def descend(
     weight: np.ndarray, bias: np.ndarray, x: np.ndarray, y: np.ndarray, rate: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return softmax regression's parameters after full-batch gradient steps from a start."""
+    """Return the parameters of softmax regression after full-batch gradient steps from a start."""
     x, target = x.reshape(len(x), -1).astype(np.float64), np.eye(len(bias))[y]
     for _ in range(steps):
         logits = x @ weight.T + bias
@@ -163,7 +163,7 @@ def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None
     assert result.rounds[-1].loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_metrics_do_not_depend_on_how_the_test_set_is_cut() -> None:
+def test_metrics_do_not_depend_on_how_the_test_set_is_split() -> None:
     # The digits' 360 test examples, repeated so that the evaluation takes more than one piece.
     base = fedldp.run(fedavg(num_clients=2, rounds=1))
     digits = fedldp.data.load_dataset("digits")
@@ -203,7 +203,7 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_fedavg_weights_its_clients_as_it_says(weighting: Any, tmp_path: Path) -> None:
+def test_fedavg_weights_its_clients_as_configured(weighting: Any, tmp_path: Path) -> None:
     data = small_data()
     members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
     config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
@@ -272,12 +272,12 @@ def test_a_round_of_ldp_fl_against_the_equations(
         uniform = (words.integers(18, np.int32) + 2.0**31) / 2.0**32
         k = (np.exp(eps) + 1) / (np.exp(eps) - 1)
         probability = 0.5 + np.clip(x, -1, 1) / (2 * k)
-        clear = np.abs(uniform - probability) > 1e-4  # else float rounding decides
+        clear = np.abs(uniform - probability) > 1e-4  # otherwise float rounding decides
         assert clear.sum() >= 16
         bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=18)
         np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
         sent.append(0.1 + radius * k * (2.0 * bits - 1))
-    # The run itself has another partition; its weights lie on the same grid of means.
+    # The run has another partition, but its weights are on the same grid of means.
     found = clients.roles.aggregate(iter(reports))[0].weights
     np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
     assert result.rounds[0].clients == 4
@@ -321,7 +321,7 @@ def test_without_a_number_all_clients_take_part() -> None:
     assert participants(fedavg(num_clients=7), 3) == list(range(7))
 
 
-def test_a_number_of_clients_is_drawn_evenly_and_anew_each_round() -> None:
+def test_clients_are_drawn_uniformly_and_anew_each_round() -> None:
     config = fedavg(num_clients=20, clients_per_round=6)
     drawn = [participants(config, round) for round in range(1, 1001)]
     for chosen in drawn:
@@ -338,7 +338,7 @@ def test_a_number_of_clients_is_drawn_evenly_and_anew_each_round() -> None:
     assert participants(fedavg(num_clients=20, clients_per_round=20), 1) == list(range(20))
 
 
-def test_only_those_who_take_part_count() -> None:
+def test_only_clients_that_take_part_count() -> None:
     result = fedldp.run(ldp_fl(num_clients=10, clients_per_round=3, chunk=50))
     assert [record.clients for record in result.rounds] == [3, 3]
     # 650 weights as 13 messages, with labels of 4 bits.
@@ -386,7 +386,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
         assert_same(first, other)
 
 
-def test_global_generators_neither_matter_nor_move() -> None:
+def test_global_generators_have_no_effect_and_do_not_change() -> None:
     results = []
     for seed in (0, 1):
         np.random.seed(seed)
@@ -398,7 +398,7 @@ def test_global_generators_neither_matter_nor_move() -> None:
     assert_same(*results)
 
 
-def test_the_number_of_torch_threads_neither_matters_nor_moves() -> None:
+def test_the_number_of_torch_threads_has_no_effect_and_does_not_change() -> None:
     threads, results = torch.get_num_threads(), []
     try:
         for number in (1, 2):
@@ -418,14 +418,14 @@ def test_speed_settings_of_the_time_model_change_no_weights() -> None:
             assert weights.tobytes() == other.weights[name].tobytes()
 
 
-def test_the_server_and_the_client_work_from_the_broadcast_alone(tmp_path: Path) -> None:
+def test_server_and_client_depend_only_on_the_broadcast(tmp_path: Path) -> None:
     # The same broadcast gives the same reports again, whatever was trained in between.
     data, config = small_data(), fedavg(model="mlp")
     members = [np.arange(n, 60, 4) for n in range(4)]
     clients = Clients(config, data, members, tmp_path)
     first = clients.roles.broadcast
     reports = clients.ask(first, range(4))
-    assert clients.ask(first, range(4)) == reports  # paid for already
+    assert clients.ask(first, range(4)) == reports  # already paid for
     later = Broadcast(round=2, weights=first.weights + 1)
     clients.ask(later, range(4))
     list(clients.executor.scores(later))
@@ -435,13 +435,13 @@ def test_the_server_and_the_client_work_from_the_broadcast_alone(tmp_path: Path)
     assert clients.ask(first, [3, 1]) == [reports[3], reports[1]]
 
 
-def test_read_only_data_are_taken_without_a_warning() -> None:
+def test_read_only_data_are_accepted_without_a_warning() -> None:
     data = small_data()
     for examples in (data.train, data.test):
         examples.features.flags.writeable = False
         examples.labels.flags.writeable = False
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # else torch says it once for each process
+    torch.set_warn_always(True)  # otherwise torch warns only once per process
     try:
         fedldp.run(fedavg(rounds=1), dataset=data)
     finally:

@@ -1,4 +1,4 @@
-"""Runs that fail or are ended by a signal: what is said, what is kept, and who is left."""
+"""Runs that fail or are ended by a signal: messages, kept files, and remaining processes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nan_of_one_client_in_a_later_round_keeps_the_earlier_ones(tmp_path: Pat
     first = next(round for round in range(2, 31) if turns[round - 1] != turns[0])
     client = turns[first - 1]
     features = digits.train.features.copy()
-    # Whoever has such an example trains to NaN.
+    # A client with such an example trains to NaN.
     features[Inputs.of(config, digits, None).members[client][0]] = 3e38
     broken = fedldp.Dataset.from_arrays(
         features, digits.train.labels,
@@ -100,7 +100,7 @@ def test_nan_of_one_client_in_a_later_round_keeps_the_earlier_ones(tmp_path: Pat
     assert np.isfinite(saved[0].weights).all()
 
 
-def test_a_folder_of_the_users_own_outlives_a_run_that_fails_in_it(tmp_path: Path) -> None:
+def test_a_users_own_folder_survives_a_failed_run(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(fedldp.FedldpError):
         fedldp.run(quick(model="mlp", learning_rate=1e30), out=tmp_path / "mine")
@@ -109,10 +109,10 @@ def test_a_folder_of_the_users_own_outlives_a_run_that_fails_in_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("rate", [2e37, 3e38], ids=["inf", "nan"])
-def test_metrics_that_are_no_numbers_do_not_break_the_record(
+def test_metrics_that_are_not_numbers_do_not_break_the_record(
     tmp_path: Path, fedldp_command: Any, rate: float
 ) -> None:
-    # Weights that are finite, and so large that the loss is not.
+    # Weights that are finite but so large that the loss is not.
     outcome = fedldp_command(
         "run", "fedavg-quickstart", "--set", f"learning_rate={rate}", "--set", "local_epochs=1",
         "--set", "batch_size=1000", "--set", "weighting=uniform", "--rounds", 1,
@@ -133,8 +133,10 @@ def test_metrics_that_are_no_numbers_do_not_break_the_record(
 
 
 @pytest.mark.slow
-def test_ranges_that_grow_without_bound_name_the_round(tmp_path: Path, fedldp_command: Any) -> None:
-    # The mean of two clients at a small budget lies K ranges away, and the next range follows it.
+def test_the_refusal_of_diverging_ranges_names_the_round(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    # The mean of two clients at a small budget is K ranges away, and the next range follows it.
     outcome = fedldp_command(
         "run", "--set", "ranges=adaptive", "--set", "epsilon=0.01", "--set", "num_clients=2",
         "--workers", 1, "--rounds", 9, "--out", tmp_path / "run",
@@ -144,10 +146,10 @@ def test_ranges_that_grow_without_bound_name_the_round(tmp_path: Path, fedldp_co
     if outcome.status == 2:
         kept = metrics(tmp_path / "run")
         assert last.startswith(f"error: round {len(kept) + 1}")
-        assert "range_radius =" not in last  # which nobody has set
+        assert "range_radius =" not in last  # a setting that the user did not set
 
 
-def test_a_folder_that_vanishes_on_the_way_is_one_error(tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_during_a_run_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         simulate(
             quick(), out=tmp_path / "run", after_round=lambda _: shutil.rmtree(tmp_path / "run")
@@ -155,7 +157,7 @@ def test_a_folder_that_vanishes_on_the_way_is_one_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 2])
-def test_workers_that_die_are_not_taken_for_clients_that_stay_away(
+def test_dead_workers_are_not_mistaken_for_absent_clients(
     monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     answers = Serial.answers
@@ -184,7 +186,7 @@ THIRTY = {"rounds": 30, "num_clients": 8, "local_epochs": 1}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of thirty rounds that nobody killed."""
+    """The folder of a run of thirty rounds that was not killed."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     simulate(fedldp.recipe("quickstart", **THIRTY), recipe="quickstart", out=folder)
     return folder
@@ -195,7 +197,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_run_resumes_to_the_same_weights(
     tmp_path: Path, fedldp_process: Any, whole: Path
 ) -> None:
-    """Killed at some moment; ``test_resume.py`` has every place between two files."""
+    """Killed at some moment; ``test_resume.py`` tests every point between two files."""
     chance = random.Random(1)
     settings = [part for name, value in THIRTY.items() for part in ("--set", f"{name}={value}")]
     command = fedldp_process("run", *settings, "--workers", 1, "--out", "killed")
@@ -215,12 +217,12 @@ def test_a_killed_run_resumes_to_the_same_weights(
 
 @pytest.mark.slow
 @on_linux
-def test_an_interrupt_keeps_the_rounds_and_says_how_to_go_on(
+def test_an_interrupt_keeps_the_rounds_and_says_how_to_continue(
     tmp_path: Path, fedldp_process: Any
 ) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: rounds_done(command) >= 2)
-    assert len(command.family()) >= 3  # it and two workers
+    assert len(command.family()) >= 3  # the command and two workers
     assert command.shared_data()
     before = command.errors().splitlines()
     command.interrupt()
@@ -238,12 +240,12 @@ def test_an_interrupt_keeps_the_rounds_and_says_how_to_go_on(
 
 @on_linux
 @pytest.mark.slow
-def test_an_interrupt_while_workers_start_is_one_line_too(
+def test_an_interrupt_while_workers_start_prints_one_line_too(
     tmp_path: Path, fedldp_process: Any
 ) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: len(command.family()) >= 3)
-    time.sleep(0.5)  # they are importing now
+    time.sleep(0.5)  # by now they are importing
     command.interrupt()
     outcome = command.end()
     assert outcome.status == 130
@@ -257,7 +259,7 @@ def test_an_interrupt_while_workers_start_is_one_line_too(
 @on_linux
 @pytest.mark.slow
 def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any) -> None:
-    # Clients that take a while, so that the second Ctrl-C finds the workers still at it.
+    # Clients take a while here, so that workers are still busy at the second Ctrl-C.
     command = fedldp_process(
         "run", "--rounds", 500, "--set", "model=mlp", "--set", "local_epochs=100", "--workers", 2,
         "--out", "run",
@@ -269,7 +271,7 @@ def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any
             command.interrupt()
             time.sleep(0.3)
     outcome = command.end()
-    assert outcome.status in (130, -signal.SIGINT)  # to a shell the same
+    assert outcome.status in (130, -signal.SIGINT)  # the same to a shell
     assert "Traceback" not in outcome.err
     command.assert_no_one_is_left()
     assert command.shared_data() == []
@@ -277,7 +279,7 @@ def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any
 
 @pytest.mark.slow
 @on_linux
-def test_workers_end_with_a_parent_that_is_killed_and_leave_no_data(fedldp_process: Any) -> None:
+def test_workers_of_a_killed_parent_end_and_leave_no_data(fedldp_process: Any) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: rounds_done(command) >= 1)
     workers = command.family()
@@ -290,9 +292,7 @@ def test_workers_end_with_a_parent_that_is_killed_and_leave_no_data(fedldp_proce
 
 @on_linux
 @pytest.mark.slow
-def test_a_worker_that_is_killed_ends_the_run_in_one_line(
-    tmp_path: Path, fedldp_process: Any
-) -> None:
+def test_a_killed_worker_ends_the_run_with_one_line(tmp_path: Path, fedldp_process: Any) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: rounds_done(command) >= 1)
     os.kill(max(command.family()), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The transport within one machine: bytes to clients, and their answers back."""
+"""The transport within one machine brings bytes to clients and their answers back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def report(round: int = 3) -> Report:
     return Report(round=round, size=4, payload=b"\x05", chunk=4)
 
 
-def test_every_client_gets_the_request_and_its_answer_comes_back_as_it_gave_it() -> None:
+def test_every_client_gets_the_request_and_its_answer_comes_back_unchanged() -> None:
     asked: list[tuple[bytes, Sequence[int]]] = []
 
     def answers(
@@ -54,7 +54,7 @@ def test_every_client_gets_the_request_and_its_answer_comes_back_as_it_gave_it()
     assert pack_request(read_request(message)) == message
 
 
-def test_what_one_client_is_told_alone_is_in_its_request_and_in_no_other() -> None:
+def test_values_for_one_client_are_in_its_request_only() -> None:
     told = {client: {"own": np.full(2, client, np.uint8)} for client in (2, 5)}
     request = replace(REQUEST, own=told)
     asked: list[RoundRequest] = []
@@ -84,13 +84,13 @@ def test_what_one_client_is_told_alone_is_in_its_request_and_in_no_other() -> No
     ],
     ids=["nothing", "another run", "another phase", "another round"],
 )
-def test_what_is_no_answer_to_the_request_is_refused(answer: bytes) -> None:
+def test_a_message_that_does_not_answer_the_request_is_refused(answer: bytes) -> None:
     transport = InProcess(lambda message, clients: iter([([0], [answer])]))
     with pytest.raises(WireError):
         list(transport.exchange(REQUEST, [0]))
 
 
-def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
+def test_answers_arrive_one_by_one_and_an_error_is_passed_on_unchanged() -> None:
     def answers(
         message: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
@@ -154,7 +154,7 @@ def read_rows(rows: NDArray[np.uint8]) -> Reports:
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
+def test_weights_and_senders_are_sent_in_columns(columns: dict[str, Any]) -> None:
     rows = rows_of(**columns)
     found = read_rows(rows)
     answers = [read_reply_to(REQUEST, row.tobytes()) for row in rows]
@@ -166,7 +166,7 @@ def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0])
-def test_a_weight_that_is_none_is_refused_wherever_it_stands(weight: float) -> None:
+def test_a_bad_weight_is_refused_in_any_place(weight: float) -> None:
     rows = rows_of(weight=np.array([2.0, 0.0, 7.5]))
     rows[1, -9:-1] = np.frombuffer(np.array(weight, "<f8").tobytes(), np.uint8)
     with pytest.raises(WireError, match="weight"):
@@ -183,7 +183,7 @@ def test_a_sender_below_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, Any]) -> None:
+def test_rows_that_differ_outside_their_columns_are_refused(columns: dict[str, Any]) -> None:
     rows = rows_of(**columns)
     free = 8 * len([name for name in columns if name != "epsilon"])
     wrong = []
@@ -198,14 +198,14 @@ def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, 
 
 
 @pytest.mark.parametrize("clients", [[0], [0, 1, 2]])
-def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
+def test_there_must_be_one_answer_per_client(clients: list[int]) -> None:
     sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
     rows = pack_reports(sent, run="run", phase=1)
     with pytest.raises(RunError, match=f"2 answers from {len(clients)} clients"):
         list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(REQUEST, [0]))
 
 
-def test_no_reports_are_no_rows() -> None:
+def test_no_reports_give_no_rows() -> None:
     none = Reports(round=3, size=4, payloads=np.zeros((0, 1), np.uint8), chunk=2)
     with pytest.raises(WireError, match="there is no report"):
         pack_reports(none, run="run", phase=1)

@@ -1,4 +1,4 @@
-"""Runs on a user's own rows: what is said of scores and counts; folders of earlier versions."""
+"""Runs on a user's own rows: scores, counts, and folders of earlier versions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fedldp.simulation.plan import plan, problem_with
 
 EARLIER = Path(__file__).parent / "own_table_of_5900278"
 TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
-"""Numbers that nothing else in a run's files is."""
+"""Numbers that appear nowhere else in a run's files."""
 
 
 def table(path: Path, sizes: tuple[int, ...], seed: int = 0) -> Path:
-    """Write a table of clients with so many rows each."""
+    """Write a table of clients with the given numbers of rows."""
     rng = np.random.default_rng(seed)
     rows = [
         f"{'client' + str(client)},{x:.3f},{y:.3f},{int(x > 0.5)}\n"
@@ -64,7 +64,7 @@ def arrays(rows: int = 60) -> tuple[Any, Any]:
 # Scores
 
 
-def test_one_held_out_label_moves_the_accuracy_and_nothing_that_is_released() -> None:
+def test_one_held_out_label_changes_the_accuracy_and_no_release() -> None:
     def ran(turned: bool) -> Any:
         data = fedldp.Dataset.from_arrays(*arrays())
         data.test.labels[0] ^= turned
@@ -77,7 +77,7 @@ def test_one_held_out_label_moves_the_accuracy_and_nothing_that_is_released() ->
     assert HELD_OUT in one.privacy["warnings"]
 
 
-def test_the_statement_says_that_scores_are_of_private_rows(place: Path) -> None:
+def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
     for settings, there in (({}, True), ({"test_file": "later.csv"}, False)):
         assert (HELD_OUT in fedldp.account(own(**settings))["warnings"]) is there
         result = fedldp.run(own(**settings), out=place / f"run-{there}")
@@ -88,12 +88,12 @@ def test_the_statement_says_that_scores_are_of_private_rows(place: Path) -> None
         page = (place / f"run-{there}" / "report.html").read_text()
         assert ("exact functions of private rows: see the warning" in page) is there
         assert (HELD_OUT in evaluate(place / f"run-{there}")["warnings"]) is there
-    # Whoever gives other rows knows whose they are.
+    # Somebody who gives other rows knows whose they are.
     assert HELD_OUT not in evaluate(place / "run-True", place / "later.csv")["warnings"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz", "parquet", "arrays", "clients"])
-def test_all_ways_to_give_rows_are_known(place: Path, kind: str) -> None:
+def test_all_ways_to_give_rows_are_recognised(place: Path, kind: str) -> None:
     features, labels = arrays()
     half = (features[:30], labels[:30]), (features[30:], labels[30:])
     settings: dict[str, Any] = {"num_clients": 2, "model": "logistic", "rounds": 1}
@@ -133,16 +133,16 @@ def test_all_ways_to_give_rows_are_known(place: Path, kind: str) -> None:
             assert (HELD_OUT in found["warnings"]) is there
 
 
-def test_public_data_are_not_warned_of() -> None:
-    # Of digits a fifth is split off too, of rows that everybody has.
+def test_public_data_get_no_warning() -> None:
+    # A fifth of the digits is also split off, but everybody has these rows.
     assert HELD_OUT not in fedldp.account("quickstart")["warnings"]
     given = fedldp.data.load_dataset("digits")
     assert HELD_OUT not in fedldp.account("quickstart", dataset=given)["warnings"]
 
 
 @pytest.mark.parametrize("system", sorted(systems()))
-def test_it_is_said_of_every_system(system: str) -> None:
-    """Whatever its settings are: the warning is of the data."""
+def test_every_system_gets_the_warning(system: str) -> None:
+    """The warning depends on the data, not on the settings."""
     config = next(each.config for each in recipes().values() if each.config.system == system)
     features, labels = np.zeros((800, 1, 28, 28), np.float32), np.arange(800) % 10
     small = {"num_clients": 4, "rounds": 2, "clients_per_round": None, "num_examples": None}
@@ -156,7 +156,7 @@ def test_it_is_said_of_every_system(system: str) -> None:
     assert HELD_OUT in plan(made, problem_with(made, data, None)).privacy["warnings"]
 
 
-def test_a_sweep_says_so_beside_its_table(place: Path) -> None:
+def test_a_sweep_has_the_warning_next_to_its_table(place: Path) -> None:
     def notes(**settings: Any) -> list[str]:
         return fedldp.sweep(own(**settings), rounds=1, workers=1).notes()
 
@@ -167,7 +167,7 @@ def test_a_sweep_says_so_beside_its_table(place: Path) -> None:
 # Counts
 
 
-def test_a_finished_folder_holds_no_exact_count_of_rows(place: Path) -> None:
+def test_a_finished_folder_contains_no_exact_count_of_rows(place: Path) -> None:
     result = fedldp.run(own(), out=place / "run")
     data = fedldp.data.load_dataset("own.csv", columns=own().columns)
     assert (len(data.train), len(data.test)) == (TRAIN, TEST)
@@ -182,7 +182,7 @@ def test_a_finished_folder_holds_no_exact_count_of_rows(place: Path) -> None:
     shown = " ".join([*result.doubts, *evaluate(place / "run")["warnings"]])
     assert "up to 10 clients have fewer than 10 examples" in shown
     assert not re.search(rf"\b({TEST}|{SMALL_CLIENTS}) (examples|clients)", shown)
-    # What was computed was computed with what is there.
+    # The result was computed with all of these rows.
     assert result.privacy == fedldp.account(own())
 
 
@@ -201,10 +201,10 @@ def stopping(after: int) -> Callable[[Round], None]:
     return stop
 
 
-def test_a_resumed_run_has_the_same_rows_to_the_last(place: Path) -> None:
+def test_a_resumed_run_must_have_exactly_the_same_rows(place: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         simulate(own(), recipe="quickstart", out=place / "run", after_round=stopping(1))
-    table(place / "own.csv", (30, 29, 22, 4, 3, 3))  # one row more, of the same rounded count
+    table(place / "own.csv", (30, 29, 22, 4, 3, 3))  # one row more, but the same rounded count
     with pytest.raises(RunError, match="other data"):
         fedldp.resume(place / "run")
     table(place / "own.csv", (30, 29, 21, 4, 3, 3))
@@ -223,7 +223,9 @@ def test_a_folder_of_an_earlier_version_is_resumed(place: Path) -> None:
     result = fedldp.resume(place / "run")
     for name, weights in load_file(place / "whole.safetensors").items():
         np.testing.assert_array_equal(result.weights[name], weights)
-    assert (place / "run" / "config.json").read_bytes() == kept  # the checkpoint is bound to it
+    assert (
+        place / "run" / "config.json"
+    ).read_bytes() == kept  # the checkpoint is bound to this file
     assert result.run == fedldp.load(place / "run").run
     assert HELD_OUT in result.privacy["warnings"]
     shutil.copy(place / "whole-schema.json", place / "run" / "schema.json")

@@ -1,6 +1,7 @@
-"""Targets for a person: the least noise whose statement meets them, at one site and at several.
+"""Targets for a person at one site and at several: calibration finds the least noise that meets
+them.
 
-What clients release is that of systems which protect whole clients, said to be of people.
+Clients release the events of systems that protect whole clients, here taken to protect people.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SMALL = {"num_clients": 6, "rounds": 3, "local_epochs": 1}
 
 @pytest.fixture
 def of_people(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what makes all that is released, or what the server does with it, of people."""
+    """Return a function that turns the events of clients, or of the server, into events of
+    people."""
 
     def begin(*, by_server: bool = False) -> None:
         def wrapped(*given: Any) -> ReleaseHistory:
@@ -63,7 +65,7 @@ def reached(planned: Any, adversary: str) -> float:
 
 
 def mu_of(planned: Any, shares: int = 1) -> float:
-    """Return the mu of one release, of a person at one site."""
+    """Return the mu of one release for a person at one site."""
     events = [e for each in table_of(planned.releases).values() for e in each.values()]
     person = events[0].person
     assert not drawn_once(person)
@@ -75,7 +77,7 @@ def mu_of(planned: Any, shares: int = 1) -> float:
 
 @pytest.mark.parametrize("sites", [1, 3])
 @pytest.mark.parametrize("by_server", [False, True])
-def test_noise_of_a_site_or_of_the_server_is_the_least_that_does(
+def test_noise_of_a_site_or_of_the_server_is_the_least_that_meets_the_target(
     of_people: Callable[..., None], sites: int, by_server: bool
 ) -> None:
     of_people(by_server=by_server)
@@ -84,12 +86,12 @@ def test_noise_of_a_site_or_of_the_server_is_the_least_that_does(
     times = sites if by_server else math.sqrt(sites)
     expected = gaussian_epsilon(mu_of(planned) * math.sqrt(3) * times, DELTA)
     assert reached(planned, adversary) == pytest.approx(expected, rel=1e-7)
-    least = 1e-3 if by_server else 1e-6  # how exactly it is solved for
+    least = 1e-3 if by_server else 1e-6  # the accuracy of the calibration
     assert 2.0 * (1 - least) < reached(planned, adversary) <= 2.0
 
 
 @pytest.mark.parametrize("sites", [1, 2])
-def test_shares_of_noise_are_the_least_whose_sum_does(
+def test_shares_of_noise_are_the_least_whose_sum_meets_the_target(
     of_people: Callable[..., None], sites: int
 ) -> None:
     of_people()
@@ -99,12 +101,12 @@ def test_shares_of_noise_are_the_least_whose_sum_does(
     assert 1.9 < reached(planned, "summing-server") <= 2.0
 
 
-def test_a_system_that_states_nothing_of_people_says_so() -> None:
+def test_a_system_without_a_guarantee_for_people_says_so() -> None:
     with pytest.raises(ConfigError, match="nothing is proven per person against the server at"):
         solved("quickstart", "server", 1, mechanism="gaussian", shuffle=False)
 
 
-def test_account_prints_the_lines_and_at_how_many_sites_they_hold(
+def test_account_prints_the_lines_and_their_number_of_sites(
     of_people: Callable[..., None], fedldp_command: Any
 ) -> None:
     of_people()

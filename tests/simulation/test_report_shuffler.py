@@ -1,4 +1,5 @@
-"""A shuffler of whole reports puts out what came in, in an order that tells nothing of senders."""
+"""A shuffler of whole reports delivers what came in, in an order that reveals nothing about
+senders."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ PROBLEM = Problem((1, 8, 8), 10, 1437)
 
 
 class Given:
-    """A transport that gives what it was made with."""
+    """A transport that delivers what it was constructed with."""
 
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
@@ -66,7 +67,7 @@ def test_a_second_report_of_a_client_is_dropped() -> None:
     assert [each.payload for each in found[-1][1]] == [b"a", b"b"]  # type: ignore[union-attr]
 
 
-def test_refusals_pass_and_without_a_report_nothing_comes_out() -> None:
+def test_refusals_pass_and_without_a_report_nothing_is_delivered() -> None:
     refusal = Refusal(round=1, reason=Reason.OVER_BUDGET)
     assert shuffled((1, refusal)) == [(1, refusal)]
     several = Reports.of([report(b"y"), report(b"x")])
@@ -86,7 +87,7 @@ def test_refusals_pass_and_without_a_report_nothing_comes_out() -> None:
         (report(b"a", weight=2.0), "name or reveal their senders"),
     ],
 )
-def test_what_would_tell_clients_apart_does_not_pass(other: Report, line: str) -> None:
+def test_values_that_distinguish_clients_do_not_pass(other: Report, line: str) -> None:
     with pytest.raises(RunError, match=line):
         shuffled((1, report(b"a")), (2, other))
 
@@ -101,7 +102,7 @@ def made(**changes: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("mechanism", ["k_closest", "nearest_direction"])
-def test_a_run_learns_what_it_learns_from_named_reports(mechanism: str) -> None:
+def test_a_run_learns_the_same_as_from_named_reports(mechanism: str) -> None:
     config = made(mechanism=mechanism)
     through = simulate(config)
     named = simulate(config.changed(channel="named"))
@@ -117,7 +118,7 @@ def test_a_run_learns_what_it_learns_from_named_reports(mechanism: str) -> None:
     assert through.privacy["warnings"] == named.privacy["warnings"]
 
 
-def test_a_client_is_charged_by_the_weights_of_its_category() -> None:
+def test_a_client_is_charged_for_the_weights_of_its_category() -> None:
     event = made().algorithm(PROBLEM).encoder(0).event()
     mechanism = KClosest(4.0, 1.0)
     size = made().layout(PROBLEM).size
@@ -130,7 +131,7 @@ def test_a_client_is_charged_by_the_weights_of_its_category() -> None:
     assert made(channel="named").algorithm(PROBLEM).encoder(0).event() == mechanism.event(size)
 
 
-def test_under_once_a_round_hides_a_client_among_its_own_cohort() -> None:
+def test_with_single_participation_a_round_hides_a_client_among_its_own_cohort() -> None:
     def of(**changes: Any) -> dict[str, Any]:
         found = plan(made(num_clients=60, **changes), PROBLEM).privacy["guarantees"]
         return next(
@@ -144,7 +145,7 @@ def test_under_once_a_round_hides_a_client_among_its_own_cohort() -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_is_solved_for_the_server_behind_the_shuffler() -> None:
+def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None:
     target = {"unit": "client-run", "epsilon": 1.0, "adversary": "shuffled-server", "delta": 1e-5}
     solved = plan(
         made(mechanism="nearest_direction", num_clients=200, epsilon=1.0, target=target), PROBLEM
@@ -155,7 +156,7 @@ def test_a_budget_is_solved_for_the_server_behind_the_shuffler() -> None:
 
 
 @pytest.mark.parametrize("name", ["k_closest", "nearest_direction"])
-def test_the_seed_of_a_report_names_nobody(name: str) -> None:
+def test_the_seed_of_a_report_does_not_identify_its_sender(name: str) -> None:
     mechanism = made(mechanism=name).algorithm(PROBLEM).release(0).mechanism
     keys = SecretKeys(bytes(32), "run")
     values = np.zeros(made().layout(PROBLEM).size)

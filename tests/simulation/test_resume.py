@@ -1,4 +1,4 @@
-"""Runs that are cut short and resumed: as if they had never been cut, or one line why not."""
+"""Interrupted runs are resumed as if they had not been interrupted, or refused in one line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing cut short."""
+    """The folder of a run that was not interrupted."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     simulate(quick(), recipe="quickstart", out=folder)
     assert {path.name for path in folder.iterdir()} == FILES
@@ -73,22 +73,24 @@ def test_a_resumed_run_equals_the_whole_one(
 
 
 @pytest.mark.parametrize("record", [False, True], ids=["counted", "in order"])
-def test_the_delay_of_a_shuffler_is_agreed_once_for_the_whole_run(
+def test_the_delay_of_a_shuffler_is_agreed_on_once_for_the_whole_run(
     tmp_path: Path, record: bool
 ) -> None:
-    """T is one for all rounds, whoever takes part; a resumed run agrees on the same again."""
+    """All rounds have the same T, whoever takes part; a resumed run agrees on the same T again."""
     config = quick(clients_per_round=4, record_arrivals=record)
     cut(config, tmp_path / "run", 2)
     resumed = fedldp.resume(tmp_path / "run").rounds
     found = [one.arrivals for one in resumed if one.arrivals is not None]
     assert len(found) == config.rounds > 2
     assert len({times["delay"] for times in found}) == 1
-    assert len({times["response"] for times in found}) == config.rounds  # T_S is of its round
+    assert (
+        len({times["response"] for times in found}) == config.rounds
+    )  # each round has its own T_S
     whole = simulate(quick(clients_per_round=4)).rounds
     assert {one.arrivals["delay"] for one in whole if one.arrivals} == {found[0]["delay"]}
 
 
-def test_a_run_can_be_cut_and_resumed_twice(tmp_path: Path, finished: Path) -> None:
+def test_a_run_can_be_interrupted_and_resumed_twice(tmp_path: Path, finished: Path) -> None:
     cut(quick(), tmp_path / "run", 1)
 
     def stop(record: Round) -> None:
@@ -111,16 +113,16 @@ def test_resuming_a_finished_run_trains_nothing(copy: Path, finished: Path) -> N
     found, expected = (RunFolder(folder).read_checkpoint() for folder in (copy, finished))
     assert found is not None
     assert expected is not None
-    assert found[1] == expected[1]  # times too: nothing was done again
+    assert found[1] == expected[1]  # even times are equal, so nothing was done again
     assert found[0].weights.tobytes() == expected[0].weights.tobytes()
 
 
-def test_the_summary_says_where_the_run_lies(copy: Path) -> None:
+def test_the_summary_names_the_run_folder(copy: Path) -> None:
     fedldp.resume(copy)
     assert json.loads((copy / "summary.json").read_text())["run_dir"] == str(copy)
 
 
-def test_a_checkpoint_holds_arrays_however_they_lie_in_memory(tmp_path: Path) -> None:
+def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", {}, {})
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     arrays = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}
@@ -141,11 +143,11 @@ def test_the_final_weights_are_those_of_the_result(tmp_path: Path) -> None:
     assert all(np.array_equal(stored[name], result.weights[name]) for name in stored)
 
 
-# What clients keep for later rounds, each on its own
+# Files that each client keeps for later rounds
 
 
 def kept_by_clients(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return what lies in the clients' folders, and when it was written."""
+    """Return the files in the clients' folders, and when they were written."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in folder.rglob("*.safetensors")
@@ -169,15 +171,15 @@ def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
         np.testing.assert_array_equal(resumed.weights[name], weights)
 
 
-def test_a_client_that_lost_what_it_drew_once_draws_nothing_again(tmp_path: Path) -> None:
-    """Its ledger says that it was paid for: another draw would be free."""
+def test_a_client_that_lost_its_draw_draws_nothing_again(tmp_path: Path) -> None:
+    """Its ledger says that the draw was paid for, so another draw would be free."""
     cut(fedldp.recipe("ldpfl-sound-digits", rounds=3), tmp_path / "run", 2)
     shutil.rmtree(tmp_path / "run" / "clients")
     with pytest.raises(RunError, match="4 refused: not-kept"):
         fedldp.resume(tmp_path / "run")
 
 
-def test_without_a_run_folder_nothing_that_clients_keep_is_left(
+def test_without_a_run_folder_no_files_of_clients_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -185,7 +187,7 @@ def test_without_a_run_folder_nothing_that_clients_keep_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-# Killed between two files: every state that the order of writing allows
+# Killed between two files, in every state that the order of writing allows
 
 
 END = ("model.safetensors", "summary.json", "report.html")
@@ -234,13 +236,11 @@ def test_a_run_killed_between_two_files_is_resumed(
     state(copy)
     fedldp.resume(copy)
     for partial in copy.glob("*.partial"):
-        partial.unlink()  # harmless remains
+        partial.unlink()  # a harmless leftover
     assert_same_run(copy, finished)
 
 
-def test_a_run_killed_between_two_files_on_the_way_is_resumed(
-    tmp_path: Path, finished: Path
-) -> None:
+def test_a_run_killed_between_two_files_midway_is_resumed(tmp_path: Path, finished: Path) -> None:
     cut(quick(), tmp_path / "run", 2)
     shorten_metrics(tmp_path / "run")
     fedldp.resume(tmp_path / "run")
@@ -251,7 +251,7 @@ def test_a_run_killed_between_two_files_on_the_way_is_resumed(
 
 
 def rewritten(changes: Mapping[str, Any] | None = None, **arrays: Any) -> Callable[[Path], object]:
-    """Return what changes some arrays of a checkpoint, and entries of its document."""
+    """Return a function that changes some arrays of a checkpoint, and entries of its document."""
 
     def act(path: Path) -> None:
         old = dict(read_arrays(path.read_bytes()))
@@ -263,7 +263,7 @@ def rewritten(changes: Mapping[str, Any] | None = None, **arrays: Any) -> Callab
 
 
 def without(name: str) -> Callable[[Path], object]:
-    """Return what leaves out an array of a checkpoint, or an entry of its document."""
+    """Return a function that removes an array of a checkpoint, or an entry of its document."""
 
     def act(path: Path) -> None:
         arrays = dict(read_arrays(path.read_bytes()))
@@ -326,14 +326,14 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_checkpoint_is_one_line(
+def test_a_damaged_checkpoint_is_refused_in_one_line(
     copy: Path, fedldp_command: Any, damage: Callable[[Path], object]
 ) -> None:
     damage(copy / "checkpoint")
     before = sorted(path.name for path in copy.iterdir())
     line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert "checkpoint" in line
-    assert sorted(path.name for path in copy.iterdir()) == before  # nothing removed
+    assert sorted(path.name for path in copy.iterdir()) == before  # nothing was removed
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -349,7 +349,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 def test_a_run_is_not_continued_with_another_configuration(
     tmp_path: Path, fedldp_command: Any, changes: dict[str, Any]
 ) -> None:
-    """Who changes the seed half-way gets noise that was drawn before, or a false record."""
+    """Changing the seed half-way would give noise that was drawn before, or a false record."""
     cut(quick(), tmp_path / "run", 2)
     path, checkpoint = tmp_path / "run" / "config.json", tmp_path / "run" / "checkpoint"
     untouched, saved = path.read_text(), checkpoint.read_bytes()
@@ -364,7 +364,7 @@ def test_a_run_is_not_continued_with_another_configuration(
     assert len(metrics(tmp_path / "run")) == 4
 
 
-def test_a_configuration_that_is_changed_while_the_run_goes_on_is_found(
+def test_a_configuration_changed_during_the_run_is_noticed(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
     path = tmp_path / "run" / "config.json"
@@ -380,7 +380,8 @@ def test_a_configuration_that_is_changed_while_the_run_goes_on_is_found(
 
 
 def test_a_checkpoint_of_another_run_is_not_continued(copy: Path, fedldp_command: Any) -> None:
-    """Two folders of one configuration but for the seed: one's checkpoint in the other."""
+    """Two folders whose configurations differ only in the seed: the checkpoint of one is put into
+    the other."""
     simulate(quick(seed=1), recipe="quickstart", out=copy.parent / "other")
     shutil.copy(copy.parent / "other" / "checkpoint", copy / "checkpoint")
     line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
@@ -401,20 +402,22 @@ CONFIGS = ["", "[]", "3", "null", "{}", '{"recipe": null}', '{"config": {}}',
 
 
 @pytest.mark.parametrize("content", CONFIGS)
-def test_a_damaged_configuration_is_one_line(copy: Path, fedldp_command: Any, content: str) -> None:
+def test_a_damaged_configuration_is_refused_in_one_line(
+    copy: Path, fedldp_command: Any, content: str
+) -> None:
     (copy / "config.json").write_text(content)
     fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert (copy / "checkpoint").exists()
 
 
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, fedldp_command: Any) -> None:
+def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path: Path, fedldp_command: Any) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "thesis.txt"):
         fedldp_command("run", "--resume", place).assert_refused()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_run_on_data_of_ones_own_is_not_resumed_on_others(
+def test_a_run_on_a_users_data_is_not_resumed_on_other_data(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
     digits = fedldp.data.load_dataset("digits")

@@ -1,4 +1,4 @@
-"""Runs on tables of persons with several rows, as their owner types them."""
+"""Runs on tables of persons with several rows, as the owner of the table types them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def row(visit: int, who: int | str, hospital: str, age: int) -> str:
 
 
 def visits() -> str:
-    """Return a row for each visit, one to five of each person; a person's age is its number."""
+    """Return a row for each visit, one to five for each person; a person's age is its number."""
     return "".join(
         row(visit, f"p{who}", HOSPITALS[who % 2], who)
         for who in range(PERSONS)
@@ -72,12 +72,12 @@ def config(**settings: Any) -> fedldp.algorithms.config.RunConfig:
 
 
 def of_no_client(**settings: Any) -> Inputs:
-    """Return the same rows, divided among clients by the run."""
+    """Return the same rows without clients, so that the run divides them."""
     own = config(client_column=None, ignore_columns=["visit", "hospital"], **settings)
     return Inputs.of(own, None, None)
 
 
-def test_a_run_tells_of_persons_in_rounded_counts(fedldp_command: Any, place: Path) -> None:
+def test_a_run_reports_persons_in_rounded_counts(fedldp_command: Any, place: Path) -> None:
     result = fedldp_command("run", "mine.toml", "--out", "mine")
     assert result.status == 0, result.err
     schema = json.loads(Path("mine/schema.json").read_text())
@@ -85,7 +85,7 @@ def test_a_run_tells_of_persons_in_rounded_counts(fedldp_command: Any, place: Pa
     assert read_schema(Path("mine")).people == 50
     assert "up to 100 rows of up to 50 persons" in Path("mine/config.json").read_text()
     assert problem_of(config(), None).people == 32
-    # For a resume, another number of persons with equally many rows is other data.
+    # For a resumed run, another number of persons with the same number of rows is other data.
     data = Inputs.of(config(), None, None)
     assert "32 persons" in str(data.exact_data)
     # New tables do not name persons.
@@ -96,7 +96,7 @@ def test_a_run_tells_of_persons_in_rounded_counts(fedldp_command: Any, place: Pa
     )
 
 
-def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path) -> None:
+def test_rows_are_reported_as_before_if_no_person_has_several(place: Path) -> None:
     data = Dataset.from_arrays(np.eye(8), np.arange(8) % 2)
     assert data.num_people is None
     result = fedldp.run("fedavg-quickstart", dataset=data, model="logistic", rounds=1,
@@ -123,11 +123,11 @@ def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path
          "rows_per_person = 2: visits.csv does not name the person of each row"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_line_and_no_run(
+def test_bad_input_is_refused_in_one_line_before_a_run(
     fedldp_command: Any, rows: str, options: list[str], says: str
 ) -> None:
     write(visits() + rows)
-    if says == "a text":  # the column of the hospitals is a feature then, and none is declared
+    if says == "a text":  # the column of hospitals is then an undeclared feature
         says = "column 'hospital' holds 'north', which is not a number"
     for command in ("run", "account"):
         given = [part for each in options for part in ("--set", each)]
@@ -135,7 +135,7 @@ def test_bad_input_is_one_line_and_no_run(
     assert not Path("runs").exists()
 
 
-def test_who_is_at_two_clients_needs_to_be_declared(fedldp_command: Any) -> None:
+def test_a_person_at_two_clients_must_be_declared(fedldp_command: Any) -> None:
     write(visits() + row(6, "p1", "north", 1))
     assert fedldp_command("account", "mine.toml", "--set", "persons_at_sites=2").status == 0
 
@@ -165,7 +165,7 @@ def test_there_are_no_more_clients_than_persons() -> None:
 
 
 def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
-    """Charging for the stated number of rows would charge for too few."""
+    """Charging for the stated number of rows would be too little."""
     inputs = of_no_client(num_clients=5)
     assert config().equal_share(inputs.problem, 5) is None
     assert len(set(inputs.members.sizes.tolist())) > 1
@@ -173,7 +173,7 @@ def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
         fedldp.account("nbafl-digits", dataset=inputs.dataset, model="logistic", num_clients=5)
 
 
-def test_of_a_person_with_many_rows_some_are_kept() -> None:
+def test_some_rows_of_a_person_with_many_are_kept() -> None:
     whole = Inputs.of(config(), None, None)
     few = [Inputs.of(config(rows_per_person=2, seed=seed), None, None) for seed in (0, 0, 1)]
     for inputs in few:
@@ -189,7 +189,7 @@ def test_of_a_person_with_many_rows_some_are_kept() -> None:
         assert again.num_examples == len(inputs.dataset.train)
 
 
-def test_which_rows_are_kept_is_drawn_from_the_seed_once() -> None:
+def test_the_kept_rows_are_drawn_once_from_the_seed() -> None:
     whose = np.repeat(np.arange(20), 9)
     features = np.arange(180.0, dtype=np.float32)[:, None] / 180
     data = Dataset.from_arrays(features, whose % 2, groups=whose)
@@ -204,11 +204,11 @@ def test_which_rows_are_kept_is_drawn_from_the_seed_once() -> None:
 
     assert len(kept(0)) == 48
     assert kept(0) == kept(0) != kept(1)
-    # If nobody has more, nothing is drawn, and the data stay the same.
+    # If no person has more rows, nothing is drawn and the data stay the same.
     assert data.with_rows_per_person(9, np.random.default_rng(0)) is data
 
 
-def test_a_bound_on_rows_is_said_and_counts_nobody(fedldp_command: Any) -> None:
+def test_a_bound_on_rows_is_stated_without_counting_anyone(fedldp_command: Any) -> None:
     said = [
         json.loads(fedldp_command("account", "mine.toml", "--json", "--set", each).out)["warnings"]
         for each in ("rows_per_person=2", "rows_per_person=500")
@@ -218,7 +218,7 @@ def test_a_bound_on_rows_is_said_and_counts_nobody(fedldp_command: Any) -> None:
     assert of_each[0][0].replace("= 2", "= 500") == of_each[1][0]
 
 
-def test_workers_have_the_persons_too() -> None:
+def test_workers_get_the_persons_too() -> None:
     from fedldp.simulation.executors import _mapped, _share
 
     dataset = Inputs.of(config(), None, None).dataset
@@ -232,7 +232,7 @@ def test_workers_have_the_persons_too() -> None:
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
 
 
-def test_settings_are_tried_on_other_persons_of_all_clients() -> None:
+def test_settings_are_tried_on_held_out_persons_of_all_clients() -> None:
     whole = Inputs.of(config(), None, None).dataset
     for data in (whole, of_no_client().dataset):
         tried = held_out(data, 100)
@@ -249,7 +249,7 @@ def test_settings_are_tried_on_other_persons_of_all_clients() -> None:
         held_out(lonely, 100)
 
 
-def test_who_trains_on_rows_does_not_look_at_persons() -> None:
+def test_training_on_rows_ignores_persons() -> None:
     Path("later.csv").write_text("age,outcome\n3,ill\n4,well\n")
     of_rows = {"person_column": None, "ignore_columns": ["visit", "patient"]}
     one, other = (
@@ -282,8 +282,8 @@ def test_a_budget_that_can_never_pay_is_refused_before_the_run(budget: str, said
     assert planned('person_budget={kind="zcdp", limit=9}').privacy["guarantees"]
 
 
-def test_a_file_may_leave_out_what_is_given_beside_it() -> None:
-    """The file of an agreement does so: its clients are the sites of the roster."""
+def test_a_file_may_omit_what_is_given_separately() -> None:
+    """The file of an agreement does: its clients are the sites of the roster."""
     text = Path("mine.toml").read_text()
     for line in ("num_clients = 2\n", 'client_column = "hospital"\n'):
         text = text.replace(line, "")

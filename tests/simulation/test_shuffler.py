@@ -1,4 +1,4 @@
-"""The simulated shuffler: it loses and adds nothing, and its order reveals nothing of senders."""
+"""The simulated shuffler loses and adds nothing, and its order reveals nothing about senders."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def random_bits(clients: int, size: int, seed: int = 0) -> np.ndarray:
 
 
 def only(marked: int, clients: int, size: int) -> np.ndarray:
-    """Return the bits of clients, one of which sends ones and the others zeros."""
+    """Return the bits of clients, one of which sends ones, the others zeros."""
     bits = np.zeros((clients, size), np.uint8)
     bits[marked] = 1
     return bits
@@ -98,7 +98,9 @@ shapes = pytest.mark.parametrize(("clients", "size", "chunk"), SHAPES)
 
 
 @shapes
-def test_every_message_of_every_client_comes_out_once(clients: int, size: int, chunk: int) -> None:
+def test_every_message_of_every_client_is_delivered_once(
+    clients: int, size: int, chunk: int
+) -> None:
     labels = math.ceil(size / chunk)
     for marked in {0, clients // 2, clients - 1}:
         blocks, _ = shuffle([report(bits, chunk) for bits in only(marked, clients, size)])
@@ -110,7 +112,7 @@ def test_every_message_of_every_client_comes_out_once(clients: int, size: int, c
 
 
 @shapes
-def test_a_message_holds_the_bits_of_its_position(clients: int, size: int, chunk: int) -> None:
+def test_a_message_contains_the_bits_of_its_position(clients: int, size: int, chunk: int) -> None:
     sent = random_bits(clients, size)
     positions, bits, _ = joined(shuffle([report(row, chunk) for row in sent])[0])
     labels = math.ceil(size / chunk)
@@ -122,7 +124,7 @@ def test_a_message_holds_the_bits_of_its_position(clients: int, size: int, chunk
     for position in {0, 1, labels // 2, labels - 2, labels - 1} & set(range(labels)):
         expected = sorted(row.tobytes() for row in messages[:, position])
         assert sorted(row.tobytes() for row in bits[positions == position]) == expected
-    # All other positions, by their sums.
+    # All other positions are compared by their sums.
     sums = np.zeros((labels, chunk), np.int64)
     np.add.at(sums, positions, bits)
     np.testing.assert_array_equal(sums, messages.sum(0))
@@ -145,20 +147,22 @@ def test_blocks_are_in_order_of_arrival_and_within_the_window(
     assert 0 <= times["first_wait"] <= times["last_wait"]
 
 
-def test_a_large_round_comes_in_several_blocks() -> None:
+def test_a_large_round_is_delivered_in_several_blocks() -> None:
     blocks, _ = shuffle([report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)])
     assert len(blocks) > 1
     seen = [set(block.positions.tolist()) for block in blocks]
-    assert sum(map(len, seen)) == len(set.union(*seen)) == 301  # all clients at some positions
+    assert (
+        sum(map(len, seen)) == len(set.union(*seen)) == 301
+    )  # at some positions, all clients have arrived
 
 
-def test_the_blocks_say_what_they_are() -> None:
+def test_blocks_describe_themselves() -> None:
     (block,), _ = shuffle([report(row, 7, round=4) for row in random_bits(3, 20)])
     assert (block.round, block.size, block.chunk, block.epsilon) == (4, 20, 7, None)
     assert block.uplink_bits == 3 * (20 + 3 * 2)
 
 
-# The times
+# Times
 
 
 def test_arrivals_are_uniform_over_the_window() -> None:
@@ -202,15 +206,15 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
 
 
 def test_two_proposals_meet_in_the_middle() -> None:
-    # The median of two is their mean, whose logarithm lies above the typical one on average.
+    # The median of two is their mean, whose logarithm is above the typical one on average.
     times = delays(latency_spread=2.0, delay_seconds=10.0)
     logs = [math.log(agree_delay(times, 2, generator(s)) / 10) for s in range(400)]
     assert np.mean(logs) > 0.3
 
 
 @pytest.mark.parametrize("kind", [Shuffler, Counting])
-def test_the_delay_is_agreed_by_all_clients_and_for_all_rounds(kind: type[Any]) -> None:
-    """Who takes part, and when, changes T_S, but never T: one median of all clients' proposals."""
+def test_all_clients_agree_on_one_delay_for_all_rounds(kind: type[Any]) -> None:
+    """Who takes part, and when, changes T_S but never T, the median of all clients' proposals."""
     times = delays(latency_spread=1.0)
     agreed = agree_delay(times, 20, streams()(0, SERVER, "delay").generator())
     found = []
@@ -223,7 +227,7 @@ def test_the_delay_is_agreed_by_all_clients_and_for_all_rounds(kind: type[Any]) 
     assert len({one["response"] for one in found}) == 3
 
 
-def test_streams_decide_all_times() -> None:
+def test_streams_determine_all_times() -> None:
     reports = [report(row, 1) for row in random_bits(4, 50)]
     first, same, other = (joined(shuffle(reports, seed=seed)[0]) for seed in (0, 0, 1))
     for one, two in zip(first, same, strict=True):
@@ -237,7 +241,7 @@ def test_streams_decide_all_times() -> None:
 
 
 def sender_test(times: Delays, marked: int, seed: int = 0) -> float:
-    """Return the p-value that one client's messages arrive as those of the others do."""
+    """Return the p-value for one client's messages arriving like those of the others."""
     reports = [report(bits, 1) for bits in only(marked, 8, 2000)]
     _, bits, arrivals = joined(shuffle(reports, times, seed)[0])
     mine = bits[:, 0] == 1
@@ -245,16 +249,16 @@ def sender_test(times: Delays, marked: int, seed: int = 0) -> float:
 
 
 @pytest.mark.parametrize("marked", range(8))
-def test_with_right_predictions_arrival_says_nothing_of_the_sender(marked: int) -> None:
+def test_with_right_predictions_arrival_reveals_nothing_about_the_sender(marked: int) -> None:
     assert sender_test(delays(latency_spread=1.0, prediction_error=0.0), marked) > 1e-7
 
 
-def test_with_wrong_predictions_it_gives_the_sender_away() -> None:
+def test_with_wrong_predictions_arrival_reveals_the_sender() -> None:
     times = delays(latency_spread=1.0, prediction_error=0.5)
     assert max(sender_test(times, marked) for marked in range(8)) < 1e-7
 
 
-def test_neighbouring_messages_of_a_client_do_not_travel_together() -> None:
+def test_neighbouring_messages_of_a_client_do_not_arrive_together() -> None:
     reports = [report(bits, 1) for bits in only(2, 6, 4000)]
     positions, bits, arrivals = joined(shuffle(reports)[0])
     mine = bits[:, 0] == 1
@@ -312,21 +316,21 @@ def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
     return list(shuffler.exchange(request(), range(len(contents)))), shuffler
 
 
-def test_what_is_shuffled_already_is_refused() -> None:
+def test_shuffled_messages_are_not_shuffled_again() -> None:
     (block,), _ = shuffle([report(random_bits(1, 8)[0], 1)])
     with pytest.raises(RunError, match="whole reports"):
         exchanged([block])
 
 
 @pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
-def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
+def test_a_report_that_reveals_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
     told = replace(report(random_bits(1, 8)[0], 1), **field)
     with pytest.raises(RunError, match="name or reveal their senders"):
         exchanged([report(random_bits(1, 8)[0], 1), told])
 
 
 def test_refusals_pass_with_their_senders_and_are_not_waited_for() -> None:
-    """Every message of the others comes out, and each is reported as having taken part once."""
+    """Every message of the other clients comes out, and each of them counts once as taking part."""
     sent, refusal = random_bits(3, 20), Refusal(1, Reason.OVER_BUDGET)
     first, second, third = (report(row, 1) for row in sent)
     delivered, _ = exchanged([first, refusal, second, third, refusal])
@@ -339,14 +343,14 @@ def test_refusals_pass_with_their_senders_and_are_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("refusals", [0, 3])
-def test_where_nobody_reports_nothing_comes_out(refusals: int) -> None:
+def test_without_reports_nothing_is_delivered(refusals: int) -> None:
     contents = [Refusal(1, Reason.OVER_BUDGET)] * refusals
     delivered, shuffler = exchanged(contents)
     assert delivered == list(enumerate(contents))
     assert shuffler.arrivals() is None
 
 
-def test_every_block_is_recorded_as_it_comes_out() -> None:
+def test_every_block_is_recorded_as_it_is_delivered() -> None:
     recorded: list[tuple[int, Shuffled]] = []
     reports = [report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)]
     shuffler = Shuffler(
@@ -363,7 +367,7 @@ def test_every_block_is_recorded_as_it_comes_out() -> None:
     assert all(one is other for (_, one), other in zip(recorded, blocks, strict=True))
 
 
-# The server learns the same
+# The server gets the same result
 
 
 def server_results(
@@ -410,7 +414,7 @@ def test_the_server_step_is_the_same_with_and_without_shuffling(chunk: int, rang
 
 
 @pytest.mark.parametrize("chunk", [1, 100])
-def test_it_is_with_several_budgets_too(chunk: int) -> None:
+def test_the_server_step_is_also_the_same_with_several_budgets(chunk: int) -> None:
     plain, shuffled, expected = server_results([0.5, 4.0, 1.0, 4.0, 0.5, 4.0], chunk, "fixed")
     np.testing.assert_allclose(plain.weights, expected, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(shuffled.weights, expected, rtol=1e-6, atol=1e-7)

@@ -1,4 +1,4 @@
-"""What every round's record says was spent, for each unit and each budget."""
+"""Every round's record says what was spent, for each unit and each budget."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def epsilons(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
         pytest.param("composed-digits", marks=pytest.mark.slow),
     ],
 )
-def test_a_round_has_what_a_run_that_ends_there_would_state(name: str) -> None:
-    """This is for noise that does not depend on the number of rounds."""
+def test_a_round_records_what_a_run_ending_there_would_state(name: str) -> None:
+    """This holds for noise that does not depend on the number of rounds."""
     same = not name.startswith(("person", "distributed"))
     counts = spending(name, 4)
     for round in range(1, 5):
@@ -65,7 +65,7 @@ def test_a_round_has_what_a_run_that_ends_there_would_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(("noise", "ideal"), [("gaussian", True), ("discrete-gaussian", False)])
-def test_what_holds_for_ideal_numbers_only_is_marked(noise: str, ideal: bool) -> None:
+def test_figures_for_real_arithmetic_only_are_marked(noise: str, ideal: bool) -> None:
     counts = spending("central-dp-digits", 2, noise=noise, clients_per_round=None)
     for round in (1, 2):
         marks = {line["adversary"]: line["idealised"] for line in counts.after(round)}
@@ -73,7 +73,7 @@ def test_what_holds_for_ideal_numbers_only_is_marked(noise: str, ideal: bool) ->
 
 
 @pytest.mark.slow
-def test_of_many_rounds_each_has_at_least_its_own() -> None:
+def test_each_of_many_rounds_has_at_least_its_own_figure() -> None:
     rounds = 3 * MOST + 1
     counts = spending("quickstart", rounds)
     found = [
@@ -93,8 +93,8 @@ def test_a_thousand_rounds_ask_the_accountant_rarely() -> None:
     assert len(counts._known) == MOST
 
 
-def test_the_run_folder_has_it_in_every_round(tmp_path: Path) -> None:
-    budget = {"kind": "zcdp", "limit": 700.0}  # of rho 325 a round
+def test_the_run_folder_records_spending_in_every_round(tmp_path: Path) -> None:
+    budget = {"kind": "zcdp", "limit": 700.0}  # a round costs rho 325
     with pytest.raises(fedldp.FedldpError, match="took part"):
         fedldp.run("quickstart", rounds=3, client_budget=budget, out=tmp_path / "run")
     lines = [

@@ -1,4 +1,4 @@
-"""The table of docs/many_clients.md is that of the committed results."""
+"""The table of docs/many_clients.md agrees with the committed results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-many-clients.jsonl"
 
 
 @pytest.mark.slow
-def test_its_table_is_made_of_the_committed_results() -> None:
+def test_the_table_agrees_with_the_committed_results() -> None:
     text = (ROOT / "docs/many_clients.md").read_text(encoding="utf-8")
     assert many_clients.updated(text, Results(RESULTS).rows) == text
 
 
-def test_every_figure_is_proven_to_cost_its_epsilon_at_most() -> None:
+def test_every_figure_is_proven_to_cost_at_most_its_epsilon() -> None:
     rows = [row for row in Results(RESULTS).rows if row["purpose"] == "measured"]
     assert rows
     for row in rows:
@@ -28,7 +28,7 @@ def test_every_figure_is_proven_to_cost_its_epsilon_at_most() -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_not_whole_has_a_dash() -> None:
+def test_an_incomplete_cell_has_a_dash() -> None:
     rows = Results(RESULTS).rows
     (name, whole) = next((key, runs) for key, runs in many_clients.figures(rows).items() if runs)
     less = [row for row in rows if row["digest"] != whole[0]["digest"]]

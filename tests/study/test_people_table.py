@@ -1,4 +1,4 @@
-"""The tables of docs/people.md are those of the committed results."""
+"""The tables of docs/people.md agree with the committed results."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
 
 
 @pytest.mark.slow
-def test_its_tables_are_made_of_the_committed_results() -> None:
+def test_the_tables_agree_with_the_committed_results() -> None:
     text = (ROOT / "docs" / "people.md").read_text(encoding="utf-8")
     assert people.updated(text, Results(RESULTS).rows) == text
 
 
-def test_every_figure_is_proven_to_cost_a_row_its_epsilon_at_most() -> None:
+def test_every_figure_is_proven_to_cost_a_row_at_most_its_epsilon() -> None:
     rows = [row for row in Results(RESULTS).rows if row["purpose"] == "measured"]
     assert rows
     for row in rows:
@@ -45,7 +45,8 @@ def test_the_table_of_people_has_public_ranges_and_rows_of_norm_1() -> None:
 @pytest.mark.filterwarnings("ignore:Optimal order", "ignore:divide by zero")  # in Opacus
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 8.0])
 def test_pooled_is_central_dp_sgd(epsilon: float) -> None:
-    """Opacus counts a person who is added or removed: half as far as one who is replaced."""
+    """Opacus counts a person who is added or removed, at half the distance of one who is
+    replaced."""
     accountants = pytest.importorskip("opacus.accountants.utils")
     rounds = 100
     mu = largest_mu(epsilon, people.DELTA) / math.sqrt(rounds)
@@ -54,5 +55,5 @@ def test_pooled_is_central_dp_sgd(epsilon: float) -> None:
         target_epsilon=epsilon, target_delta=people.DELTA, sample_rate=1.0, steps=rounds,
         accountant="prv", epsilon_tolerance=0.001,
     )  # fmt: skip
-    # Theirs is an upper bound, computed on a grid: it is loose for a small epsilon.
+    # Theirs is an upper bound, computed on a grid, and loose for a small epsilon.
     assert 0.97 * theirs < ours.step * 2.0**ours.scale_bits / NORM < theirs

@@ -1,4 +1,4 @@
-"""The pages of the study are made of its committed results, which keep to its rule."""
+"""The pages of the study are made from its committed results, which follow its rule."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MEASURED = [each for each in study.tables() if each.lines]
 
 
 @pytest.mark.parametrize("page", study.PAGES)
-def test_a_page_is_made_of_the_committed_results(page: str) -> None:
+def test_a_page_agrees_with_the_committed_results(page: str) -> None:
     assert study.updated(page) == (study.ROOT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("each", MEASURED, ids=lambda each: each.name)
-def test_results_keep_to_the_rule(each: study.Table) -> None:
-    """What was chosen is best on held-out clients; what is shown is its mean on other seeds."""
+def test_results_follow_the_rule(each: study.Table) -> None:
+    """The chosen try is best on held-out clients; the table shows its mean on other seeds."""
     tried: dict[Any, list[dict[str, Any]]] = {}
     measured: dict[Any, list[dict[str, Any]]] = {}
     for run in each.runs:
@@ -47,7 +47,7 @@ def test_results_keep_to_the_rule(each: study.Table) -> None:
         assert line.idealised == any((run.get("proven") or {}).get("idealised") for run in runs)
 
 
-def test_what_is_not_whole_is_a_dash_and_a_refusal_is_said(tmp_path: Path) -> None:
+def test_incomplete_cells_have_a_dash_and_refusals_are_named(tmp_path: Path) -> None:
     each = MEASURED[0]
     shutil.copy(study.STUDY / f"{each.name}.toml", tmp_path)
     assert study.Table(each.name, tmp_path).lines == {}
@@ -61,7 +61,7 @@ def test_what_is_not_whole_is_a_dash_and_a_refusal_is_said(tmp_path: Path) -> No
     assert [made.shown(name, 4.0) for name in "abc"] == ["-", "50.0 ± 1.0 *", "refused"]
 
 
-def test_no_run_is_there_twice() -> None:
+def test_no_run_is_listed_twice() -> None:
     for each in study.tables():
         known = {json.dumps([run["cell"], run["purpose"], run["seed"], run["try"]], sort_keys=True)
                  for run in each.runs}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Many clients' SGD at once: batches, orders, clients with fewer steps, and what it refuses."""
+"""SGD for many clients at once: batches, orders, clients with fewer steps, and refusals."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
 @pytest.mark.parametrize("batch_size", [5, 20])
-def test_training_together_agrees_with_training_alone(name: str, batch_size: int) -> None:
+def test_training_in_a_batch_agrees_with_training_alone(name: str, batch_size: int) -> None:
     torch.manual_seed(0)
     model = build_model(name, (1, 8, 8), 10)
     step = LocalSgd(model, 2, batch_size, 0.1, CPU)
@@ -50,7 +50,7 @@ def test_batches_are_those_of_one_client_alone() -> None:
             assert batch[batch >= 0].tolist() == list(taken)
 
 
-def test_where_a_batch_holds_all_no_order_is_drawn() -> None:
+def test_if_a_batch_holds_all_examples_no_order_is_drawn() -> None:
     rows = [np.arange(4), np.arange(4, 7)]
     found, steps = epochs_of(rows, 2, 4, lambda: pytest.fail("drawn"))
     assert steps.tolist() == [2, 2]
@@ -71,7 +71,7 @@ def test_a_client_without_examples_keeps_its_weights() -> None:
     assert none.tobytes() == broadcast.weights.tobytes() * 2
 
 
-def test_what_overflows_for_one_client_stays_with_it() -> None:
+def test_an_overflow_of_one_client_affects_no_other() -> None:
     train = load_dataset("digits").train
     features = train.features[:12].copy()
     features[:6] = 3e38
@@ -79,17 +79,17 @@ def test_what_overflows_for_one_client_stays_with_it() -> None:
     step = LocalSgd(model, 2, 4, 0.1, CPU)
     broadcast = Broadcast(round=1, weights=read_weights(model))
     clients = clients_of(Examples(features, train.labels[:12]), (6, 6))
-    rows = [clients.rows[0], clients.rows[1][:3]]  # the second has fewer steps
+    rows = [clients.rows[0], clients.rows[1][:3]]  # the second client has fewer steps
     found = step.train_together(broadcast, clients, rows, lambda step: 0.1).open().rows
     assert not np.isfinite(found[0]).all()
     assert np.isfinite(found[1]).all()
 
 
-def test_rows_of_different_lengths_are_filled_up() -> None:
+def test_rows_of_different_lengths_are_padded() -> None:
     assert padded([np.array([5]), np.array([7, 8])]).tolist() == [[5, -1], [7, 8]]
 
 
-def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
+def test_a_read_only_broadcast_is_accepted_without_a_warning() -> None:
     """The broadcast is read-only, and its weights do not change."""
     model = build_model("logistic", (1, 8, 8), 10)
     step = LocalSgd(model, 1, 5, 0.1, CPU)
@@ -99,7 +99,7 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     broadcast = read_request(pack_request(sent)).broadcast
     assert not broadcast.weights.flags.writeable
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # else torch warns once for each process
+    torch.set_warn_always(True)  # otherwise torch warns only once per process
     try:
         step(broadcast, clients_of(load_dataset("digits").train, SIZES), GROUP)
     finally:
@@ -135,7 +135,7 @@ def hooked() -> nn.Module:
     ],
     ids=["a module twice", "a hook"],
 )
-def test_what_is_no_plain_stack_is_still_trained_as_it_is(model: nn.Module) -> None:
+def test_a_model_that_is_not_a_plain_stack_is_trained_unchanged(model: nn.Module) -> None:
     step = LocalSgd(model, 1, 5, 0.1, CPU)
     broadcast = Broadcast(round=1, weights=read_weights(model))
     clients = clients_of(load_dataset("digits").train, (6, 8))
@@ -143,6 +143,6 @@ def test_what_is_no_plain_stack_is_still_trained_as_it_is(model: nn.Module) -> N
         np.testing.assert_allclose(row, trained(step, broadcast, client), atol=2e-5)
 
 
-def test_a_module_that_stands_in_two_places_does_not_make_a_dense_stack() -> None:
+def test_a_module_used_in_two_places_is_not_a_dense_stack() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), SHARED, nn.Linear(64, 10), SHARED)
     assert LocalSgd(model, 1, 5, 0.1, CPU).group(5) == 1

@@ -1,4 +1,4 @@
-"""Class weights: a factor on each example's loss, equal on every path, and nothing else."""
+"""Class weights are a factor on each example's loss, equal on every path."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def data(shape: tuple[int, ...]) -> Examples:
 @pytest.mark.parametrize(
     ("name", "shape"), [("cnn", (1, 28, 28)), ("mlp", (1, 8, 8)), ("vgg", (1, 8, 8))], ids=str
 )
-def test_every_path_weighs_the_loss_of_each_example(name: str, shape: tuple[int, ...]) -> None:
-    """Training uses matrix products, stacked ones, or autograd, for one client or several."""
+def test_every_path_weights_the_loss_of_each_example(name: str, shape: tuple[int, ...]) -> None:
+    """Training uses matrix products, stacked matrix products, or autograd, for one client or
+    several."""
     torch.manual_seed(0)
     model, oracle = build_model(name, shape, 3), build_model(name, shape, 3)
     start = read_weights(model).copy()
@@ -84,11 +85,11 @@ def test_the_setting_reaches_the_training(recipe: str) -> None:
     weights = [1.0] * 9 + [4.0]
     found = find_recipe(recipe).config.changed(class_weights=weights).algorithm(problem)
     step = found.local_update(CPU)
-    step = getattr(step, "training", step)  # of portions
+    step = getattr(step, "training", step)  # of an update on portions
     assert step.class_weights.tolist() == weights  # type: ignore[attr-defined]
 
 
-def test_weights_that_nothing_would_use_are_refused() -> None:
+def test_unused_class_weights_are_refused() -> None:
     config = find_recipe("fedavg-digits").config
     with pytest.raises(ConfigError, match="class_weights has 2 numbers, but digits has 10 classes"):
         config.changed(class_weights=[1.0, 2.0]).algorithm(Problem((1, 8, 8), 10, 1437))
@@ -102,8 +103,8 @@ def test_weights_that_nothing_would_use_are_refused() -> None:
             find_recipe(closed).config.changed(class_weights=[1.0] * 10)
 
 
-def test_gradients_of_people_are_weighed_too() -> None:
-    """Their largest factor affects the clip, so that the others are at most 1."""
+def test_gradients_of_people_are_weighted_too() -> None:
+    """The largest factor is divided into the clip, so that all factors are at most 1."""
     config = find_recipe("person-dp-sgd-digits").config.changed(class_weights=[0.5] * 9 + [4.0])
     update: Any = config.algorithm(Problem((1, 8, 8), 10, 1437)).local_update(CPU)
     assert update.summed.class_weights == (0.125,) * 9 + (1.0,)
@@ -111,7 +112,7 @@ def test_gradients_of_people_are_weighed_too() -> None:
 
 
 def test_a_statement_assumes_that_weights_are_public() -> None:
-    """Weights that were counted on the rows are a release that no line covers."""
+    """Weights counted on the rows would be a release that no line covers."""
     config = find_recipe("person-dp-sgd-digits").config
     problem = Problem((1, 8, 8), 10, 1437)
     plain = plan(config, problem).privacy

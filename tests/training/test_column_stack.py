@@ -1,4 +1,4 @@
-"""SGD by matrix products compared with autograd, with which it must agree to float rounding."""
+"""SGD by matrix products agrees with autograd up to float rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GREY = (1, 28, 28)
 
 
 def uneven() -> nn.Sequential:
-    """Return a network whose sides differ and whose pooling leaves values out."""
+    """Return a network with different sides, whose pooling leaves values out."""
     return nn.Sequential(
         *(nn.Conv2d(2, 7, (3, 4)), nn.MaxPool2d(3), nn.ReLU()),
         *(nn.Conv2d(7, 5, (2, 1)), nn.MaxPool2d(2), nn.ReLU(inplace=True)),
@@ -29,7 +29,8 @@ def uneven() -> nn.Sequential:
 
 
 def examples(shape: tuple[int, ...], number: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Return images whose background is one value, as digits' is: many windows are equal."""
+    """Return images whose background has one value, as in digits, so that many windows are
+    equal."""
     features = torch.randn(number, *shape).clamp_min(0.4)
     return features, torch.randint(0, classes, (number,))
 
@@ -60,7 +61,7 @@ def test_a_step_is_that_of_autograd(
             torch.testing.assert_close((old - new) / 0.5, slope, rtol=0, atol=1e-5 * scale + 1e-6)
 
 
-def test_equal_values_in_a_pool_pass_the_slope_on_once() -> None:
+def test_equal_values_in_a_pool_pass_on_the_slope_once() -> None:
     model = nn.Sequential(
         *(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.ReLU()), *(nn.Flatten(), nn.Linear(4, 2))
     )
@@ -84,7 +85,9 @@ def test_equal_values_in_a_pool_pass_the_slope_on_once() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 4, 25])
-def test_local_sgd_agrees_with_and_without(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_local_sgd_agrees_with_and_without_a_stack(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     torch.manual_seed(1)
     model = build_model("cnn", GREY, 10)
     features, labels = examples(GREY, number, 10)
@@ -171,13 +174,15 @@ def test_the_deep_network_is_left_to_autograd() -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "known"), [(20, True), (50, False)])
-def test_so_are_windows_that_do_not_fit_the_cache(batch_size: int, known: bool) -> None:
+def test_windows_that_do_not_fit_the_cache_are_left_to_autograd(
+    batch_size: int, known: bool
+) -> None:
     model = build_model("cnn", GREY, 10)
     assert (layers_of(model, GREY, batch_size) is not None) == known
 
 
 def test_few_buffers_are_kept() -> None:
-    """Clients' last batches may have any size below the others'."""
+    """A client's last batch may have any size below that of the others."""
     stack = ColumnStack.of(convolution(), GREY, 10)
     assert stack is not None
     features, labels = examples(GREY, 10, 10)

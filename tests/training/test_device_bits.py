@@ -54,7 +54,7 @@ class Given(Stream):
         return np.concatenate([taken, np.zeros(count - len(taken))]).astype(dtype)
 
 
-def test_words_next_to_a_threshold_are_settled_alike() -> None:
+def test_words_next_to_a_threshold_are_resolved_in_the_same_way() -> None:
     mechanism, size = TwoPoint(1.0), 200
     values = np.linspace(-1.2, 1.2, size).astype(np.float32)
     near = np.array([mechanism.comparison.offset(v) >> 32 for v in values])
@@ -81,7 +81,9 @@ def test_words_next_to_a_threshold_are_settled_alike() -> None:
         torch.zeros(1, 2, dtype=torch.float64),
     ],
 )
-def test_what_cannot_be_released_is_refused_before_anything_is_drawn(weights: torch.Tensor) -> None:
+def test_values_that_cannot_be_released_are_refused_before_anything_is_drawn(
+    weights: torch.Tensor,
+) -> None:
     (stream,) = streams(1)
     with pytest.raises(PrivacyError):
         encode_on_device(TwoPoint(1.0), Ranges.fixed(0.0, 1.0, (2,)), weights, [stream])
@@ -91,7 +93,7 @@ def test_what_cannot_be_released_is_refused_before_anything_is_drawn(weights: to
 
 @pytest.mark.parametrize("settings", [{}, {"send": "update"}, {"mechanism": "laplace"}])
 @pytest.mark.parametrize("broken", [False, True])
-def test_an_encoder_gives_the_same_reports_wherever_the_weights_lie(
+def test_an_encoder_gives_the_same_reports_on_any_device(
     settings: dict[str, Any], broken: bool
 ) -> None:
     config = fedldp.recipe("quickstart", **settings)

@@ -1,4 +1,4 @@
-"""Frozen encoders: what a file computes, one example at a time, and that none of it runs code."""
+"""Frozen encoders: a file is computed one example at a time, and runs no code of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def encoder(content: bytes, shape: tuple[int, ...] = SHAPE) -> ExportedEncoder:
     )
 
 
-def test_it_computes_what_the_file_says_of_each_example_alone() -> None:
+def test_an_exported_encoder_computes_the_file_for_each_example_alone() -> None:
     mapping = encoder(exported())
     found = mapping(IMAGES)
     assert mapping.size == 2
@@ -45,7 +45,7 @@ def test_an_exported_encoder_refuses_no_example() -> None:
     ]  # fmt: skip
     mapping = encoder(exported(nodes=by_index))
     images = np.zeros((3, *SHAPE), np.float32)
-    images[0], images[1] = 1, 9  # of four columns there is no tenth
+    images[0], images[1] = 1, 9  # there are four columns, so no tenth
     found = mapping(images)
     assert found[0].tolist() == WEIGHT[:, 1].tolist() * 4
     assert not found[1].any()
@@ -53,9 +53,9 @@ def test_an_exported_encoder_refuses_no_example() -> None:
     assert np.isfinite(encoder(exported())(odd.astype(np.float32))).all()
 
 
-def test_no_pickle_of_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pickle_in_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    encoder(exported())  # its sample input would run code
+    encoder(exported())  # its sample input would run code if unpickled
     with pytest.raises(ConfigError, match="it holds a pickled tensor, which is code"):
         encoder(exported(pickled=True))
     assert not list(tmp_path.iterdir())
@@ -91,7 +91,7 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
         ({"outputs": ("buffer_mutation", "user_output")}, "it returns buffer_mutation"),
     ],
 )
-def test_what_is_no_function_of_an_example_is_refused(planted: dict[str, Any], match: str) -> None:
+def test_a_network_that_mixes_examples_is_refused(planted: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=rf"^features = encoder:net.pt2: .*{match}"):
         encoder(exported(**planted))
 
@@ -115,10 +115,12 @@ def test_a_normalisation_reads_no_memory_beyond_its_numbers() -> None:
     found = encoder(exported(nodes=normalised(4)))(IMAGES)
     np.testing.assert_allclose(found, IMAGES.reshape(5, 4), atol=1e-4)
     with pytest.raises(ConfigError, match="another number of channels"):
-        encoder(exported(nodes=normalised(2)))  # torch computes it, with what lies behind the two
+        encoder(
+            exported(nodes=normalised(2))
+        )  # torch computes this, with memory beyond the two numbers
 
 
-def test_how_many_features_an_index_picks_does_not_follow_from_the_example() -> None:
+def test_the_number_of_indexed_features_does_not_depend_on_the_example() -> None:
     nodes = [
         node("gt.Scalar", ["mask"], self=tensor("x"), other={"as_float": 0.5}),
         node("index.Tensor", ["out"], self=tensor("x"), indices={"as_tensors": [{"name": "mask"}]}),
@@ -127,7 +129,7 @@ def test_how_many_features_an_index_picks_does_not_follow_from_the_example() -> 
         encoder(exported(nodes=nodes))
 
 
-def test_another_target_than_an_operator_is_refused() -> None:
+def test_a_target_that_is_not_an_operator_is_refused() -> None:
     nodes = [{**node("relu.default", ["out"]), "target": "torch.hub.load"}]
     with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is not an operator"):
         encoder(exported(nodes=nodes))
@@ -142,9 +144,9 @@ def test_a_damaged_file_is_refused_in_one_line(content: bytes) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.slow  # torch takes seconds to load what exports
+@pytest.mark.slow  # torch takes seconds to load its exporter
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_it_computes_what_torch_exports(tmp_path: Path) -> None:
+def test_an_exported_encoder_computes_what_torch_exports(tmp_path: Path) -> None:
     import torch
     from torch import nn
 

@@ -48,7 +48,7 @@ def model_of(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
 
 
 def one_by_one(model: nn.Module, examples: Examples, shift: float) -> np.ndarray:
-    """Return the importance as section III-C defines it: a new model for every feature."""
+    """Return the importance as defined in section III-C, with a new model for every feature."""
     features, labels = torch.from_numpy(examples.features), torch.from_numpy(examples.labels)
 
     def accuracy(evaluated: nn.Module) -> float:
@@ -66,7 +66,7 @@ def one_by_one(model: nn.Module, examples: Examples, shift: float) -> np.ndarray
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "deep"])
 @pytest.mark.parametrize("shift", [0.5, 3.0])
-def test_sensitivity_is_that_of_a_plain_loop_on_digits(name: str, shift: float) -> None:
+def test_sensitivity_agrees_with_a_plain_loop_on_digits(name: str, shift: float) -> None:
     train = load_dataset("digits").train
     examples = Examples(train.features[:150], train.labels[:150])
     model = model_of(name, (1, 8, 8), 10)
@@ -96,7 +96,7 @@ def test_features_that_are_always_zero_have_no_sensitivity() -> None:
     assert found.max() > 0
 
 
-def test_sensitivity_where_every_feature_is_zero() -> None:
+def test_sensitivity_if_every_feature_is_zero() -> None:
     examples = Examples(np.zeros((3, 6), np.float32), np.zeros(3, np.int64))
     model = model_of("deep", (6,), 3)
     found = sensitivity_importance(model, examples, 1.0, CPU)
@@ -104,7 +104,7 @@ def test_sensitivity_where_every_feature_is_zero() -> None:
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
-def test_variance_is_that_of_a_plain_loop(hidden: int, features: int, seed: int) -> None:
+def test_variance_agrees_with_a_plain_loop(hidden: int, features: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     before, after = generator.normal(size=(2, hidden, features)).astype(np.float32)
     expected = [
@@ -143,7 +143,7 @@ def test_the_share_of_least_or_most_important_is_picked(
         assert (sign * values)[chosen].max() <= (sign * values)[~chosen].min()
 
 
-def test_least_and_most_share_no_feature_even_among_equals() -> None:
+def test_least_and_most_important_features_are_disjoint_even_in_ties() -> None:
     for size in (5, 64, 784):
         least, most = (pick_features(np.zeros(size), 0.4, w) for w in ("least", "most"))
         assert not (least & most).any()
@@ -165,7 +165,7 @@ def test_the_first_layers_weights_in_the_vector() -> None:
     np.testing.assert_array_equal(vector[where].reshape(256, 2), dense[:, [3, 60]])
 
 
-# Which models it takes
+# Accepted models
 
 
 def flat_first(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -194,7 +194,7 @@ def test_a_model_without_a_first_dense_layer_is_refused(
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "deep"])
-def test_models_that_begin_with_one_are_taken(name: str) -> None:
+def test_models_that_begin_with_a_dense_layer_are_accepted(name: str) -> None:
     model = model_of(name, (1, 8, 8), 10)
     check_dense_first(model, name)
     layer = FirstLayer.of(layout_of_module(model), name, (1, 8, 8))

@@ -1,4 +1,4 @@
-"""The convolutional networks of clients, and public ones."""
+"""The convolutional networks of clients, and public encoders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def digits(count: int = 128) -> Examples:
         ((1, 8, 8), (4, 6), True, 24),
     ],
 )
-def test_the_features_are_as_many_as_in_the_paper(
+def test_there_are_as_many_features_as_in_the_paper(
     shape: tuple[int, ...], channels: tuple[int, ...], padding: bool, features: int
 ) -> None:
     architecture = Architecture(shape, 10, channels, padding)
@@ -85,7 +85,7 @@ def test_an_activation_and_a_norm_follow_every_convolution() -> None:
 APPENDIX_A = Architecture((1, 28, 28), 10, (32, 64), False, "mnist")
 
 
-def test_the_network_of_mnist_has_its_norms_where_appendix_a_numbers_them() -> None:
+def test_the_network_for_mnist_has_its_norms_where_appendix_a_numbers_them() -> None:
     """Chamikara et al. 2022: conv 3, 6, 10, 13; pool 8, 15; batch norm 5, 9, 12, 17, 20."""
     net = build(APPENDIX_A, draw("weights"))
     layers = [*net.body, *net.head]  # type: ignore[misc]
@@ -105,7 +105,7 @@ def test_the_network_of_mnist_has_its_norms_where_appendix_a_numbers_them() -> N
 
 
 @pytest.mark.slow
-def test_the_network_of_mnist_learns_and_comes_back() -> None:
+def test_the_network_for_mnist_learns_and_is_restored() -> None:
     architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
     net, images = build(architecture, draw("weights")), digits().features
     assert train(net, digits(), epochs=25, draw=draw, device=CPU)
@@ -126,7 +126,7 @@ def test_a_batch_of_one_example_is_left_out_and_refuses_nothing(count: int) -> N
     assert net.features(digits(1).features, CPU).shape == (1, 24)
 
 
-def test_its_weights_come_from_the_stream_and_no_global_draw_is_made() -> None:
+def test_initial_weights_come_from_the_stream_without_a_global_draw() -> None:
     before = torch.random.get_rng_state()
     one, again, other = (build(SMALL, draw("weights", seed)) for seed in (0, 0, 1))
     for mine, same in zip(one.parameters(), again.parameters(), strict=True):
@@ -149,7 +149,7 @@ def accuracy(net: FeatureNet) -> float:
     return float((guess == own.labels).mean())
 
 
-def test_training_is_the_same_for_the_same_streams_and_it_learns() -> None:
+def test_training_is_the_same_for_the_same_streams_and_learns() -> None:
     images = digits().features
     once, again, other = trained(), trained(), trained(seed=1)
     np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
@@ -157,7 +157,7 @@ def test_training_is_the_same_for_the_same_streams_and_it_learns() -> None:
     assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
 
 
-def test_a_network_comes_back_from_its_state() -> None:
+def test_a_network_is_restored_from_its_state() -> None:
     net, images = trained(), digits().features
     back = restore(SMALL, state_of(net))
     np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
@@ -169,7 +169,7 @@ def test_another_networks_state_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 499, 501])
-def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
+def test_features_do_not_depend_on_the_batch(size: int) -> None:
     images = np.resize(digits().features, (size, 1, 8, 8))
     net = trained()
     found = net.features(images, CPU)
@@ -196,7 +196,7 @@ def diverging() -> Examples:
     return Examples(digits().features * np.float32(3e38), digits().labels)
 
 
-def test_training_that_diverges_is_told_to_whoever_asked_for_it() -> None:
+def test_diverging_training_is_reported_to_the_caller() -> None:
     net = build(SMALL, draw("weights"))
     assert not train(net, diverging(), epochs=1, draw=draw, device=CPU)
 
@@ -243,14 +243,14 @@ def test_a_random_encoder_gives_features_of_useful_size() -> None:
     assert not np.array_equal(features, seven)
 
 
-def test_a_public_encoder_travels_in_the_broadcast() -> None:
+def test_a_public_encoder_is_sent_in_the_broadcast() -> None:
     net, images = public("digits").build(of_server()), digits().features
     broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
     back = from_public(broadcast, SMALL)
     np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
 
 
-def test_a_public_encoder_that_diverges_ends_the_run_in_one_line(
+def test_a_public_encoder_that_diverges_ends_the_run_with_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing in the encoder is private, so the user who starts the run should know."""
@@ -288,10 +288,11 @@ def test_another_data_set_is_public(name: str, private: str) -> None:
 
 
 @pytest.mark.parametrize("flips", [False, True])
-def test_augmented_images_are_moved_by_a_tenth_of_their_side_and_mirrored_if_told(
+def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_request(
     flips: bool,
 ) -> None:
-    """Each is one of its own 5 x 5 shifts with repeated edges, or of its mirror image's."""
+    """Each result is one of the 5 x 5 shifts of the image, with repeated edges, or of its mirror
+    image."""
     images = torch.rand(200, 2, 20, 24)
     found = augmented(images, np.random.default_rng(3), flips=flips)
     seen = set()

@@ -49,7 +49,7 @@ def by_torch(model: nn.Module, start: np.ndarray, client: object, momentum: floa
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "shape"), KINDS, ids=lambda each: str(each))
-def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
+def test_every_path_agrees_with_torch(name: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = build_model(name, shape, 10)
     start = read_weights(model).copy()
@@ -61,7 +61,8 @@ def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
     oracle = build_model(name, shape, 10)
     for client, row in zip(clients, together, strict=True):
         expected = by_torch(oracle, start, client, 0.5)
-        # The second client's momentum begins at zero, as does that of a client that is asked again.
+        # The momentum of the second client begins at zero, as does that of a client that is asked
+        # again.
         for _ in range(2):
             np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
         np.testing.assert_allclose(row, expected, atol=2e-5)

@@ -1,4 +1,4 @@
-"""Sums over people: which vector each gives, to the bit, and how long it is at most."""
+"""Sums over people: the vector of each person, bit for bit, and its largest norm."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ def both(model: str, clip: float) -> list[Summed]:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("clip", [1e-4, 0.3, 1e4])
-def test_everybody_has_the_same_bits_whoever_else_is_there(model: str, clip: float) -> None:
-    """The sum over people is the sum of what each gives alone, in any order, to the last bit."""
+def test_every_person_has_the_same_bits_whoever_else_is_present(model: str, clip: float) -> None:
+    """The sum over people equals the sum of each person's own vector, in any order, to the last
+    bit."""
     for seed in range(some(24)):
         examples, weights = people(40, seed, most_rows=1 + seed % 5), weights_of(model, seed)
         for summed in both(model, clip):
@@ -89,7 +90,7 @@ def test_everybody_has_the_same_bits_whoever_else_is_there(model: str, clip: flo
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_row_has_the_same_bits_in_every_place_of_a_large_batch(model: str) -> None:
-    """Adding, removing or moving a person changes nobody else's part."""
+    """Adding, removing or moving a person does not change the vectors of others."""
     rng = np.random.default_rng(5)
     many = Examples(
         rng.normal(size=(301, *SHAPE)).astype(np.float32), rng.integers(0, CLASSES, 301)
@@ -118,8 +119,8 @@ def test_no_vector_is_longer_than_the_norm(model: str, scale: float, clip: float
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_it_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
-    """The result is compared with a slow twin in torch, in float64 and without a grid."""
+def test_a_persons_vector_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
+    """The result is compared with a slow version in torch, in float64 and without a grid."""
     for seed, clip in enumerate((0.05, 1.0, 50.0)):
         examples, weights = people(30, seed), weights_of(model, seed)
         with torch.random.fork_rng():
@@ -142,7 +143,7 @@ def test_it_is_the_clipped_gradient_of_the_mean_loss(model: str) -> None:
 
 
 @pytest.mark.parametrize("make", [dense, any_model])
-def test_class_weights_are_factors_on_a_rows_loss(make: object) -> None:
+def test_class_weights_are_factors_on_the_loss_of_a_row(make: object) -> None:
     examples, weights = people(20, 1, most_rows=1), weights_of("logistic", 1)
     plain = make("logistic", 10.0)  # type: ignore[operator]
     weighted = make("logistic", 10.0, class_weights=(1.0, 0.5, 0.25))  # type: ignore[operator]
@@ -157,7 +158,7 @@ def test_class_weights_are_factors_on_a_rows_loss(make: object) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("model", MODELS)
-def test_who_has_no_gradient_counts_as_zeros_and_nobody_else(model: str, bad: float) -> None:
+def test_only_a_person_without_a_gradient_counts_as_zeros(model: str, bad: float) -> None:
     examples, weights = people(10, 3, most_rows=1), weights_of(model, 3)
     features = examples.features.copy()
     features[4] = bad
@@ -177,12 +178,12 @@ def test_a_site_without_a_row_sends_zeros() -> None:
 
 
 @pytest.mark.parametrize("gradient", [[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0]])
-def test_a_gradient_that_is_none_becomes_zeros(gradient: list[float]) -> None:
+def test_a_gradient_that_is_not_finite_becomes_zeros(gradient: list[float]) -> None:
     assert not on_grid_of_clip(np.array(gradient), 1.0).any()
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-10, 1.0, 1e10, 1e300])
-def test_a_gradient_of_any_size_has_its_direction(size: float) -> None:
+def test_a_gradient_of_any_size_keeps_its_direction(size: float) -> None:
     gradient = np.array([3.0, -4.0]) * size
     found = on_grid_of_clip(gradient, 1.0)
     assert np.linalg.norm(found) <= NORM
@@ -190,12 +191,12 @@ def test_a_gradient_of_any_size_has_its_direction(size: float) -> None:
         np.testing.assert_allclose(found / np.linalg.norm(found), [0.6, -0.8], rtol=1e-2)
 
 
-def test_exp_is_that_of_the_library() -> None:
+def test_exp_agrees_with_the_library() -> None:
     values = -np.concatenate([np.zeros(1), np.geomspace(1e-300, 700, 5000)])
     np.testing.assert_allclose(_exp(values), np.exp(values), rtol=1e-13)
 
 
-# Attacks: every product of several rows is exact, for any rows and any weights
+# Attacks: every product of several rows is exact for any rows and any weights
 
 
 def deep(*sizes: int, clip: float, bias: bool = True) -> DenseGradients:
@@ -222,9 +223,7 @@ def largest(one: np.ndarray, other: np.ndarray) -> float:
 
 @pytest.mark.parametrize("sizes", [(12, 40, 40, 3), (12, 9, 3), (12, 3), (5, 30, 30, 30, 2)])
 @pytest.mark.parametrize("scale", [1e30, 0.1, 100.0])
-def test_what_passes_a_layer_is_exact_whatever_the_weights(
-    sizes: tuple[int, ...], scale: float
-) -> None:
+def test_outputs_of_a_layer_are_exact_for_any_weights(sizes: tuple[int, ...], scale: float) -> None:
     for seed in range(some(12)):
         rng = np.random.default_rng(seed)
         summed = deep(*sizes, clip=1.0)
@@ -267,10 +266,10 @@ def long_rows(inputs: int) -> Examples:
 @pytest.mark.parametrize("sizes", [(1, 2), (3, 3), (3, 5, 3)])
 @pytest.mark.parametrize("clip", [1e-4, 1.0])
 @pytest.mark.parametrize("count", [2, 7, 300])
-def test_sums_are_exact_of_people_whose_rows_cancel_each_other(
+def test_sums_are_exact_for_people_whose_rows_cancel_each_other(
     sizes: tuple[int, ...], clip: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row is far longer than the mean of one person's rows, and many people have such rows."""
+    """Each row is far longer than the mean of a person's rows, and many people have such rows."""
     summed = deep(*sizes, clip=clip)
     whole = np.tensordot
 
@@ -295,8 +294,8 @@ def test_sums_are_exact_of_people_whose_rows_cancel_each_other(
 
 @settings(max_examples=some(120), deadline=None, derandomize=True)
 @given(data=st.data())
-def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject) -> None:
-    """People are reordered, left out and lengthened; everybody's bits are compared."""
+def test_no_person_changes_anothers_vector_or_has_a_longer_one(data: st.DataObject) -> None:
+    """People are reordered, left out and lengthened, and everybody's bits are compared."""
     finite = st.floats(width=32, allow_nan=True, allow_infinity=True)
     sizes = data.draw(st.sampled_from([(2, 2), (3, 4, 2), (2, 3, 3, 2)]))
     clip = data.draw(st.sampled_from([1e-4, 0.3, 1e4]))
@@ -334,10 +333,10 @@ def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject
     np.testing.assert_array_equal(lengthened, summed(weights, grown))
 
 
-def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
+def test_sums_of_more_people_than_float64_holds_exactly_are_clipped_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No sum is rounded, so two sums that were 2 NORM apart are not further apart."""
+    """No sum is rounded, so two sums that are 2 NORM apart do not move further apart."""
     summed = deep(1, 2, clip=1.0, bias=False)
     monkeypatch.setattr(
         DenseGradients, "_one_row", lambda self, passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
@@ -351,7 +350,8 @@ def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
 
 
 class Choosy(nn.Module):
-    """A model that fails on some rows, uses a layer for some only, and draws random numbers."""
+    """A model that fails on some rows, uses a layer for some rows only, and draws random
+    numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ def choosy() -> ModelGradients:
     return ModelGradients(model=model, layout=layout_of_module(model), clip=0.5)
 
 
-def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
+def test_a_model_that_fails_on_one_persons_rows_affects_no_other() -> None:
     """Otherwise one person could turn the sum of many into zeros."""
     summed, rng = choosy(), np.random.default_rng(0)
     examples = people(12, 0)
@@ -382,7 +382,7 @@ def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
     assert all(each.any() for each in own)
     np.testing.assert_array_equal(summed(weights, examples), np.sum(own, axis=0))
     assert torch.equal(before, torch.random.get_rng_state())
-    examples.features[examples.people == 5, 0, 0] = 7.0  # there is no such word
+    examples.features[examples.people == 5, 0, 0] = 7.0  # the model has no such word
     np.testing.assert_array_equal(summed(weights, examples), np.sum([*own[:5], *own[6:]], axis=0))
     assert not summed.right(weights, examples)[examples.features[:, 0, 0] == 7.0].any()
     alone_right = [

@@ -1,4 +1,4 @@
-"""Portions of a client's examples, scikit-learn's rate, and selections, with slow oracles."""
+"""Portions of a client's examples, scikit-learn's rate, and selections, against slow oracles."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def sampled(step: PortionSgd, count: int, round: int, *, seed: int = 0) -> list[
 # The rate
 
 
-def test_one_against_the_rest_with_a_penalty_is_scikit_learns() -> None:
-    """One example at a time, without biases; scikit-learn penalises none."""
+def test_one_against_the_rest_with_a_penalty_agrees_with_scikit_learn() -> None:
+    """One example at a time, without biases, which scikit-learn does not penalise."""
     generator = np.random.default_rng(0)
     x, y = generator.random((60, 5), np.float32), generator.integers(0, 3, 60)
     theirs = SGDClassifier(loss="log_loss", alpha=0.05, fit_intercept=False)
@@ -63,8 +63,9 @@ def test_one_against_the_rest_with_a_penalty_is_scikit_learns() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.05, 0.7])
-def test_the_rate_is_what_scikit_learn_takes(alpha: float) -> None:
-    """One example at a time: a step's change divided by the loss's slope is its size."""
+def test_the_rate_agrees_with_scikit_learn(alpha: float) -> None:
+    """One example at a time, where the change of a step divided by the slope of the loss is the
+    rate."""
     model = SGDClassifier(
         loss="log_loss", penalty=None, alpha=alpha, learning_rate="optimal", fit_intercept=False
     )
@@ -89,8 +90,8 @@ def test_every_example_is_in_the_portion_of_exactly_one_round(count: int, rounds
     assert found != [sampled(portions(rounds), count, r, seed=1) for r in range(1, rounds + 1)]
 
 
-def test_a_real_client_uses_no_example_in_two_rounds_also_if_it_is_started_anew() -> None:
-    """Its noise is fresh, but the order of its examples comes from its secret."""
+def test_a_real_client_uses_no_example_in_two_rounds_even_after_a_restart() -> None:
+    """The client's noise is fresh, but the order of its examples comes from its secret."""
     step = portions(7)
 
     def of_run(run: str) -> list[list[int]]:
@@ -108,8 +109,8 @@ def test_a_real_client_uses_no_example_in_two_rounds_also_if_it_is_started_anew(
 
 
 @pytest.mark.parametrize("round", [-1, 0, 8])
-def test_a_round_that_is_none_of_the_run_has_no_portion(round: int) -> None:
-    """Counted from the end, round 0 would be the last round under a second name."""
+def test_a_round_outside_the_run_has_no_portion(round: int) -> None:
+    """As an index from the end, round 0 would be the last round under a second name."""
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 7 only"):
         sampled(portions(7), 40, round)
 
@@ -122,7 +123,7 @@ def test_a_sample_keeps_each_example_with_its_probability() -> None:
         for portion, sample in zip(whole, some, strict=True):
             assert set(sample) <= set(portion)
             kept, count = kept + len(sample), count + len(portion)
-    # Beyond five deviations: probability below 1e-6.
+    # The probability beyond five deviations is below 1e-6.
     assert abs(kept - 0.8 * count) < 5 * math.sqrt(0.16 * count)
 
 
@@ -135,7 +136,7 @@ def test_too_few_examples_in_all_for_the_rounds_are_refused() -> None:
 def gradient_descent(
     weights: np.ndarray, examples: Examples, steps: int, *, rest: bool = False, decay: float = 0.0
 ) -> np.ndarray:
-    """Return W after Algorithm 1, lines 11 to 13, written out: W of shape (classes, pixels + 1)."""
+    """Return W of shape (classes, pixels + 1) after lines 11 to 13 of Algorithm 1."""
     x = np.hstack([examples.features.reshape(len(examples), -1), np.ones((len(examples), 1))])
     x = x.astype(np.float64)
     for step in range(steps):
@@ -148,7 +149,7 @@ def gradient_descent(
 
 
 @pytest.mark.parametrize("rest", [False, True])
-def test_a_client_step_is_gradient_descent_on_its_sample(rest: bool) -> None:
+def test_a_local_update_is_gradient_descent_on_its_sample(rest: bool) -> None:
     train = load_dataset("digits").train
     own = Examples(train.features[:60], train.labels[:60])
     model = build_model("logistic", (1, 8, 8), 10)
@@ -175,7 +176,7 @@ def test_a_schedule_of_rounds_multiplies_the_rate() -> None:
     assert np.abs(found[1]).min() > 0.01
 
 
-def test_scaled_features_are_scaled_in_training_and_in_evaluation() -> None:
+def test_features_are_scaled_in_training_and_in_evaluation() -> None:
     data = load_dataset("digits")
     factor = 16.0
     bigger = Examples(data.train.features[:40] * np.float32(factor), data.train.labels[:40])
@@ -199,7 +200,7 @@ def stream(number: int) -> Stream:
     return Stream.simulation(seed=number, round=1, client=-1, purpose="selection")
 
 
-def test_clients_are_selected_as_often_as_one_omega_says() -> None:
+def test_clients_are_selected_as_often_as_one_omega_implies() -> None:
     """P(P_i > omega), given that somebody is selected, is P_i/max P, and selections are nested."""
     rho = np.array([1.0, 4.0, 2.0, 4.0])
     count, times, redrawn = 4000, np.zeros(4), 0
@@ -212,7 +213,7 @@ def test_clients_are_selected_as_often_as_one_omega_says() -> None:
     expected = rho / rho.max()
     assert times[1] == times[3] == count
     deviation = np.sqrt(expected * (1 - expected) * count)
-    # Beyond five deviations: probability below 2e-6.
+    # The probability beyond five deviations is below 2e-6.
     assert (np.abs(times - expected * count) <= 5 * deviation).all()
     # A draw fails with probability 1 - max P = 7/11: 7/4 failures before a success.
     assert redrawn / count == pytest.approx(7 / 4, abs=5 * math.sqrt(7 * 11 / 16 / count))

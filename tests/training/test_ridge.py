@@ -54,7 +54,7 @@ def oracle(
     known = before[:split].reshape(CLASSES, FEATURES)
     if model.intercept:
         known = np.hstack([known, before[split:, None]])
-    centred = known - known.mean(axis=0)  # what all classes share is not a contrast
+    centred = known - known.mean(axis=0)  # the part that all classes share is not a contrast
     regression = Ridge(alpha=len(flat) * ridge, fit_intercept=False)
     change = regression.fit(flat, labels - flat @ centred.T).coef_
     return np.concatenate([change[:, :FEATURES].ravel(), change[:, FEATURES:].ravel()]) + before
@@ -63,7 +63,7 @@ def oracle(
 @BOTH
 @pytest.mark.parametrize("count", [1, 3, 6, 7, 40])
 @pytest.mark.parametrize("seed", [None, 5])
-def test_a_solution_is_that_of_scikit_learn(
+def test_a_solution_agrees_with_scikit_learn(
     model: LinearModel, count: int, seed: int | None
 ) -> None:
     examples, broadcast = some(count), told(model, seed)
@@ -73,7 +73,7 @@ def test_a_solution_is_that_of_scikit_learn(
 
 
 @BOTH
-def test_a_client_has_the_same_bits_alone_and_among_others(model: LinearModel) -> None:
+def test_a_client_has_the_same_bits_alone_and_in_a_batch(model: LinearModel) -> None:
     sizes = [1, 5, 40, 2, 0, 7]
     examples, broadcast = some(sum(sizes)), told(model, 3)
     batch = clients_of(examples, sizes)
@@ -88,9 +88,7 @@ def test_a_client_has_the_same_bits_alone_and_among_others(model: LinearModel) -
 
 @BOTH
 @pytest.mark.parametrize("filled", [0.0, np.nan, np.inf, -np.inf, 3e38, 1e-45])
-def test_whatever_the_examples_are_there_is_a_finite_answer(
-    model: LinearModel, filled: float
-) -> None:
+def test_any_examples_have_a_finite_solution(model: LinearModel, filled: float) -> None:
     examples = some(8)
     examples.features[2:5] = filled
     examples.features[6, 0, 0] = filled
@@ -100,7 +98,7 @@ def test_whatever_the_examples_are_there_is_a_finite_answer(
     assert np.isfinite(found).all()
 
 
-def test_an_example_that_is_no_number_counts_as_zeros() -> None:
+def test_an_example_with_nan_counts_as_zeros() -> None:
     examples = some(3)
     examples.features[1, 0, 0] = np.nan
     examples.features[2] = 0
@@ -110,7 +108,7 @@ def test_an_example_that_is_no_number_counts_as_zeros() -> None:
 
 
 @BOTH
-def test_one_label_alone_still_has_a_solution_for_it(model: LinearModel) -> None:
+def test_a_single_label_has_a_solution(model: LinearModel) -> None:
     examples = Examples(some(9).features, np.full(9, 2))
     (found,) = solved(model, clients_of(examples, [9]), told(model))
     weights = found[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)
@@ -127,7 +125,7 @@ def test_no_examples_change_nothing() -> None:
 
 
 @BOTH
-def test_contrasts_are_orthonormal_coordinates_of_what_matters(model: LinearModel) -> None:
+def test_contrasts_are_orthonormal_coordinates_of_the_differences(model: LinearModel) -> None:
     for classes in (2, 3, 10):
         found = basis(classes)
         np.testing.assert_allclose(found @ found.T, np.eye(classes - 1), atol=1e-12)
@@ -149,7 +147,7 @@ def test_without_noise_statistics_give_the_regression_on_all_examples(model: Lin
 
 
 @BOTH
-def test_statistics_keep_the_norm_of_both_matrices(model: LinearModel) -> None:
+def test_statistics_preserve_the_norm_of_both_matrices(model: LinearModel) -> None:
     draw, statistics = np.random.default_rng(1), Statistics(model)
     square = draw.normal(size=(model.inputs, model.inputs))
     products, moments = square + square.T, draw.normal(size=(CLASSES - 1, model.inputs))
@@ -172,8 +170,9 @@ def test_noise_alone_has_a_finite_solution() -> None:
 
 
 @BOTH
-def test_no_clients_statistics_are_longer_than_is_said(model: LinearModel) -> None:
-    # All data sets of two of these examples, with all labels: two equal ones are the longest.
+def test_no_clients_statistics_are_longer_than_stated(model: LinearModel) -> None:
+    # Tries all data sets of two of these examples with all labels; two equal examples are the
+    # longest.
     corners = np.vstack([np.eye(FEATURES), -np.eye(FEATURES), np.full((1, FEATURES), 7)])
     statistics, most = Statistics(model), math.sqrt(2 - 1 / CLASSES)
     own = OwnStatistics(statistics=statistics)

@@ -1,4 +1,4 @@
-"""Schedule, weight decay, gradient clip, losses, early stopping: equal to torch's everywhere."""
+"""Schedule, weight decay, gradient clip, losses and early stopping equal torch's on every path."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
 
 @pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("model", ["mlp", "cnn_32"])
-def test_alone_and_together_it_is_torchs(model: str, given: dict[str, Any]) -> None:
+def test_training_alone_and_in_a_batch_agrees_with_torch(model: str, given: dict[str, Any]) -> None:
     settings = {name: value for name, value in given.items() if name != "momentum"}
     config = fedldp.recipe(
         "fedavg-digits", model=model, learning_rate=0.1, local_epochs=2, batch_size=5, rounds=4,
@@ -94,7 +94,7 @@ def test_alone_and_together_it_is_torchs(model: str, given: dict[str, Any]) -> N
         np.testing.assert_allclose(row, expected, atol=2e-5)
 
 
-def test_a_loss_may_be_given_as_it_is_and_the_statement_says_what_it_assumes() -> None:
+def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption() -> None:
     given = fedldp.recipe("fedavg-quickstart", loss=margin)
     assert given.loss == "losses_of_ones_own:margin"
     says = f"loss = losses_of_ones_own:margin {KEEPS_NOTHING}"
@@ -105,7 +105,7 @@ def test_a_loss_may_be_given_as_it_is_and_the_statement_says_what_it_assumes() -
 
 @pytest.mark.parametrize("name", ["rate_schedule", "weight_decay", "gradient_clip", "loss",
                                   "label_smoothing"])  # fmt: skip
-def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
+def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
     value = {"rate_schedule": "linear", "loss": "losses_of_ones_own:margin"}.get(name, 0.01)
     systems = {}
     for each in recipes().values():
@@ -151,13 +151,13 @@ def test_a_setting_of_plain_sgd_changes_a_run_or_is_refused(name: str) -> None:
         ({"early_stopping": 2, "average": 0.5}, "set average = 0"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(settings: dict[str, Any], says: str) -> None:
+def test_bad_sgd_settings_are_refused_in_one_line(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)) as refused:
         fedldp.run("fedavg-digits", rounds=1, **settings)
     assert "\n" not in str(refused.value)
 
 
-def test_a_loss_need_not_know_of_several_clients() -> None:
+def test_a_loss_need_not_support_several_clients() -> None:
     few: dict[str, Any] = {"num_clients": 3, "num_examples": 60, "rounds": 1, "model": "mlp"}
     given = fedldp.run("fedavg-digits", **few, loss="losses_of_ones_own:unbatched")
     plain = fedldp.run("fedavg-digits", **few)
@@ -180,7 +180,7 @@ def test_a_run_stops_early_and_is_charged_for_the_rounds_it_took(tmp_path: Any) 
     assert len(fedldp.resume(tmp_path / "a").rounds) == took
 
 
-def test_where_scores_are_private_it_does_not_stop_early() -> None:
+def test_with_private_scores_a_run_does_not_stop_early() -> None:
     generator = np.random.default_rng(0)
     own = (generator.random((60, 4)), generator.integers(0, 2, 60))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""fedldp sweep as a user types it: JSON, table, refusals, interruptions."""
+"""fedldp sweep as a user types it: JSON, the table, refusals, and interruptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("FEDLDP_DATA", raising=False)
 
 
-def test_the_json_of_an_audit_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
+def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
     outcome = fedldp_command(
         "sweep", "quickstart", "fedavg-quickstart", "--grid", "epsilon=1,2", "--seeds", "0-1",
         *SHORT, "--json", "--csv", "own.csv",
@@ -65,7 +65,9 @@ def test_the_json_of_an_audit_keeps_to_the_contract(fedldp_command: Any, tmp_pat
     assert any("fedavg-quickstart has no epsilon, and runs without" in line for line in lines)
 
 
-def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_command: Any) -> None:
+def test_a_sweep_prints_a_table_and_exits_with_status_2_if_one_run_is_refused(
+    fedldp_command: Any,
+) -> None:
     given = ("--grid", "recipe=quickstart", "--grid", "clients_per_round=2,99", *SHORT)
     outcome = fedldp_command("sweep", *given, "--out", "here")
     assert outcome.status == 2
@@ -100,7 +102,7 @@ def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_comman
         (("fedavg-mnist", "--data-dir", "empty"), "fedldp data fetch mnist"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_runs(
+def test_a_bad_sweep_is_refused_before_anything_runs(
     fedldp_command: Any, tmp_path: Path, given: tuple[str, ...], line: str
 ) -> None:
     assert line in fedldp_command("sweep", *given).assert_refused()
@@ -113,7 +115,7 @@ def test_several_values_for_one_run_point_to_the_sweep(fedldp_command: Any, comm
     assert line.endswith("for one run per value: fedldp sweep --grid epsilon=1,2,4")
 
 
-def test_without_matplotlib_one_line_says_so_and_the_table_is_there(
+def test_without_matplotlib_one_line_says_so_and_the_table_is_printed(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -133,7 +135,7 @@ def begun(tmp_path: Path) -> int:
 @pytest.mark.parametrize(
     "end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
 )
-def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
+def test_an_interrupted_sweep_leaves_no_process_and_can_be_continued(
     fedldp_process: Any, fedldp_command: Any, tmp_path: Path, end: signal.Signals
 ) -> None:
     settings = {"num_clients": 5, "local_epochs": 1, "rounds": 40}

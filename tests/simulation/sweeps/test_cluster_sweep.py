@@ -33,19 +33,20 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
-    """Two nodes to which this process stays connected, so that their workers stay too."""
+    """Two nodes to which this process stays connected, so that their workers stay alive."""
     with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
         yield found
 
 
 @pytest.fixture
 def a_round_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End every stretch after one round."""
+    """End every stretch of a run after one round."""
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
 
 
 def both(tmp_path: Path, recipe: Any = "quickstart", **given: Any) -> tuple[Any, Any]:
-    """Return a sweep's result on the cluster, after comparing its folder with this process's."""
+    """Return a sweep's result on the cluster, after comparing its folder with that of this
+    process."""
     on_cluster, alone = (
         fedldp.sweep(recipe, out=tmp_path / name, **given, **where)
         for name, where in (("cluster", {"cluster": "auto"}), ("alone", {"workers": 1}))
@@ -89,7 +90,7 @@ def test_runs_on_two_nodes_have_the_bits_of_one_process(
     assert {mark.name for mark in marks.iterdir()} == {node["NodeID"] for node in ray.nodes()}
 
 
-def test_what_is_refused_or_fails_stands_in_the_result_and_others_run(
+def test_refused_and_failed_runs_are_in_the_result_and_others_run(
     cluster: Any, tmp_path: Path
 ) -> None:
     grid = {"learning_rate": [0.1, 1e30], "clients_per_round": [2, 99]}
@@ -98,12 +99,13 @@ def test_what_is_refused_or_fails_stands_in_the_result_and_others_run(
     assert sum("NaN" in failure["reason"] for failure in found.failed) == 1
 
 
-# Clients' files travel from stretch to stretch: those of a run (bits drawn once), and of a round.
+# Clients' files are passed from stretch to stretch: those of a run (bits drawn once) and of a
+# round.
 @pytest.mark.parametrize(
     ("recipe", "less"),
     [("ldpfl-digits", {"encoder_epochs": 1}), ("secure-aggregation-digits", {})],
 )
-def test_what_clients_keep_stays(
+def test_clients_files_are_kept(
     cluster: Any, tmp_path: Path, recipe: str, less: dict[str, Any], a_round_each: None
 ) -> None:
     both(tmp_path, recipe, rounds=2, num_clients=5, local_epochs=1, **less)
@@ -124,7 +126,7 @@ def test_a_comparison_is_that_of_one_process(cluster: Any, tmp_path: Path) -> No
     assert [row["seeds"] for row in alone.rows] == [2, 2, 0]
 
 
-def test_data_of_your_own_are_sent(cluster: Any, tmp_path: Path) -> None:
+def test_a_users_data_are_sent(cluster: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = fedldp.Dataset.from_arrays(rng.random((60, 4), dtype=np.float32), rng.integers(0, 2, 60))
     settings = {**SHORT, "model": "logistic", "standardise": False}
@@ -162,7 +164,7 @@ def test_only_this_machine_needs_the_data_folder(cluster: Any, tmp_path: Path) -
     both(tmp_path, recipes, data_dir=tmp_path / "data")
 
 
-def test_a_run_that_was_cut_short_goes_on_on_the_cluster(cluster: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_on_the_cluster(cluster: Any, tmp_path: Path) -> None:
     given = {"grid": {"epsilon": [2]}, "num_clients": 6, "rounds": 4, "local_epochs": 1}
     fedldp.sweep(out=tmp_path / "sweep", workers=1, **given)
     (run,) = (path.parent for path in (tmp_path / "sweep").glob("*/summary.json"))
@@ -179,7 +181,7 @@ def test_a_run_that_was_cut_short_goes_on_on_the_cluster(cluster: Any, tmp_path:
     assert json.loads(first)["seconds"] > 0
 
 
-def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
+def test_a_killed_worker_changes_no_bit_and_stdout_has_only_json(
     cluster: Any, marks: Path, tmp_path: Path, a_round_each: None, fedldp_command: Any
 ) -> None:
     (marks / "kill").touch()
@@ -196,7 +198,7 @@ def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
     assert_same_run(folder, tmp_path / "alone" / folder.name)
 
 
-def test_a_node_that_is_lost_changes_no_bit(cluster: Any, marks: Path, tmp_path: Path) -> None:
+def test_a_lost_node_changes_no_bit(cluster: Any, marks: Path, tmp_path: Path) -> None:
     node = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
 
     def lose() -> None:
@@ -211,7 +213,7 @@ def test_a_node_that_is_lost_changes_no_bit(cluster: Any, marks: Path, tmp_path:
     assert not loser.is_alive()
 
 
-def test_a_task_that_is_lost_or_broken_fails_its_run_alone(
+def test_a_lost_or_broken_task_fails_only_its_run(
     cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     models = [f"watched_model:{name}" for name in ("Deadly", "Broken", "Watched")]
@@ -225,7 +227,7 @@ def test_a_task_that_is_lost_or_broken_fails_its_run_alone(
     assert "Traceback (most recent call last):" in said
 
 
-def test_nodes_that_are_not_alike_end_the_sweep_in_a_line(
+def test_different_nodes_end_the_sweep_with_one_line(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
@@ -233,7 +235,7 @@ def test_nodes_that_are_not_alike_end_the_sweep_in_a_line(
         fedldp.sweep(cluster="auto", **SHORT)
 
 
-def test_a_model_that_is_an_object_does_not_travel(cluster: Any) -> None:
+def test_a_model_given_as_an_object_is_not_sent(cluster: Any) -> None:
     from torch import nn
 
     class Own(nn.Sequential):
@@ -245,11 +247,11 @@ def test_a_model_that_is_an_object_does_not_travel(cluster: Any) -> None:
     assert failure["reason"].startswith("cluster = auto: the model was given as an object")
 
 
-def test_a_sweep_that_is_interrupted_leaves_no_one_and_is_continued(
+def test_a_sweep_interrupted_by_the_user_leaves_no_process_and_can_be_continued(
     cluster: Any, fedldp_process: Any, fedldp_command: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """One that is killed is in ``test_cli_sweep.py``."""
+    """``test_cli_sweep.py`` has a sweep that is killed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLDP_TEST_MARKS", str(tmp_path))
     settings = {"num_clients": 5, "local_epochs": 1, "rounds": 20}

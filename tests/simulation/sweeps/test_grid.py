@@ -1,4 +1,4 @@
-"""What a user writes for a sweep, and the runs that follow from it."""
+"""The grids and seeds that a user writes for a sweep, and the resulting runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_values_are_read_as_set_reads_them(text: str, values: list[Any]) -> None
 
 
 @pytest.mark.parametrize("value", [1, -2.5, True, [1, 2], ["a,b", [3]], "iid", "shards:2", 1e-7])
-def test_what_is_shown_is_read_back(value: Any) -> None:
+def test_shown_values_are_read_back(value: Any) -> None:
     assert read_grid([f"key={shown(value)},{shown(value)}"]) == {"key": [value, value]}
 
 
@@ -52,7 +52,7 @@ def test_what_is_shown_is_read_back(value: Any) -> None:
         (["epsilon=1", "epsilon=2"], "epsilon occurs twice"),
     ],
 )
-def test_a_malformed_grid_is_refused(texts: list[str], line: str) -> None:
+def test_a_bad_grid_is_refused(texts: list[str], line: str) -> None:
     with pytest.raises(ConfigError) as error:
         read_grid(texts)
     assert line in str(error.value)
@@ -119,7 +119,7 @@ def test_a_wider_grid_has_the_folders_of_the_narrow_one() -> None:
     assert narrow < wide
 
 
-def test_one_that_is_refused_says_why_and_others_stay() -> None:
+def test_a_refused_combination_says_why_and_others_stay() -> None:
     first, second = jobs(design(grid={"clients_per_round": [50, 1000]}), None)
     assert first.refused is None
     assert second.config is None
@@ -127,7 +127,7 @@ def test_one_that_is_refused_says_why_and_others_stay() -> None:
     assert "clients_per_round = 1000" in second.refused
 
 
-def test_where_all_are_refused_so_is_the_sweep() -> None:
+def test_if_all_combinations_are_refused_so_is_the_sweep() -> None:
     with pytest.raises(ConfigError, match="rounds = 0"):
         jobs(design(grid={"epsilon": [1, 2]}, settings={"rounds": 0}), None)
 

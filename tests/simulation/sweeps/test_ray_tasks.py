@@ -1,4 +1,4 @@
-"""Runs in stretches, as tasks return them, with this process instead of a cluster."""
+"""Runs in stretches, as tasks return them, in this process instead of a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Here:
 
 
 def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
-    """Do runs, and return why they failed, by the names of their folders."""
+    """Execute runs, and return why they failed, by the names of their folders."""
     reasons: dict[str, str | None] = {}
     ticks: list[None] = []
     ray_tasks.RayTasks(here, RunContext(cluster="auto")).do(  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
     ],
     ids=["plain", "arrivals", "kept by clients"],
 )
-def test_stretches_of_a_round_are_the_whole_run(
+def test_stretches_of_one_round_give_the_whole_run(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
@@ -89,7 +89,7 @@ def test_stretches_of_a_round_are_the_whole_run(
     assert json.loads(one["environment.json"])["started_in"] == started_in(place)
 
 
-def test_a_damaged_summary_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_summary_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
     config, place = fedldp.recipe("quickstart", **SHORT), tmp_path / "run"
     cut(config, place, after=1)
@@ -100,7 +100,7 @@ def test_a_damaged_summary_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(json.loads((place / "summary.json").read_text())["rounds"]) == 3
 
 
-def test_a_run_that_fails_at_once_leaves_no_folder_and_others_go_on(tmp_path: Path) -> None:
+def test_a_run_that_fails_at_once_leaves_no_folder_and_others_continue(tmp_path: Path) -> None:
     broken = fedldp.recipe("fedavg-quickstart", **SHORT, model="mlp", learning_rate=1e30)
     tasks = [
         RunTask("broken", broken, tmp_path / "broken"),

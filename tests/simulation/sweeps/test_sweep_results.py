@@ -1,4 +1,4 @@
-"""What a sweep says of its runs: the table, the chart, and what is proven."""
+"""The results of a sweep: the table, the chart, and the proven epsilon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def proven(*lines: dict[str, Any]) -> Stated:
     return Stated.of({"guarantees": lines})
 
 
-def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> None:
+def test_the_proven_epsilon_is_the_least_for_a_clients_run_against_the_server() -> None:
     others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
               line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
     assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Stated(5.0, 1e-5, False)
@@ -37,8 +37,9 @@ def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> No
     assert proven(*others, line(None)).epsilon == math.inf
 
 
-def test_of_a_system_that_hides_no_client_it_is_of_a_person_or_a_row() -> None:
-    """It also covers those who see less than the server, if nothing is known against the server."""
+def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None:
+    """It is also against those who see less than the server, if nothing is proven against the
+    server."""
     nothing = line(None)
     row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
     sums = line(1.0, unit="person", adversary="summing-server")
@@ -50,7 +51,7 @@ def test_of_a_system_that_hides_no_client_it_is_of_a_person_or_a_row() -> None:
     assert proven(line(9.0), person).about == ""
 
 
-def test_it_is_of_the_guarantee_that_is_asked_for_or_of_the_target() -> None:
+def test_the_proven_epsilon_is_that_of_the_requested_guarantee_or_target() -> None:
     row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
     privacy = {"guarantees": [line(9.0), row, sums]}
     asked = View.of("record:summing-server", None).guarantee
@@ -65,7 +66,7 @@ def test_it_is_of_the_guarantee_that_is_asked_for_or_of_the_target() -> None:
     assert View().of_run(fedldp.recipe("quickstart")) is None
 
 
-def test_the_figure_that_is_asked_for_comes_first_and_is_drawn() -> None:
+def test_the_requested_figure_comes_first_and_is_drawn() -> None:
     found = fedldp.sweep(
         "quickstart", grid={"epsilon": [4.0]}, rounds=1, workers=1, metric="brier",
         guarantee="client-round:server",
@@ -82,7 +83,7 @@ def test_the_figure_that_is_asked_for_comes_first_and_is_drawn() -> None:
     assert axes.get_ylabel() == "Brier score, with its deviation over seeds"
 
 
-def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:
+def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     config = fedldp.recipe("person-dp-sgd-digits", rounds=2)
     stated = [
         Stated.of(plan(each, problem_of(each, None)).privacy)
@@ -111,7 +112,7 @@ def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:
     assert axes.get_xlabel() == "proven epsilon of one record, against the server, at delta 1e-05"
 
 
-def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> None:
+def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:
     ideal = line(1.0, assumptions=[IDEALISED])
     assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
     assert proven(ideal) == Stated(1.0, 0.0, True)
@@ -120,7 +121,7 @@ def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> No
 @pytest.mark.parametrize(
     ("recipe", "epsilon"), [("quickstart", 4875.5189), ("fedavg-quickstart", math.inf)]
 )
-def test_it_is_what_the_statement_has(recipe: str, epsilon: float) -> None:
+def test_the_proven_epsilon_is_that_of_the_statement(recipe: str, epsilon: float) -> None:
     config = fedldp.recipe(recipe)
     found = Stated.of(plan(config, problem_of(config, None)).privacy)
     assert found.epsilon == pytest.approx(epsilon)
@@ -155,7 +156,7 @@ def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
     ]  # fmt: skip
 
 
-def test_people_see_it_with_what_failed(result: Sweep) -> None:
+def test_the_printed_table_shows_failures(result: Sweep) -> None:
     assert result.shown() == (
         ["epsilon", "accuracy", "seeds", "loss", "proven epsilon", "failed"],
         [
@@ -173,7 +174,7 @@ def of_rare_classes(cell: Cell, auc: float) -> Cell:
     return replace(cell, runs=[(run | {"metrics": metrics}, at) for run, at in cell.runs])
 
 
-def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
+def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
     one, two = cell(1, 0.87, 0.89, proven=4.0), cell(2, 0.88, proven=8.0)
     found = Sweep([of_rare_classes(one, 0.7), of_rare_classes(two, 0.75)])
     head, rows = found.shown()
@@ -184,7 +185,7 @@ def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
         "AUC and balanced accuracy come first: 87.00 % of the test is one class, which "
         "accuracy rewards"
     )
-    # JSON and its means still show the accuracy.
+    # The JSON and its means still show the accuracy.
     assert found.table[0]["mean"] == pytest.approx(0.88)
     pytest.importorskip("matplotlib")
     axes = found.plot().axes[0]
@@ -192,7 +193,7 @@ def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([70, 75])
 
 
-def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> None:
+def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None:
     lines = result.to_csv().splitlines()
     assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,unit,"
                         "adversary,stated_epsilon,stated_delta,stated_by,idealised,seconds,"
@@ -206,20 +207,20 @@ def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> No
     assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
 
 
-def test_a_worst_run_stands_for_a_combination() -> None:
+def test_the_worst_run_stands_for_a_combination() -> None:
     runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
     worst = Cell({"recipe": "quickstart"}, runs, None).stated
     assert worst is not None
     assert worst.epsilon == 3.0
 
 
-def test_a_chart_need_not_be_kept() -> None:
+def test_a_chart_need_not_be_saved() -> None:
     pytest.importorskip("matplotlib")
     figure = Sweep([cell(1.0, 0.5, 0.7, proven=4.0)]).plot()
     assert "accuracy" in figure.axes[0].get_ylabel()
 
 
-def test_pandas_gets_the_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pandas_gets_the_runs_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Frames:
         DataFrame = staticmethod(lambda records: ("frame", records))
 
@@ -240,13 +241,13 @@ def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_chart_is_of_a_known_kind(result: Sweep, tmp_path: Path) -> None:
+def test_a_chart_has_a_known_format(result: Sweep, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="end the file's name in"):
         result.plot(tmp_path / "chart.txt")
 
 
 @pytest.mark.slow
-def test_the_chart_has_a_line_for_each_rest_of_the_settings(tmp_path: Path) -> None:
+def test_the_chart_has_a_line_for_each_combination_of_other_settings(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cells = [cell(1, 0.5, 0.6, proven=10.0, model="cnn"), cell(2, 0.7, proven=20.0, model="cnn"),
              cell(1, 0.4, 0.5, proven=math.inf, model="mlp")]  # fmt: skip

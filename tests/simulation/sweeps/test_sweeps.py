@@ -1,4 +1,4 @@
-"""Sweeps that run: from Python, in one process and in several, continued, refused."""
+"""Sweeps from Python: in one process and in several, continued, and refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_several_processes_give_the_bits_of_one_and_of_run(
     assert all(np.array_equal(found[name], alone.weights[name]) for name in alone.weights)
 
 
-def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
+def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "sweep"
@@ -79,7 +79,7 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
         ({"device": "auto"}, "other device"),
     ],
 )
-def test_another_sweep_does_not_continue(
+def test_a_different_sweep_does_not_continue_in_the_folder(
     tmp_path: Path, change: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_run, "carry_out", lambda order, means: "not here")
@@ -88,7 +88,7 @@ def test_another_sweep_does_not_continue(
         swept(tmp_path / "sweep", **change)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="it exists already"):
         swept(tmp_path)
@@ -97,7 +97,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         swept(tmp_path)
 
 
-def test_two_processes_cannot_be_at_work_on_one_sweep(
+def test_two_processes_cannot_work_on_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def again(order: object, means: object) -> str:
@@ -109,7 +109,7 @@ def test_two_processes_cannot_be_at_work_on_one_sweep(
     assert {failure["reason"] for failure in swept(tmp_path / "sweep").failed} == {"seen"}
 
 
-def test_what_is_refused_stands_in_the_result_and_others_run() -> None:
+def test_refused_runs_are_in_the_result_and_others_run() -> None:
     found = swept(None, grid={"clients_per_round": [2, 99], "mechanism": ["sign"]}, seeds=[0])
     assert len(found.runs) == 1
     assert found.runs[0]["run_dir"] is None
@@ -120,7 +120,7 @@ def test_what_is_refused_stands_in_the_result_and_others_run() -> None:
     assert "epsilon = 1000000000.0: give a number" in found_late["reason"]
 
 
-def test_a_process_that_dies_fails_its_run_alone(
+def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_executor, "cores", lambda: 2)
@@ -174,6 +174,6 @@ def test_a_sweep_on_a_cluster_needs_ray(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_recipes_are_named_once() -> None:
+def test_a_recipe_may_be_named_only_once() -> None:
     with pytest.raises(ConfigError, match="recipe quickstart: it occurs twice"):
         fedldp.sweep(["quickstart", "quickstart"])
