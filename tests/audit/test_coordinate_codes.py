@@ -116,9 +116,9 @@ def test_named_bits_are_rows_without_a_verdict() -> None:
 @pytest.mark.parametrize(
     ("cls", "why"),
     [
-        (planted_layouts.Centred, "a flipped bit changes several of the server's estimates"),
-        (planted_layouts.Deaf, "no flipped bit changes one of the server's estimates"),
-        (planted_layouts.Checked, "no flipped bit changes one of the server's estimates"),
+        (planted_layouts.Centred, "a flipped bit changes several of them"),
+        (planted_layouts.Deaf, "no flipped bit changes one of them"),
+        (planted_layouts.Checked, "no flipped bit changes one of them"),
         (planted_seldom.Unreadable, "the server cannot read an honest report"),
     ],
 )

@@ -49,7 +49,7 @@ _FLIPPED = 32
 many anywhere."""
 _LARGEST = 1e12
 """The limit on estimates, so that their squares can be added."""
-_NO_PIECES = "the payload is not d equal pieces, one a coordinate"
+_NO_PIECES = "the server's estimates do not each depend on one of d equal pieces of the payload"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +202,9 @@ def _of_estimates(
     """Return the estimates, if no flipped bit changes two of them."""
     changed = list(_changed(mechanism, size, read, generator))
     if max(changed, default=0) > 1:
-        return _none(f"{_NO_PIECES}, and a flipped bit changes several of the server's estimates")
+        return _none(f"{_NO_PIECES}, and a flipped bit changes several of them")
     if 1 not in changed:
-        return _none(f"{_NO_PIECES}, and no flipped bit changes one of the server's estimates")
+        return _none(f"{_NO_PIECES}, and no flipped bit changes one of them")
     unread = changed.count(0)
     left_out = (
         f"{unread} of {len(changed)} flipped bits changed no estimate; only games of whole reports "
