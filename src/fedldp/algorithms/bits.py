@@ -22,7 +22,7 @@ class Bits(Features):
     """An encoder's features of an image, as bits.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         code: how a feature becomes bits.
     """
 

@@ -375,8 +375,8 @@ class InRange(Bound):
 
     Attributes:
         sizes: the number of coordinates of each tensor; () until the bound is bound to a model.
-        center: c, one for all tensors or one for each.
-        radius: r, one for all tensors or one for each.
+        center: c, one number for all tensors or one per tensor.
+        radius: r, one number for all tensors or one per tensor.
         adaptive: whether to take c and r from the weights of each broadcast instead.
         floor: the smallest radius, if ranges are adaptive.
         margin: a factor on the radius, if ranges are adaptive.

@@ -36,7 +36,7 @@ class MeanByNoise:
     """A weighted mean: each report is read by its sender's mechanism and weighted by its noise.
 
     Attributes:
-        settings: the settings of the run, with the choices of all clients.
+        settings: the run's settings, with the choices of all clients.
         mechanism: gives a client's mechanism, for reports of a given size.
         sigma: gives a client's noise; None if no client adds any.
         shares: gives the shares from the noise of all clients.

@@ -42,7 +42,7 @@ class Calibration(ABC):
 
     @abstractmethod
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return the randomiser of one client.
+        """Return the randomiser for one client.
 
         Raises:
             ConfigError: the mechanism cannot be built for the budget.
@@ -100,7 +100,7 @@ class PerRun(Calibration):
             number.
         delta: the delta of that budget, in the same forms.
         clip: bound on the L2 norm of what is sent, in the same forms.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
         participation: gives the largest number of rounds in which a client takes part.
         kind: the class of the mechanism: Gaussian, or one that is computed from Gaussian reports
             alone.
@@ -144,11 +144,11 @@ class PerRun(Calibration):
         return sensitivity * _sigma_per_unit(*self.budget(client)) * root * _MARGIN
 
     def mechanism(self, problem: Problem, client: int) -> Gaussian:
-        """Return the randomiser of one client; see ``Calibration``."""
+        """Return the randomiser for one client; see ``Calibration``."""
         return self.gaussian(client)
 
     def gaussian(self, client: int) -> Gaussian:
-        """Return the randomiser of one client, which does not depend on the problem.
+        """Return the randomiser for one client, which does not depend on the problem.
 
         Raises:
             ConfigError: the mechanism cannot be built for the budget.
@@ -186,7 +186,7 @@ class PerRunInSums(PerRun):
         object.__setattr__(self, "kind", GaussianSummand)
 
     def gaussian(self, client: int) -> GaussianSummand:
-        """Return the randomiser of one client; see ``PerRun.gaussian``."""
+        """Return the randomiser for one client; see ``PerRun.gaussian``."""
         epsilon, delta = self.budget(client)
         if epsilon > self.largest:
             raise ConfigError(

@@ -35,7 +35,7 @@ class OnBits(Local):
     """SGD or Adam on randomised bits and labels, drawn once.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         bits: how an example becomes bits.
         mechanism: what randomises the bits of one example.
     """
@@ -97,7 +97,7 @@ class OnBits(Local):
         """Return the event that all reports of a client follow from: its examples' bits and labels.
 
         The bits and labels are drawn once. If the encoder is public, one record changes only its
-        own bits and label. Scores are a release too if they are taken on a client's own test
+        own bits and label. Scores are a release too if they are computed on a client's own test
         examples, or use an encoder trained on its examples, because nothing randomises what such
         scores reveal.
 

@@ -66,7 +66,7 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
     Args:
         schedule: "linear" or "cosine".
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
         round: the round, from 1.
 
     >>> rate_in_round("linear", 4, 1), rate_in_round("linear", 4, 4), rate_in_round("cosine", 4, 3)
@@ -125,7 +125,8 @@ class Local(ABC):
     Attributes:
         tested_on: the data on which a run's accuracy is measured, in words.
         weighs_classes: whether its loss uses ``class_weights``.
-        plain_sgd: whether every round is only SGD on batches, so that ``SGD_SETTINGS`` apply.
+        plain_sgd: whether every round consists of SGD on batches alone, so that ``SGD_SETTINGS``
+            apply.
         trains_part: whether it can train any subset of the parameters from any start, as needed for
             a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
@@ -455,7 +456,7 @@ class Algorithm:
         )
 
     def release(self, client: int) -> Release:
-        """Return the randomiser of one client, with its claim.
+        """Return the randomiser for one client, with its claim.
 
         Raises:
             ConfigError: the model or a setting does not fit the problem.
@@ -470,7 +471,7 @@ class Algorithm:
         return found if self.parts.shaped is None else self.parts.shaped(found, self.problem)
 
     def report_encoder(self, client: int) -> Encoder:
-        """Return the encoder of one client's report, for any channel; see ``release``."""
+        """Return the encoder for one client's report, for any channel; see ``release``."""
         parts, release = self.parts, self.release(client)
         return Encoder(
             release=release,
@@ -482,7 +483,7 @@ class Algorithm:
         )
 
     def encoder(self, client: int) -> EncoderRole:
-        """Return the encoder of a client's answers, which states what they release."""
+        """Return the encoder for a client's answers, which states what they release."""
         return self.parts.channel.encoder(self.report_encoder(client))
 
     def summing(self) -> Summing | None:

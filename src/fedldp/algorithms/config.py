@@ -1,7 +1,7 @@
 """A run's configuration: the settings that every run has, its preset's settings, and its parts.
 
 What leaves a client, and what that costs, follows from the parts alone. No part imports torch,
-reads data, or knows an example, so a statement can be made before any training.
+reads data, or sees an example, so a statement can be made before any training.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class RunConfig(RunSettings):
 
         Args:
             guarantees: lines of the run's statement, if there is one. If the data name the person
-                of each row, these lines turn a setting for a row into one for a person. A setting
-                that was solved for a target is then shown without the last digits, for which
-                nothing is proven.
+                of each row, these lines turn a setting for a row into a setting for a person. A
+                setting that was solved for a target is then shown without the last digits, for
+                which nothing is proven.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -199,7 +199,7 @@ class RunConfig(RunSettings):
         """Return a copy that spends ``budget``, for a target; a larger budget protects less.
 
         Raises:
-            ConfigError: the system has no budget to solve for, or cannot have this one.
+            ConfigError: the system has no budget to solve for, or cannot have this budget.
         """
         if self.inverse:
             return self.changed(**{self.calibrated: 1 / budget})

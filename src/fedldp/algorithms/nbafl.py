@@ -51,7 +51,7 @@ class NbaflCalibration(Calibration):
     """The published noise levels, which claim more than the clip proves; see ``NbaflNoise``.
 
     Attributes:
-        settings: the settings in ``OFFERS``, and those of the run.
+        settings: the settings in ``OFFERS``, and the run's settings.
         epsilon: the epsilon of the mechanism.
         setting: the user's name for this epsilon.
         meaning: see ``Calibration``.

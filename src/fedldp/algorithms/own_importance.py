@@ -24,7 +24,7 @@ class Ranking(Local):
     """Local SGD that also finds the importance of features.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         calibration: the calibration of the noise.
     """
 

@@ -127,7 +127,7 @@ class Once:
 
     Attributes:
         num_clients: n, at least ``rounds``.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +140,7 @@ class Once:
         key = draws(0)("cohorts").bytes(KEY_BYTES).tobytes()
         fewest, larger = divmod(
             self.num_clients, self.rounds
-        )  # the first ``larger`` rounds have one client more
+        )  # the first ``larger`` rounds have one more client
         start = (round - 1) * fewest + min(round - 1, larger)
         stop = round * fewest + min(round, larger)
         return np.sort(_permutation(key, self.num_clients)[start:stop])
@@ -185,7 +185,7 @@ class Balanced:
     Attributes:
         num_clients: n.
         size: the number of clients in a round, 1 to n.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
     """
 
     told: ClassVar[tuple[str, ...]] = ()
@@ -216,7 +216,7 @@ def participation_of(
     """Return the participation that ``PARTICIPATION`` and clients_per_round describe.
 
     Args:
-        settings: the settings of the run.
+        settings: the run's settings.
         default: the participation when a round has fewer than all clients.
 
     Raises:
@@ -278,7 +278,7 @@ class Preselected:
     Attributes:
         rho: gives the inverse of each client's noise, positive, shape (n,); only someone who knows
             the settings of all clients can call it.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds in the run.
         turns: the number of rounds in which a client is selected: a list with one number for each
             client, or one client's own number; None until ``scheduled``.
 

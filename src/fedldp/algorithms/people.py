@@ -137,7 +137,7 @@ class PersonSteps(Local):
     """One clipped gradient for each person in a step, summed over people.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         calibration: sizes the noise of a site's own steps, if the site takes several in a round.
     """
 
@@ -210,7 +210,7 @@ def rate_of(settings: Settings) -> float:
 
 
 _RESOLUTION = 1 << 53
-"""Numpy's random floats are multiples of one over this number."""
+"""Numpy's random floats are multiples of the inverse of this number."""
 
 
 def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -> SampledShare:
@@ -435,7 +435,7 @@ class PerPersonRun(Calibration):
     longer than 1.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         participation: who answers in which round.
         channel: the kind of channel. In a sum each report needs only a share of the noise. With a
             server that clients trust, a report needs no noise, because the server draws it.
@@ -541,7 +541,7 @@ class PerPersonRun(Calibration):
         return self.noise(size, client, people_of(self.settings, problem))
 
     def noise(self, size: int, client: int = 0, people: int = 1) -> IntegerGaussian:
-        """Return the noise of one release.
+        """Return the noise for one release.
 
         Args:
             size: the number of coordinates of the sum.
@@ -560,7 +560,7 @@ class PerPersonRun(Calibration):
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
         if taken < 1:
-            # With sampling, neighbouring sums differ in whether one person is included.
+            # With sampling, neighbouring sums differ in whether they include one person.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
             found = integer_gaussian(
                 size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
@@ -586,7 +586,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     """Return an algorithm whose clients send sums over their people.
 
     Args:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         unused: settings that have no effect, with reasons, in addition to those of local SGD.
     """
     channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())

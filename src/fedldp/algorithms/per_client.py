@@ -1,4 +1,4 @@
-"""Settings that clients choose for themselves: one number for all, or a list with one for each.
+"""Settings that clients choose for themselves: one number for all, or a list with one per client.
 
 A client receives only its own value, which is marked because other clients may have different
 values.
@@ -18,7 +18,7 @@ from fedldp.core.frozen_config import FrozenConfig
 
 
 class ClientValue(FrozenConfig):
-    """The value of one client, which does not know the values of the others."""
+    """The value of one client, which does not know other clients' values."""
 
     model_config = ConfigDict(strict=True)
 

@@ -32,7 +32,7 @@ INTEGER_BITS = Offer(
 
 @dataclass(frozen=True, kw_only=True)
 class PerReport(Calibration):
-    """A mechanism chosen by name, with a budget for one report, or for one weight of it.
+    """A mechanism chosen by name, with a budget for one report, or for one weight in it.
 
     Attributes:
         settings: mechanism, epsilon, delta, clip and integer_bits are read. Clients may have their
@@ -71,7 +71,7 @@ class PerReport(Calibration):
         return issubclass(self.kind, BitMechanism)
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return the randomiser of one client; see ``Calibration``."""
+        """Return the randomiser for one client; see ``Calibration``."""
         budget = of_client(self.settings.epsilon, client)
         layout = self.settings.layout(problem)
         bound = None if self.bound is None else self.bound.bound_to(layout)

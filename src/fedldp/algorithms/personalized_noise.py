@@ -29,7 +29,7 @@ class PublishedNoise(Calibration):
     is a separate bit, because every coordinate may be at either end of its range.
 
     Attributes:
-        settings: the settings of the preset; they have an epsilon.
+        settings: the preset's settings; they have an epsilon.
         meaning: see ``Calibration``.
     """
 
@@ -65,11 +65,11 @@ class PublishedNoise(Calibration):
         return moments_sigma(epsilon, delta, settings.sampling_probability, settings.rounds)
 
     def mechanism(self, problem: Problem, client: int) -> Gaussian | Sign:
-        """Return the randomiser of one client; see ``Calibration``."""
+        """Return the randomiser for one client; see ``Calibration``."""
         return self.of_size(client, self.settings.layout(problem).size)
 
     def of_size(self, client: int, size: int) -> Gaussian | Sign:
-        """Return the randomiser of one client for ``size`` weights.
+        """Return the randomiser for one client for ``size`` weights.
 
         Raises:
             ConfigError: the randomiser cannot be built for the client's budget.

@@ -29,7 +29,7 @@ class RandomisedGradients(Local):
     """SGD with randomised gradients, which uses each example in one round only.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         features: the features of the examples.
 
     Raises:

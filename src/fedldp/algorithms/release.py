@@ -54,7 +54,7 @@ class Release:
         return self.bound.size(self.size)
 
     def event(self) -> Event:
-        """Return what the report of one client releases, for every update and broadcast."""
+        """Return what one client's report releases, for every update and broadcast."""
         return stated_event(self.mechanism, self.coordinates)
 
     def category(self) -> Event:
@@ -129,7 +129,7 @@ class UnevenRelease(Release):
             )
 
     def category(self) -> Event:
-        """Refuse, because a report of several mechanisms is not one category."""
+        """Refuse, because a report from several mechanisms is not one category."""
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:

@@ -64,7 +64,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
 
 
 def _median_norm(updates: list[Values]) -> float:
-    """Return the S of Algorithm 1, except for updates that are all close to zero."""
+    """Return S from Algorithm 1, except for updates that are all close to zero."""
     if not updates:
         raise RunError("no report arrived, so there is no mean to compute")
     median = float(np.median([np.linalg.norm(update) for update in updates]))

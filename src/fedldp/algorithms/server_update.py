@@ -50,7 +50,7 @@ Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
 
 Sent = Literal["weights", "update"]
-"""What the server averages: clients' weights, or their change from the broadcast."""
+"""What the server averages: clients' weights, or their changes from the broadcast weights."""
 
 Needs = Literal["sum", "reports", "sender", "weight"]
 """What an estimate needs: a round's sum, or each report, perhaps with its sender or its weight."""
@@ -523,7 +523,7 @@ class ServerUpdate:
 
 
 def first_averaged(share: float, rounds: int) -> int | None:
-    """Return the first round of the last ``share`` of ``rounds``, at least one; None for share 0.
+    """Return the first of the last ``share`` of ``rounds``, at least one round; None for share 0.
 
     >>> first_averaged(0.25, 10), first_averaged(1.0, 10), first_averaged(0.01, 10)
     (9, 1, 10)

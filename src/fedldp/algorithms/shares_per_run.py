@@ -22,7 +22,7 @@ class SharesPerRun(Calibration):
     """Shares of noise for a budget that covers all rounds in which a client may take part.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
         bound: the bound of what is sent.
         participation: who takes part in which round.
         bits: the number of bits in the sum's modulus.

@@ -72,7 +72,7 @@ class OwnSolution(Local):
         check_linear(algorithm, "solution")
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update, which computes on the CPU whatever ``device`` is."""
+        """Return the local update, which always computes on the CPU."""
         from fedldp.training.ridge import RidgeSolution
 
         return RidgeSolution(model=LinearModel.of(algorithm.layout), ridge=self.ridge)
@@ -80,14 +80,14 @@ class OwnSolution(Local):
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsOf(Local):
-    """The mean products of a client's examples with each other and with their labels."""
+    """The mean products of features with each other and with labels, over a client's examples."""
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse models that are not linear; see ``Local.check``."""
         check_linear(algorithm, "statistics")
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update, which computes on the CPU whatever ``device`` is."""
+        """Return the local update, which always computes on the CPU."""
         from fedldp.training.ridge import OwnStatistics
 
         return OwnStatistics(statistics=Statistics(LinearModel.of(algorithm.layout)))

@@ -32,7 +32,7 @@ class Uneven:
     """Shapes a Gaussian release so that a share of the features gets more noise.
 
     Attributes:
-        settings: the settings in ``OFFERS``, and those of the run.
+        settings: the settings in ``OFFERS``, and the run's settings.
         ratio: the ratio of the larger to the smaller standard deviation, at least 1.
         given: the settings from which the ratio follows, with their values, for error messages.
         ranks: see ``UnevenRelease``.

@@ -74,7 +74,7 @@ class NoisySteps(Local):
     """Steps of DP-SGD, on Poisson samples of a client's examples.
 
     Attributes:
-        settings: the settings of the preset.
+        settings: the preset's settings.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class NoisySteps(Local):
         return PrivateSgd(sgd.model, sums, sgd.learning_rate, device, sgd.class_weights)
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
-        """Return what the steps of one round release."""
+        """Return what the steps in one round release."""
         return PerRecord(
             record=self.sums(algorithm.problem).event,
             client=InClear(what="weights that hide single examples only"),

@@ -14,15 +14,15 @@
         v
     server_step   W + mean change, weighted by 1/sigma_i^2 -> next Broadcast
 
-Client i chooses (epsilon_i, delta_i) for all that it sends in the run. It takes part in T_i rounds,
-and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
+Client i chooses (epsilon_i, delta_i) for everything that it sends in the run. It takes part in T_i
+rounds, and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
 selects_first the server draws, before the run, which clients each round selects, and announces T_i.
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
-``largest_epsilon``, and the server takes the plain mean of their sum. The server need not know any
-client's epsilon, and the noise of each report keeps its client's budget. The sum reveals the total
-noise.
+``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
+any client's epsilon, and the noise of each report keeps its client's budget. The sum reveals the
+total noise.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.
@@ -214,9 +214,9 @@ def selected_first(settings: Settings, once: PerRun) -> Participation:
     """Return the clients of each round, selected by the inverse of the noise that each needs.
 
     Args:
-        settings: the settings of the preset, with the choices of all clients, which the selection
+        settings: the preset's settings, with the choices of all clients, which the selection
             needs.
-        once: the noise of one round.
+        once: the noise for one round.
 
     Raises:
         ConfigError: ``clients_per_round`` also decides who takes part.

@@ -169,7 +169,7 @@ def _fit(family: str, name: str) -> int:
 
 @cache
 def _family(name: str) -> dict[str, Recipe]:
-    """Return the recipes of one file by their names.
+    """Return the recipes in one file by their names.
 
     Raises:
         ConfigError: the file has an entry that recipes do not have.
@@ -190,7 +190,7 @@ def _family(name: str) -> dict[str, Recipe]:
 
 
 def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Recipe]:
-    """Yield the recipes of one table: one, or one for each entry of ``each``."""
+    """Yield the recipes in one table: a single recipe, or one for each entry of ``each``."""
     for changes in table.get("each", [{}]):
         own = table | {key: value for key, value in changes.items() if key in _IN_EACH}
         settings = {key: value for key, value in changes.items() if key not in _IN_EACH}
