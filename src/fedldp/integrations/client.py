@@ -1,7 +1,7 @@
 """A composition's client half around the user's own training.
 
-    weights of a round -> policy, ledger     may it answer, and did it already?
-                       -> training           the user's own, sealed; if it fails there is NaN
+    weights of a round -> policy, ledger     may the node answer, and has it already?
+                       -> training           the user's own code, sealed; NaN if it fails
                        -> bound, mechanism   the composition's
                        -> ledger             charged, kept and synced
                        -> estimate           what the report says about the weights, as float32

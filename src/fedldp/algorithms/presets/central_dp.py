@@ -6,7 +6,7 @@
     local_update  local SGD from W
         |         Sensitive weights
         v
-    encoder       float32 weights as they are
+    encoder       float32 weights, unchanged
         |         Report: 32 d bits
         v
     server_step   D = weights - W, scaled down to the norm S: the median of this round's norms, or

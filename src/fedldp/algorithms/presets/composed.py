@@ -1,9 +1,9 @@
 """Composed: an algorithm made of the parts that its settings name.
 
-    Broadcast: weights W, and ranges where `bound = range`
+    Broadcast: weights W, and ranges if `bound = range`
         |
         v
-    local_update  local SGD from W; a ridge regression in closed form; the statistics of one; or
+    local_update  local SGD from W; a ridge regression in closed form; the statistics for one; or
         |         the sum of people's clipped gradients
         |         Sensitive weights w, statistics, or a sum
         v
@@ -13,7 +13,7 @@
     channel       named, shuffle, sum, central
         |
         v
-    server_step   mean -> of statistics, the ridge regression
+    server_step   mean -> for statistics, the ridge regression from them
                        -> step of `server_optimizer` -> weights of the next Broadcast
 
 No paper defines this system, and it claims only what its mechanism proves. Published systems fix

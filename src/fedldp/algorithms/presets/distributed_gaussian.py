@@ -10,10 +10,10 @@
         |         steps by conditional random rounding; plus a SHARE of discrete Gaussian noise
         |         Report: d words (d padded to a power of two), modulo 2^bits
         v
-    secure sum    of the words modulo 2^bits: nothing else reaches a server that follows it
+    secure sum    of the words modulo 2^bits: nothing else reaches a server that follows the protocol
         |
         v
-    server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
+    server_step   signed, rotated back, times clip/(radius n) -> W + mean change, next Broadcast
 
 A single report has one share of noise, which protects little, as the server's line states. The sum
 has all shares; the line for the `summing-server` states what the sum reveals, and `epsilon` sets

@@ -7,7 +7,7 @@
         |         sum + N(0, (noise_multiplier clip)^2 I), over batch_size
         |         Sensitive weights
         v
-    encoder       float32 weights as they are
+    encoder       float32 weights, unchanged
         |         Report: 32 d bits
         v
     server_step   uniform mean -> weights of the next Broadcast

@@ -6,7 +6,7 @@
     local_update  local SGD on the client's examples
         |         Sensitive weights
         v
-    encoder       float32 weights as they are, and the example count (weighting = examples)
+    encoder       float32 weights, unchanged, and the example count (if weighting = examples)
         |         Report: 32 d bits
         v
     server_step   weighted mean -> weights of the next Broadcast

@@ -9,10 +9,10 @@
     encoder       x = (w - c)/r, clipped to [-1, 1]; two-point randomiser (eq. 2)
         |         Report: d bits, as messages of `chunk` coordinates
         v
-    shuffler      Algorithm 3, where `shuffle` is on: messages of all clients in order of arrival
+    shuffler      Algorithm 3, if `shuffle` is on: messages from all clients in order of arrival
         |
         v
-    server_step   count of ones of each coordinate -> mean = c + r K (2 ones/n - 1) (line 10)
+    server_step   count of ones per coordinate -> mean = c + r K (2 ones/n - 1) (line 10)
                   adaptive ranges from the mean (lines 11-13) -> next Broadcast
 
 Source: L. Sun, J. Qian, X. Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with

@@ -1,24 +1,24 @@
 """LDPFL: every example's features as bits, randomised once, and a network trained on them.
 
-    Broadcast: weights of the global network; a public encoder, where `encoder` is public
+    Broadcast: weights of the global network; a public encoder, if `encoder` is public
         |
         v
     local_update  once in the run, kept on the client's disk:
         |           own CNN, trained on the client's examples           (Algorithm 1, lines 2-4)
         |           features -> fixed-point bits, joined to one vector  (line 8, eq. 10)
         |           every bit randomised, as one report of r_f l bits   (lines 9-10, eq. 13)
-        |           label randomised too, where `label_epsilon` is set
+        |           label randomised too, if `label_epsilon` is set
         |         each round: training of the global network on these bits   (line 19)
         |         Sensitive weights
         v
-    encoder       float32 weights as they are (line 20): post-processing of the bits and labels
+    encoder       float32 weights, unchanged (line 20): post-processing of the bits and labels
         |         Report: 32 d bits
         v
     server_step   uniform mean over the participants -> weights of the next Broadcast (line 21)
         |
         v
     tester        the client's CNN and bits for test examples, then the global network
-                  beside it, with evaluation = clients: how the client's whole CNN does on them
+                  with evaluation = clients, also how well the client's whole CNN does on them
                   (the metric local_accuracy; Figs. 2, 4, 6a, 8)
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local

@@ -5,18 +5,18 @@
         v
     local_update  the examples of this round, which no other round uses:
         |           features of a public encoder: histograms of oriented gradients, norm 1
-        |           each example's gradient at the weights reached, in one vector with its label,
+        |           each example's gradient at the current weights, in one vector with its label,
         |           clipped to norm `clip` and randomised: pure epsilon
-        |           a step along the mean of a batch of these
+        |           a step along the mean of a batch of these gradients
         |         Sensitive weights
         v
-    encoder       float32 weights as they are: post-processing of the randomised gradients
+    encoder       float32 weights, unchanged: post-processing of the randomised gradients
         |         Report: 32 d bits
         v
     server_step   uniform mean over the participants -> weights of the next Broadcast
         |
         v
-    tester        features of the test set, as they are
+    tester        features of the test set, unchanged
 
 What is proven: pure epsilon for one example (x, y), including its label, in the whole run, for any
 number of rounds. The encoder is fixed, the choice of round and batch does not depend on any

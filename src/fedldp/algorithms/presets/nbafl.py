@@ -7,7 +7,7 @@
         |         Sensitive weights w
         v
     encoder       w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4)
-        |         Report: 32 d bits, and the example count where weighting = examples
+        |         Report: 32 d bits, and the example count if weighting = examples
         v
     server_step   weighted mean, plus N(0, sigma_D^2) on every weight (eq. 5) -> next Broadcast
 

@@ -7,7 +7,7 @@
         |         Sensitive weights
         v
     encoder       every coordinate clipped to [-c_i, c_i]
-        |         gaussian: + N(0, sigma_i^2)             32 bits a coordinate
+        |         gaussian: + N(0, sigma_i^2)             32 bits per coordinate
         |         sign: ldpsign, +1 with probability Phi(p/sigma_i), else -1        1 bit
         |         Report with its sender
         v

@@ -8,7 +8,7 @@
     local_update  a portion of the client's examples; SGD -> w
         |         Sensitive weights w
         v
-    encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits a coordinate
+    encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits per coordinate
         |         or the sign of that, which is post-processing     1 bit a coordinate
         |         Report with its sender
         v

@@ -11,7 +11,7 @@
         |         w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4): that of
         |         epsilon_low on the first layer's weights of the picked features, that of
         |         epsilon_high on all others
-        |         Report: 32 d bits, and the example count where weighting = examples
+        |         Report: 32 d bits, and the example count if weighting = examples
         v
     server_step   weighted mean, plus N(0, sigma_D^2) of epsilon_high on every weight (eq. 5)
                   -> next Broadcast

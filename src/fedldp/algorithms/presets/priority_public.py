@@ -1,6 +1,6 @@
 """Feature priority, sound: the server ranks features by what it has already published.
 
-    Broadcast: weights W, and for every feature what earlier rounds tell of its importance
+    Broadcast: weights W, and for every feature what earlier rounds say about its importance
         |
         v
     local_update  local SGD from W
@@ -12,7 +12,7 @@
         |         Report: 32 d bits
         v
     server_step   mean -> weights of the next Broadcast
-                  its change from W, less what noise alone would give -> importance
+                  its change from W, minus what noise alone would give -> importance
 
 Source: ours, after Talaei, Izadi 2024 (see ``priority``), with three repairs. Importance is
 post-processing of released values, so it costs nothing. The sensitivity is the 2 C that the clip

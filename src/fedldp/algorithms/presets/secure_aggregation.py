@@ -7,7 +7,7 @@
         |           advertise    two public keys of each client
         |           share keys   sealed Shamir shares of its two secrets
         |           masked input local update: local SGD; encoder: fixed point + masks, modular
-        |           unmask       shares that remove the masks of those who stayed and who left
+        |           unmask       shares that remove the masks of clients that stayed and that left
         |         Report: the sum of codes of the clients that stayed, exact
         v
     server_step   sum/count -> weights of the next Broadcast
