@@ -10,7 +10,7 @@
         |         steps by conditional random rounding; plus a SHARE of discrete Gaussian noise
         |         Report: d words (d padded to a power of two), modulo 2^bits
         v
-    secure sum    of the words modulo 2^bits: nothing else reaches a server that follows the protocol
+    secure sum    of the words modulo 2^bits: all that reaches a server that follows the protocol
         |
         v
     server_step   signed, rotated back, times clip/(radius n) -> W + mean change, next Broadcast

@@ -7,7 +7,7 @@ a recipe reads only that file and the files that it refers to. A file has
     [[recipe]]              a recipe, or several that differ in a few settings:
       name, summary         a setting's name in braces stands for its value
       [recipe.settings]     all settings; or, instead of these, the settings of another recipe:
-      like = "NAME"           the same system, with the changes in `set` and without the settings in `unset`
+      like = "NAME"           the same system, with the settings in `set`, without those in `unset`
       twin_of = "NAME"        another system, with the settings that every system has, and `set`
       same_as = "NAME"        the very same configuration, of which this is a second name
       each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what`
