@@ -627,12 +627,12 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     plain, told = (plan(each, problem).privacy for each in (without, counted))
     assert told["guarantees"] == plain["guarantees"]
     (note,) = (each for each in told["warnings"] if each not in plain["warnings"])
-    assert "in the first 2 of 5 rounds people's classes are counted" in note
+    assert "in the first 2 of 5 rounds, people's classes are counted" in note
     assert "that is 40 % of a person's budget" in note
     if channel != "central":
         some = counted.changed(clients_per_round=2)
         assert (
-            "charged, to those who take part in it, as any other round"
+            "each such round is charged to its participants like any other round"
             in plan(some, problem).privacy["warnings"][-1]
         )
 

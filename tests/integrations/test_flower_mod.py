@@ -186,7 +186,7 @@ def test_the_same_request_has_the_same_bytes_and_another_is_refused(tmp_path: Pa
     for other in others:
         reply = again(other)
         assert reply.has_error()
-        assert "another request was answered" in reply.error.reason
+        assert "a different request was answered" in reply.error.reason
     assert again.calls == 0
     assert len(mod(tmp_path).ledgers()["partition-0"].releases()) == 1
 
@@ -202,7 +202,7 @@ def test_a_refusal_after_training_does_not_reveal_when_that_ended(tmp_path: Path
         return changed(message)
 
     reply = App(mod(tmp_path), overtaken)(asked())
-    assert "another request was answered" in reply.error.reason
+    assert "a different request was answered" in reply.error.reason
     assert reply.metadata.created_at <= began[0]
     assert len(mod(tmp_path).ledgers()["partition-0"].releases()) == 1
 

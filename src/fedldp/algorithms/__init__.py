@@ -1,6 +1,6 @@
-"""Algorithms composed of parts: presets of papers, the settings of users, recipes.
+"""Algorithms composed of parts: presets for papers, users' settings, and recipes.
 
-``composition`` has the slots; each other module has the kinds of one part, or the settings.
+``composition`` defines the slots; every other module has the kinds of one part, or settings.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
 """

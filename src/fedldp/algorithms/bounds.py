@@ -186,7 +186,7 @@ class OfStatistics:
         return self._statistics.size
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return statistics as they are; see ``Chart``."""
+        """Return statistics unchanged; see ``Chart``."""
         return rows
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -374,10 +374,10 @@ class InRange(Bound):
     All computation here is in float32. The mechanism clips x, per coordinate or as a vector.
 
     Attributes:
-        sizes: the number of coordinates of each tensor; () until the bound is bound to a model.
+        sizes: the number of coordinates in each tensor; () until the bound is bound to a model.
         center: c, one number for all tensors or one per tensor.
         radius: r, one number for all tensors or one per tensor.
-        adaptive: whether to take c and r from the weights of each broadcast instead.
+        adaptive: whether to compute c and r from each broadcast's weights instead.
         floor: the smallest radius, if ranges are adaptive.
         margin: a factor on the radius, if ranges are adaptive.
         clip: the norm bound on x, for mechanisms that work on whole vectors.
@@ -440,7 +440,7 @@ class InRange(Bound):
 
     @property
     def unused(self) -> dict[str, str]:
-        """The settings that are not used, each with the reason.
+        """The settings that have no effect, each with the reason.
 
         A fixed range that is set in addition to adaptive ones is not listed, because recipes set
         one as a fallback.
@@ -450,7 +450,7 @@ class InRange(Bound):
         return dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
-        """Return the next weights, if ranges can be taken from them; see ``Bound.accept``."""
+        """Return the next weights, if ranges can be computed from them; see ``Bound.accept``."""
         try:
             self.announce(weights)
         except ConfigError as error:

@@ -40,8 +40,8 @@ class MeanByNoise:
         mechanism: gives a client's mechanism, for reports of a given size.
         sigma: gives a client's noise; None if no client adds any.
         shares: gives the shares from the noise of all clients.
-        setting: the user's setting that asks for this estimate.
-        signs: whether only the signs of a report's values count.
+        setting: the user's setting that selects this estimate.
+        signs: whether only the signs of a report's values are used.
     """
 
     needs: ClassVar[Needs] = "sender"

@@ -89,7 +89,7 @@ class Fixed(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRun(Calibration):
-    """The least Gaussian noise for which everything that a client sends in a run costs its budget.
+    """The least Gaussian noise that keeps everything a client sends in a run within its budget.
 
     A client sends reports in at most T rounds. Its budget determines mu: distinguishing N(0, 1)
     from N(mu, 1) costs exactly that budget. Each report gets mu/sqrt(T), so sigma = 2 clip
@@ -126,7 +126,7 @@ class PerRun(Calibration):
         return of_client(self.epsilon, client), of_client(self.delta, client)
 
     def rounds_of(self, client: int) -> int:
-        """Return T. A client that may be drawn in every round must plan for all of them.
+        """Return T. A client that may be drawn in every round must plan for all rounds.
 
         Raises:
             ConfigError: the participation has not been drawn yet.
@@ -137,7 +137,7 @@ class PerRun(Calibration):
     def sigma(self, client: int) -> float:
         """Return the standard deviation of the noise on each coordinate of a client's report.
 
-        A client that takes part in no round has the noise of one report, which it never sends.
+        A client that takes part in no round gets the noise for one report, which it never sends.
         """
         sensitivity = replace_one_sensitivity(of_client(self.clip, client))
         root = math.sqrt(max(1, self.rounds_of(client)))

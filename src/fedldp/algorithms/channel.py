@@ -162,7 +162,7 @@ class Channel(ABC):
         return encoder
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server's role; ``encoder`` gives the encoder of reports."""
+        """Return the server's role; ``encoder`` gives the encoder for reports."""
         return server
 
 
@@ -260,7 +260,7 @@ class MaskedSum(Sum):
     committees: Committees
 
     def setup(self, summing: Summing) -> SecureSum:
-        """Return the parameters of one sum of a round, without certified keys.
+        """Return the parameters for one of a round's sums, without certified keys.
 
         Raises:
             ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
@@ -321,7 +321,7 @@ class Central(Channel):
 
 
 def _summing(encoder: Encoder, clients: int) -> Summing:
-    """Return how the reports of an encoder add up.
+    """Return how the reports from an encoder add up.
 
     Raises:
         ConfigError: the reports do not add up.

@@ -1,6 +1,6 @@
 """Settings that clients choose for themselves: epsilon and delta of their budgets, and their clips.
 
-A server knows the choices of all clients; a client knows only its own.
+A server knows the choices of all clients; a client knows only its own choices.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _SCORES: dict[tuple[str, str], list[str]] = {
     ("clients", "public"): ["scores on own test examples"],
     ("clients", "own"): ["scores on own test examples, through an encoder trained on the others"],
 }
-"""What scores reveal about private examples, by ``evaluation`` and ``encoder``."""
+"""What scores reveal about private examples, for each ``evaluation`` and ``encoder``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class OnBits(Local):
     Attributes:
         settings: the preset's settings.
         bits: how an example becomes bits.
-        mechanism: what randomises the bits of one example.
+        mechanism: what randomises one example's bits.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class OnBits(Local):
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
-        """Return the event that all reports of a client follow from: its examples' bits and labels.
+        """Return the event from which a client's reports follow: its examples' bits and labels.
 
         The bits and labels are drawn once. If the encoder is public, one record changes only its
         own bits and label. Scores are a release too if they are computed on a client's own test
@@ -137,7 +137,7 @@ class OnBits(Local):
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return an equal share, if it is public and clients send nothing in clear."""
+        """Return the size of an equal share, if it is public and clients send nothing in clear."""
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None
@@ -154,5 +154,5 @@ class OnBits(Local):
 
     @property
     def data_may_refuse(self) -> bool:
-        """Whether a run may be refused for its data, because the public data set may be missing."""
+        """Whether a run may be refused because of its data: the public data set may be missing."""
         return self.settings.public_dataset is not None

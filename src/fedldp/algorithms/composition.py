@@ -91,7 +91,7 @@ class EstimateOf(Protocol):
 
     Attributes:
         needs: see ``Estimate``.
-        setting: the user's setting that asks for this estimate.
+        setting: the user's setting that selects this estimate.
     """
 
     @property
@@ -108,7 +108,7 @@ FirstArrays = Callable[[Draw], Arrays]
 
 
 def no_arrays(release: Release, problem: Problem) -> FirstArrays:
-    """Return no arrays: the server keeps none besides the weights."""
+    """Return no arrays: the server keeps only the weights."""
     return lambda draw: {}
 
 
@@ -160,11 +160,11 @@ class Local(ABC):
         return None
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return the number of a client's examples that its event assumes, if it assumes one."""
+        """Return how many examples per client the event assumes, if it assumes a number."""
         return None
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model at its clients; None means on the test set."""
+        """Return the test that a simulation runs at its clients; None means the test set."""
         return None
 
     @property
@@ -266,7 +266,7 @@ class EstimateBy:
     """A preset's own estimate.
 
     Attributes:
-        make: builds it from the release.
+        make: builds the estimate from the release.
         needs: see ``EstimateOf``.
         setting: see ``EstimateOf``.
     """
@@ -296,7 +296,8 @@ class Composition:
         channel: how reports reach the server.
         estimate: what the server computes from reports.
         participation: which clients answer in which round.
-        server_noise: gives the server's own noise for a problem, on an estimate of a given size.
+        server_noise: gives the noise that the server adds, for a problem and an estimate of a given
+            size.
         downlink: gives, from the problem's facts, what a broadcast of a given number of weights
             releases about clients to someone who sees nothing else. It is set if the server's noise
             protects against such an observer.
@@ -332,7 +333,7 @@ class Composition:
     notes: tuple[str, ...] = ()
 
     def bound_of(self, client: int) -> Bound:
-        """Return the chart in which the mechanism of ``client`` works."""
+        """Return the chart in which the mechanism for ``client`` works."""
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
     def share_averaged(self, settings: RunSettings) -> float:
@@ -487,7 +488,7 @@ class Algorithm:
         return self.parts.channel.encoder(self.report_encoder(client))
 
     def summing(self) -> Summing | None:
-        """Return how the reports of one sum add up, if the server needs only sums."""
+        """Return how the reports in one sum add up, if the server needs only sums."""
         if self.parts.estimate.needs != "sum":
             return None
         return self.report_encoder(0).summing(self.config.committees.most)
@@ -516,15 +517,15 @@ class Algorithm:
         return OnFeatures(update=update, once=MapOnce(mapping))
 
     def prepared(self) -> MapOnce:
-        """Return the map that prepares examples for the model wherever it is tested or used."""
+        """Return the map that prepares examples wherever the model is tested or used."""
         return MapOnce(self.parts.features.mapping(self.problem))
 
     def most_examples(self) -> int | None:
-        """Return the number of a client's examples that its event assumes, if it assumes one."""
+        """Return how many examples per client the event assumes, if it assumes a number."""
         return self.parts.local.most_examples(self)
 
     def tester(self, device: torch.device) -> Tester | None:
-        """Return how a simulation tests the model at its clients; None means on the test set."""
+        """Return the test that a simulation runs at its clients; None means the test set."""
         return self.parts.local.tester(self, device)
 
     def work_before_training(self) -> int:

@@ -217,7 +217,7 @@ class RunConfig(RunSettings):
 
 
 def _shortest(proven: float | None, setting: float) -> float:
-    """Return the shortest decimal from the proven number up to a setting close above it.
+    """Return the shortest decimal between the proven number and a setting slightly above it.
 
     >>> _shortest(0.99999, 1.00004), _shortest(7.9992, 8.0), _shortest(0.5, 8.0)
     (1.0, 8.0, 8.0)

@@ -19,7 +19,7 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
     """Set a built model's weights to those in a public file.
 
     Args:
-        model: changed in place; a trained parameter that the file lacks stays as it is.
+        model: changed in place; a trained parameter that the file lacks is left unchanged.
         name: a .safetensors file, in the current folder or the data folder.
         data_dir: the data folder.
 

@@ -100,7 +100,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
         why = (
-            "reports do not have one bit for each weight, so they cannot be cut into single weights"
+            "reports do not have one bit for each weight, so they cannot be split into single "
+            "weights"
         )
         if issubclass(kind, GaussianSign):
             why = (
@@ -165,7 +166,7 @@ def check_once(parts: Composition, settings: Any) -> None:
     if parts.channel.kind == "sum" and cohort_sizes(settings.num_clients, settings.rounds)[0] < 2:
         raise ConfigError(
             f"participation = once and channel = sum: with num_clients = {settings.num_clients} "
-            f"and rounds = {settings.rounds} some round has only one client, and the sum of one "
+            f"and rounds = {settings.rounds} some rounds have only one client, and the sum of one "
             "report hides nothing; set participation = all"
         )
 
@@ -173,7 +174,7 @@ def check_once(parts: Composition, settings: Any) -> None:
 def gains_by_once(parts: Composition, settings: Any) -> bool:
     """Return whether each client should answer in only one round, with its whole budget.
 
-    One round each is better if each report on its own satisfies pure DP. Let a report's variance be
+    One round each is better if each report by itself satisfies pure DP. Let a report's variance be
     1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
     g(epsilon)/g(epsilon/T); dividing the clients leaves a T-th of the reports to each round. At
     every budget that protects, g grows faster than linearly, and for a small budget quadratically,
@@ -183,7 +184,7 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
 
     Args:
         parts: the parts, with all clients in every round.
-        settings: the settings that they follow from.
+        settings: the settings from which the parts follow.
     """
     return (
         isinstance(parts.participation, All)
@@ -227,7 +228,7 @@ def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
-    """Return how to get one-bit reports, as the beginning of a remedy; "" if that needs more.
+    """Return how to get one-bit reports, as the beginning of a remedy; "" if more is needed.
 
     A mechanism that draws nothing has no budget, which the new mechanism would need.
     """

@@ -52,7 +52,7 @@ class NbaflCalibration(Calibration):
 
     Attributes:
         settings: the settings in ``OFFERS``, and the run's settings.
-        epsilon: the epsilon of the mechanism.
+        epsilon: the mechanism's epsilon.
         setting: the user's name for this epsilon.
         meaning: see ``Calibration``.
     """

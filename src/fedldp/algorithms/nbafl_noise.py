@@ -87,7 +87,7 @@ class NbaflNoise:
         delta: the claimed delta.
         rounds: T, the number of rounds.
         exposures: L, the number of one client's uploads, at most ``rounds``.
-        clients: N, the number of clients that are averaged in a round.
+        clients: N, the number of clients whose weights are averaged in a round.
         smallest: m, the number of examples in the smallest local data set.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Every kind is public: who takes part follows from the configuration and the server's randomness,
 never from a client's data. If a client's noise covers fewer rounds than the run has, ``max_rounds``
-gives the number, and the client's own ledger enforces it.
+gives their number, and the client's own ledger enforces it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Participation(Protocol):
 
     Attributes:
         told: settings whose values the server draws before the run, and announces to everyone.
-        uses_rounds: whether the clients of a round depend on the number of rounds.
+        uses_rounds: whether the clients in a round depend on the number of rounds.
     """
 
     told: ClassVar[tuple[str, ...]]

@@ -218,7 +218,7 @@ def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -
 
     Args:
         noise: the noise on each sum.
-        size: the number of coordinates of the sum.
+        size: the number of coordinates in the sum.
         rate: the probability that a step samples a given person.
         steps: the number of sums.
     """
@@ -251,11 +251,11 @@ class OfPeople(Bound):
     votes: bool = False
 
     def size(self, size: int) -> int:
-        """Return the number of coordinates of a sum for a model of ``size`` weights."""
+        """Return the number of coordinates in a sum for a model of ``size`` weights."""
         return size + self.votes
 
     def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
-        """Return sums as they are; see ``Bound.apply``."""
+        """Return sums unchanged; see ``Bound.apply``."""
         return rows
 
     def restore(
@@ -350,10 +350,10 @@ class MeanOfPeople:
     """The mean of people's gradients, from exact sums, and the votes of held-out people.
 
     Attributes:
-        mechanism: the mechanism of the reports.
-        bound: the bound of the sums.
-        clients: the agreed number of clients in a round. A trusted server divides by it where
-            dividing by the number that answered would reveal that number.
+        mechanism: the mechanism for the reports.
+        bound: the bound on the sums.
+        clients: the agreed number of clients in a round. A trusted server divides by this number
+            wherever dividing by the number of clients that answered would reveal the latter.
         voters: the public expected number of a client's people who vote.
         count_rounds: the number of rounds, from the first, whose sums are counts of classes.
         noise: gives the stream of a trusted server's noise, for a sum of a given number of
@@ -412,7 +412,7 @@ def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _no_counts(release: Release, problem: Problem) -> FirstArrays:
-    """Return that no class has been counted before the first round."""
+    """Return the arrays before the first round, when no class has been counted."""
     return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
 
 
@@ -427,7 +427,7 @@ def _tell_weights(count_rounds: int, state: State) -> Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
-    """The least noise for which everything sent about a person in a run costs the budget.
+    """The least noise that keeps everything sent about a person in a run within the budget.
 
     If all people are in every one of T releases, each release gets mu/sqrt(T). A person at k sites
     is in k reports. Named reports count as k releases; in one sum, the change is k times as large.
@@ -544,7 +544,7 @@ class PerPersonRun(Calibration):
         """Return the noise for one release.
 
         Args:
-            size: the number of coordinates of the sum.
+            size: the number of coordinates in the sum.
             client: the client that adds the noise.
             people: the number of people whose vectors the modulus of a sum must hold.
 
@@ -636,17 +636,17 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counted = settings.class_count_rounds
     counting: dict[str, Any] = {}
     if counted:
-        cost = "each is charged, to those who take part in it, as any other round"
+        cost = "each such round is charged to its participants like any other round"
         if settings.round_size == settings.num_clients:  # everybody takes part in all rounds
             share = f"{100 * counted / settings.rounds:.2g} %"
-            cost = f"that is {share} of a person's budget, for all rounds cost the same"
+            cost = f"that is {share} of a person's budget, because all rounds cost the same"
         counting = {
             "arrays": _no_counts,
             "publish": partial(_tell_weights, counted),
             "notes": (
                 f"class_count_rounds = {counted}: in the first {counted} of {settings.rounds} "
-                f"rounds people's classes are counted in place of gradients; {cost}; the "
-                "lines cover it",
+                f"rounds, people's classes are counted instead of gradients being summed; {cost}; "
+                "the lines cover it",
             ),
         }
     return {

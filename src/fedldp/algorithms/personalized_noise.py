@@ -47,7 +47,7 @@ class PublishedNoise(Calibration):
         object.__setattr__(self, "kind", Sign if self.signs else Gaussian)
 
     def budget(self, client: int) -> tuple[float, float]:
-        """Return (epsilon_i, delta_i) of a client."""
+        """Return (epsilon_i, delta_i) for a client."""
         settings = self.settings
         delta = settings.delta if settings.client_delta is None else settings.client_delta
         return of_client(settings.epsilon, client), of_client(delta, client)
@@ -69,7 +69,7 @@ class PublishedNoise(Calibration):
         return self.of_size(client, self.settings.layout(problem).size)
 
     def of_size(self, client: int, size: int) -> Gaussian | Sign:
-        """Return the randomiser for one client for ``size`` weights.
+        """Return one client's randomiser for ``size`` weights.
 
         Raises:
             ConfigError: the randomiser cannot be built for the client's budget.

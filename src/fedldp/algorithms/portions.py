@@ -44,7 +44,7 @@ class Portions(Local):
 
     Attributes:
         sampling_probability: the probability that an example in the portion is used.
-        alpha: the alpha of the learning rate's schedule.
+        alpha: alpha in the learning rate's schedule.
     """
 
     plain_sgd: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class Portions(Local):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the update for settings of ``OFFERS``.
+        """Return the update for the settings in ``OFFERS``.
 
         Raises:
             ConfigError: the first step is too large for a float32.

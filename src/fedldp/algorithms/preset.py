@@ -1,6 +1,6 @@
 """Presets: functions from checked, flat settings to a composition of parts.
 
-``@preset`` turns such a function into a configuration class. Its settings come from three places:
+``@preset`` turns such a function into a configuration class. There are three sorts of settings:
 those that every run has; those that the preset offers, each declared once, next to its part; and
 those in ``EVERY``, which replace a part in any preset.
 """
@@ -64,7 +64,7 @@ def preset(
     The setting ``system`` is the function's name; outside fedldp, it is the function's address.
 
     Args:
-        offers: the preset's own settings, in their order.
+        offers: the preset's own settings, in order.
         semantics: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise level.
@@ -162,7 +162,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
 
 
 def channel_of(settings: Settings, kind: type[Mechanism]) -> Channel:
-    """Return the channel that ``CHANNEL`` names, for reports of this class of mechanisms."""
+    """Return the channel that ``CHANNEL`` names, for reports from this class of mechanisms."""
     match settings.channel:
         case "shuffle" if sends_category(kind):
             return ShuffleReports()

@@ -24,7 +24,7 @@ class Problem:
             as a different person.
         counted_in_private: whether the numbers of examples and people were counted in a user's own
             table, instead of being stated by somebody.
-        private_scores: whether a run's model is measured on held-out rows that belong to clients.
+        private_scores: whether a run's model is tested on held-out rows that belong to clients.
     """
 
     input_shape: tuple[int, ...]

@@ -63,7 +63,7 @@ class RandomisedGradients(Local):
         return _mechanism(settings.mechanism, settings.epsilon, settings.delta, size)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> RandomisedSgd:
-        """Return the training on each example once."""
+        """Return the training, which uses each example once."""
         from fedldp.training.randomised_sgd import RandomisedSgd
 
         settings, sgd = self.settings, algorithm.sgd(device)
@@ -106,7 +106,7 @@ class RandomisedGradients(Local):
         return Memoized(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return an equal share, if the number of a client's examples is public."""
+        """Return the size of an equal share, if the number of a client's examples is public."""
         return self.settings.equal_share(algorithm.problem, self.settings.num_clients)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:

@@ -133,7 +133,7 @@ class UnevenRelease(Release):
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:
-        """Return the event of the least noise, or an event for features in clear."""
+        """Return the event for the least noise, or an event for features in clear."""
         if self.ranks == "own":
             return InClear(what="which features get more noise")
         return super().event()
@@ -166,7 +166,7 @@ class UnevenRelease(Release):
 class Encoder:
     """The client's last step: the only place where a sensitive update is opened for sending.
 
-    Whether a report comes, and how long it is, does not depend on the update.
+    Whether a report is sent, and how long it is, does not depend on the update.
 
     Attributes:
         release: the randomiser, with its claim.
@@ -246,7 +246,7 @@ def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
     """Open clients' updates; the broadcast's weights replace every row that is not finite.
 
     A refusal would reveal something about the examples to a server, which may choose weights for
-    which training fails on some examples only. Other arrays of such a row become zeros.
+    which training fails on some examples only. Such a row's other arrays become zeros.
     """
     update = sealed.open()
     rows = update.rows

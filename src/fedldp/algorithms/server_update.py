@@ -205,11 +205,11 @@ class Weighted:
 
 @dataclass(frozen=True, kw_only=True)
 class BySender:
-    """The mean of the reports, weighted by shares that the server gives to its clients.
+    """The mean of the reports, weighted by shares that the server assigns to its clients.
 
     Attributes:
         shares: draws every client's share, at least 0, shape (n,), and metrics of the round.
-        read: gives the values of a client's report, shape (d,).
+        read: gives the values in a client's report, shape (d,).
         gives: see ``Estimate``.
         restore: maps what ``read`` gives to weights or their change.
     """
@@ -345,7 +345,7 @@ def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The server's step: what it adds to W for an estimated change D, before its rate.
+    """The server's step: what it adds to W for an estimated change D, before applying its rate.
 
         none      D
         momentum  M, with M = momentum M + D                                  (FedAvgM)
@@ -374,7 +374,7 @@ class Step:
         return rest
 
     def direction(self, change: Values, kept: Arrays) -> tuple[Values, Arrays]:
-        """Return what is added to W before the rate, and the arrays to keep.
+        """Return what is added to W, before the rate is applied, and the arrays to keep.
 
         Args:
             change: D, shape (d,).
@@ -392,7 +392,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerUpdate:
-    """The server's rule: estimate, then step; and which weights are the run's model.
+    """The server's rule: how to estimate, how to step, and which weights are the run's model.
 
     With the step none and rate 1, the next W is the estimate itself, or W plus the estimate.
 
@@ -474,7 +474,7 @@ class ServerUpdate:
     def result(self, state: State) -> Vector:
         """Return the weights that are tested and kept as the run's model, float32, shape (d,).
 
-        They are the mean of the iterates since ``average_from``, once there are some.
+        They are the mean of the iterates since ``average_from``, once there are any.
         """
         if self.average_from is None or not state.arrays[_COUNT][0]:
             return state.weights
@@ -493,7 +493,7 @@ class ServerUpdate:
         return kept
 
     def _straight(self, state: State, values: Values, noise: Values | None) -> Values:
-        """Return the next weights without an optimiser; a change includes the rate already."""
+        """Return the next weights without an optimiser; a change already includes the rate."""
         rate = self.step.rate
         weights: Values
         if self._gives_change:

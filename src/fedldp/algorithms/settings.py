@@ -28,7 +28,7 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _named(model: Any) -> Any:
-    """Return the name of a model that a Python program gives; return other values unchanged."""
+    """Return the name of a model that a Python program passes; return other values unchanged."""
     return name_of(model) if callable(model) else model
 
 
@@ -56,12 +56,12 @@ class PrivacyTarget(FrozenConfig):
 
 
 def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
-    """Return a system's settings, with a start value for the calibrated one if it is needed.
+    """Return a system's settings, with a start value for the calibrated setting if needed.
 
     Args:
-        settings: the settings as given.
+        settings: the user's settings.
         calibrated: the setting that a target is solved for.
-        fields: the fields of the system.
+        fields: the system's fields.
     """
     if not isinstance(settings, Mapping) or settings.get("target") is None:
         return settings
@@ -74,7 +74,7 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
 
 
 class ClientBudget(FrozenConfig):
-    """The limit that every simulated client's ledger has."""
+    """The limit in every simulated client's ledger."""
 
     limit: float = Field(
         ge=0,
@@ -89,7 +89,7 @@ class ClientBudget(FrozenConfig):
 
 
 class PersonBudget(ClientBudget):
-    """The limit of every simulated client's ledger for each person, or each record."""
+    """The limit in every simulated client's ledger for each person, or each record."""
 
     unit: Part = Field(
         "person",
@@ -151,7 +151,7 @@ class Offer:
 
     @property
     def field(self) -> tuple[Any, Any]:
-        """The setting in the form that pydantic takes."""
+        """The setting in the form that pydantic expects."""
         if self.meaning is None:
             return self.type, self.default
         return self.type, Field(self.default, description=self.meaning)

@@ -23,7 +23,7 @@ class SharesPerRun(Calibration):
 
     Attributes:
         settings: the preset's settings.
-        bound: the bound of what is sent.
+        bound: the bound on what is sent.
         participation: who takes part in which round.
         bits: the number of bits in the sum's modulus.
 

@@ -21,7 +21,7 @@ def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:
     """Return the model's first layer.
 
     Raises:
-        ConfigError: the model's features have no weights of their own.
+        ConfigError: the model has no separate weights for each feature.
     """
     algorithm = settings.algorithm(problem)
     return FirstLayer.of(algorithm.layout, settings.model, algorithm.input_shape)

@@ -158,7 +158,7 @@ def keys(
         bool, typer.Option("--yes", help="with --rotate: do not ask for confirmation")
     ] = False,
 ) -> None:
-    """Make the keys of a site, or the certificates of a server."""
+    """Make the keys for a site, or the certificates for a server."""
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity, new_file
 
@@ -977,7 +977,7 @@ def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
 
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
-    """Show the statement of one site that has its own budget."""
+    """Show the statement for one site that has its own budget."""
     from fedldp.reporting.text import print_statement
 
     told = "which all sites learn" if agreement.budgets else "which nobody else learns"

@@ -33,7 +33,7 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 
 
 def _recipe_rows(_: Path | None) -> Rows:
-    """Return every recipe as a row, with the recipes of one system together."""
+    """Return every recipe as a row, grouped by system."""
     from fedldp.algorithms.recipes import recipes
     from fedldp.simulation.plan import missing_extra
 

@@ -139,7 +139,7 @@ def _simulate(
     data_dir: Path | None,
     shown: list[dict[str, Any]],
 ) -> Result:
-    """Do the run, with progress on stderr; append the statement shown before it to ``shown``."""
+    """Run the simulation, with progress on stderr; append the printed statement to ``shown``."""
     from rich.console import Console
 
     from fedldp.reporting import text

@@ -53,7 +53,7 @@ def sweep(
         ),
     ] = None,
     set_: Settings = None,
-    rounds: Annotated[int | None, typer.Option(help="number of rounds of every run")] = None,
+    rounds: Annotated[int | None, typer.Option(help="number of rounds in every run")] = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -88,13 +88,13 @@ _WORDS = {
     "malformed": "the request cannot be read",
     "wrong-round": "the composition has no such round",
     "out-of-range": "the weights, or the ranges that follow from them, are out of range",
-    "asked-otherwise": "another request was answered in this round",
+    "asked-otherwise": "a different request was answered in this round",
     "over-budget": "the budget of this node's ledger does not cover another answer",
     "not-kept": "a later round was answered, and this round's answer is not stored",
     "ledger": "the ledger cannot be used",
     "policy": "the composition does not answer this request",
 }
-"""Why a node refuses: fixed words, which depend on no example."""
+"""Why a node refuses: fixed words, which do not depend on any example."""
 
 _NOTHING = "nothing was released"
 
@@ -263,7 +263,7 @@ class PrivateClient:
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
-        """Return the event of one answer, which is also what the ledger is charged for."""
+        """Return the event for one answer, which is also what the ledger is charged for."""
         return self._algorithm.encoder(0).event()
 
     # Statements

@@ -181,7 +181,7 @@ class PrivateMod:
 
 
 def _refused(refusal: Message, why: str) -> Message:
-    """Return a refusal with its reason, in words that depend on no example."""
+    """Return a refusal with its reason, in words that do not depend on any example."""
     log.warning("refused: %s", why)
     refusal.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"fedldp: {why}")
     return refusal

@@ -29,8 +29,7 @@ is not described (``encoder_augmentation``).
 Besides the bits, the labels leave a client; the paper sends them in clear. The CNN, its batch
 norms, the tests and the number of examples stay at the client, although this number decides how far
 a client trains. Through the CNN, a bit of any example depends on all of the client's examples,
-unless the encoder is public. The score of any test depends on them too, and nothing randomises the
-score.
+unless the encoder is public. Any test score depends on them too, and nothing randomises the score.
 """
 
 from __future__ import annotations

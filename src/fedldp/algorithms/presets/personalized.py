@@ -12,7 +12,7 @@
         |         Report with its sender
         v
     server_step   mean (A), weighted by rho_i = 1/sigma_i (B), or of a selection (C)
-                  sign: the sign of that, so that weights are -1, 0 or 1 -> next Broadcast
+                  sign: the sign of this result, so that weights are -1, 0 or 1 -> next Broadcast
 
 Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; they are public.
 The paper sets delta_i = 1/|D_i|, which then reveals the number of the client's examples.

@@ -1,7 +1,7 @@
 """Personalised LDP whose budgets hold: for whole clients and runs, by what the clip proves.
 
-    rounds' participants: all clients; or, with selects_first, those whom this round's omega, drawn
-                          before the run, selects, and nobody else trains or sends
+    rounds' participants: all clients; or, with selects_first, the clients that this round's omega
+                          selects: omega is drawn before the run, and nobody else trains or sends
     Broadcast: weights W
         |
         v
@@ -9,7 +9,7 @@
         |         Sensitive weights w
         v
     encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits per coordinate
-        |         or the sign of that, which is post-processing     1 bit a coordinate
+        |         or the sign of that, which is post-processing     1 bit per coordinate
         |         Report with its sender
         v
     server_step   W + mean change, weighted by 1/sigma_i^2 -> next Broadcast
@@ -21,8 +21,8 @@ selects_first the server draws, before the run, which clients each round selects
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
 ``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
-any client's epsilon, and the noise of each report keeps its client's budget. The sum reveals the
-total noise.
+any client's epsilon, and the noise on each report keeps within its client's budget. The sum reveals
+the total noise.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.
@@ -66,7 +66,7 @@ _NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
 
 
 def _summed_noise(untrusted: int) -> str:
-    """Return what a sum reveals about budgets, in addition to all lines."""
+    """Return what a sum reveals about budgets, which no line of the statement covers."""
     helped = (
         f"; untrusted_clients = {untrusted}: what they added can be subtracted" if untrusted else ""
     )
