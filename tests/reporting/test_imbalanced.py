@@ -62,7 +62,7 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
     assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
     words = [line.split(" ")[0] for line in printed(usual)]
-    assert words.index("accuracy") < words.index("AUC")  # shown after the balanced one
+    assert words.index("accuracy") < words.index("AUC")  # here AUC comes after the accuracy
     assert f"predicting the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
         printed(usual)
     )
