@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import features_of_ones_own
 import numpy as np
+import own_features
 import pytest
 
 import fedldp
@@ -18,17 +18,17 @@ SHORT: dict[str, Any] = {"rounds": 1, "num_clients": 10, "num_examples": 200, "l
 
 
 def small(**changes: Any) -> RunConfig:
-    settings = {**SHORT, "model": "logistic", "features": "features_of_ones_own:rows", **changes}
+    settings = {**SHORT, "model": "logistic", "features": "own_features:rows", **changes}
     return fedldp.recipe("quickstart", **settings)
 
 
 def test_a_function_is_given_one_example_at_a_time() -> None:
     images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
     given = images.copy()
-    mapping = OwnFeatures("features_of_ones_own:rows", (2, 4, 3))
-    features_of_ones_own.calls.clear()
+    mapping = OwnFeatures("own_features:rows", (2, 4, 3))
+    own_features.calls.clear()
     found = mapping(images)
-    assert features_of_ones_own.calls == [(2, 4, 3)] * 5
+    assert own_features.calls == [(2, 4, 3)] * 5
     np.testing.assert_allclose(found, 2 * images.mean(axis=(1, 3)), rtol=1e-6)
     assert mapping(images[3:4]).tobytes() == found[3:4].tobytes()
     assert images.tobytes() == given.tobytes()
@@ -37,7 +37,7 @@ def test_a_function_is_given_one_example_at_a_time() -> None:
 def test_a_class_is_instantiated_once_and_called() -> None:
     images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
     of_class, of_function = (
-        OwnFeatures(f"features_of_ones_own:{name}", (2, 4, 3)) for name in ("Rows", "rows")
+        OwnFeatures(f"own_features:{name}", (2, 4, 3)) for name in ("Rows", "rows")
     )
     np.testing.assert_allclose(of_class(images), of_function(images), rtol=1e-6)
     assert of_class.digest != of_function.digest
@@ -45,7 +45,7 @@ def test_a_class_is_instantiated_once_and_called() -> None:
 
 def test_no_example_is_refused_by_a_users_features() -> None:
     images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
-    found = OwnFeatures("features_of_ones_own:brittle", (1, 1, 1))(images)
+    found = OwnFeatures("own_features:brittle", (1, 1, 1))(images)
     assert found.tolist() == [[1, 0], [0, 0], [0, 0], [1, 1]]
 
 
@@ -62,8 +62,8 @@ def test_no_example_is_refused_by_a_users_features() -> None:
     ],
 )
 def test_bad_features_are_refused_before_a_run(name: str, match: str) -> None:
-    made = small(features=f"features_of_ones_own:{name}")
-    with pytest.raises(ConfigError, match=rf"^features = features_of_ones_own:{name}: .*{match}"):
+    made = small(features=f"own_features:{name}")
+    with pytest.raises(ConfigError, match=rf"^features = own_features:{name}: .*{match}"):
         made.layout(problem_of(made, None))
 
 
@@ -72,7 +72,7 @@ def test_every_line_states_its_assumption_about_the_features() -> None:
     found, known = (
         plan(each, problem).privacy for each in (made, made.changed(features="soft-gradients"))
     )
-    alone = "features = features_of_ones_own:rows maps each example by itself"
+    alone = "features = own_features:rows maps each example by itself"
     assert any(line["kind"] != "none" for line in found["guarantees"])
     for line in found["guarantees"]:
         assert line["kind"] == "none" or line["assumptions"][-1].startswith(alone)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import planted_layouts
-import planted_seldom
+import planted_rare
 import pytest
 
 from fedldp.accounting.accountants import has_identical_coordinates
@@ -119,7 +119,7 @@ def test_named_bits_are_rows_without_a_verdict() -> None:
         (planted_layouts.Centred, "a flipped bit changes several of them"),
         (planted_layouts.Deaf, "no flipped bit changes one of them"),
         (planted_layouts.Checked, "no flipped bit changes one of them"),
-        (planted_seldom.Unreadable, "the server cannot read an honest report"),
+        (planted_rare.Unreadable, "the server cannot read an honest report"),
     ],
 )
 def test_a_game_that_cannot_be_played_is_named(

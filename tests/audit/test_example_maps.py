@@ -43,7 +43,7 @@ def test_features_that_remember_rows_are_found(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_users_function_that_misbehaves_late_is_found() -> None:
-    settings = {"features": "features_of_ones_own:late", "model": "logistic", "num_clients": 10}
+    settings = {"features": "own_features:late", "model": "logistic", "num_clients": 10}
     assert found(fedldp.recipe("quickstart", **settings)).verdict == "bug"
 
 

@@ -40,7 +40,7 @@ def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
 
 
 def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
-    own = "features_of_ones_own:rows"
+    own = "own_features:rows"
     settings = (*SETTINGS[1:], f"features={own}")
     env = make_environment(tmp_path, *settings, policy={"features": [own]})
     content = env.agreement.to_bytes()
@@ -50,9 +50,7 @@ def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -
     assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
     env.policies[0].check(env.agreement)
     other = write_policy(tmp_path / "site-0", features=["pose"])
-    with pytest.raises(
-        PrivacyError, match="features = pose: the agreement has features_of_ones_own:rows"
-    ):
+    with pytest.raises(PrivacyError, match="features = pose: the agreement has own_features:rows"):
         other.check(env.agreement)
 
 

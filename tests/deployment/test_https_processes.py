@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from between import GARBAGE, Cable, Garbler, Meddler
 from environments import whole, write_policy
 from https_ends import write_tls
+from https_proxies import GARBAGE, Cable, Garbler, Meddler
 from https_stage import HOST, Stage, playing
 from real_processes import (
     ClockJumps,

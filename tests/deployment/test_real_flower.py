@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from between import Cable
 from environments import Environment
+from https_proxies import Cable
 from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
 from stages import Stage, expected, small_environment
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from clients import clients_of, trained
-from losses_of_ones_own import margin
+from own_losses import margin
 from torch.nn import functional
 
 import fedldp
@@ -32,9 +32,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "decay": {"weight_decay": 0.3},
     "clip": {"gradient_clip": 0.5},
     "smoothing": {"label_smoothing": 0.2},
-    "own": {"loss": "losses_of_ones_own:margin"},
+    "own": {"loss": "own_losses:margin"},
     "weighted": {"label_smoothing": 0.1, "class_weights": [0.2, 1.0, 5.0]},
-    "own weighted": {"loss": "losses_of_ones_own:margin", "class_weights": [0.2, 1.0, 5.0]},
+    "own weighted": {"loss": "own_losses:margin", "class_weights": [0.2, 1.0, 5.0]},
     "rate": {"rate_schedule": "cosine"},
     "all": {"weight_decay": 0.1, "gradient_clip": 1.0, "label_smoothing": 0.1,
             "rate_schedule": "linear", "momentum": 0.5},
@@ -96,8 +96,8 @@ def test_training_alone_and_in_a_batch_agrees_with_torch(model: str, given: dict
 
 def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption() -> None:
     given = fedldp.recipe("fedavg-quickstart", loss=margin)
-    assert given.loss == "losses_of_ones_own:margin"
-    says = f"loss = losses_of_ones_own:margin {KEEPS_NOTHING}"
+    assert given.loss == "own_losses:margin"
+    says = f"loss = own_losses:margin {KEEPS_NOTHING}"
     assert any(says in each for each in fedldp.account(given)["warnings"])
     plain = fedldp.account("fedavg-quickstart")
     assert not any(KEEPS_NOTHING in each for each in plain["warnings"])
@@ -106,7 +106,7 @@ def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption(
 @pytest.mark.parametrize("name", ["rate_schedule", "weight_decay", "gradient_clip", "loss",
                                   "label_smoothing"])  # fmt: skip
 def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
-    value = {"rate_schedule": "linear", "loss": "losses_of_ones_own:margin"}.get(name, 0.01)
+    value = {"rate_schedule": "linear", "loss": "own_losses:margin"}.get(name, 0.01)
     systems = {}
     for each in recipes().values():
         if each.config.dataset == "digits":
@@ -133,17 +133,17 @@ def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
     ("settings", "says"),
     [
         ({"loss": "hinge"}, 'loss = hinge: choose cross_entropy or "module:function"'),
-        ({"loss": "losses_of_ones_own:missing"}, "loss = losses_of_ones_own:missing: Attrib"),
-        ({"loss": "losses_of_ones_own:number"}, "it is not a function"),
+        ({"loss": "own_losses:missing"}, "loss = own_losses:missing: Attrib"),
+        ({"loss": "own_losses:number"}, "it is not a function"),
         (
             {"loss": lambda logits, labels: logits},
             "a record has no name for this function; define it in a",
         ),
         ({"loss": torch.nn.functional.cross_entropy}, "for 2 examples it returns the shape ()"),
-        ({"loss": "losses_of_ones_own:mean"}, "for 2 examples it returns the shape ()"),
-        ({"loss": "losses_of_ones_own:detached"}, "loss = losses_of_ones_own:detached: Runtime"),
-        ({"loss": "losses_of_ones_own:raising"}, "RuntimeError: first line; it must take logits"),
-        ({"loss": "losses_of_ones_own:margin", "label_smoothing": 0.1}, "leave label_smoothing"),
+        ({"loss": "own_losses:mean"}, "for 2 examples it returns the shape ()"),
+        ({"loss": "own_losses:detached"}, "loss = own_losses:detached: Runtime"),
+        ({"loss": "own_losses:raising"}, "RuntimeError: first line; it must take logits"),
+        ({"loss": "own_losses:margin", "label_smoothing": 0.1}, "leave label_smoothing"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"gradient_clip": 0.0}, "gradient_clip"),
@@ -159,7 +159,7 @@ def test_bad_sgd_settings_are_refused_in_one_line(settings: dict[str, Any], says
 
 def test_a_loss_need_not_support_several_clients() -> None:
     few: dict[str, Any] = {"num_clients": 3, "num_examples": 60, "rounds": 1, "model": "mlp"}
-    given = fedldp.run("fedavg-digits", **few, loss="losses_of_ones_own:unbatched")
+    given = fedldp.run("fedavg-digits", **few, loss="own_losses:unbatched")
     plain = fedldp.run("fedavg-digits", **few)
     assert any((given.weights[name] != plain.weights[name]).any() for name in plain.weights)
 

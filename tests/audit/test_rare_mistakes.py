@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import planted
-import planted_seldom
+import planted_rare
 import pytest
 
 from fedldp.audit.efforts import QUICK, Effort
@@ -32,7 +32,7 @@ def bugs(cls: type[Mechanism], effort: Effort) -> list[Result]:
 
 @pytest.mark.slow
 def test_noise_that_repeats_after_70_000_coordinates_is_found() -> None:
-    (row,) = bugs(planted_seldom.RepeatingNoise, at(1.0, 1))
+    (row,) = bugs(planted_rare.RepeatingNoise, at(1.0, 1))
     assert row.attack is not None
     assert "70,000" in row.attack
     assert row.unit == "weight"
@@ -41,21 +41,21 @@ def test_noise_that_repeats_after_70_000_coordinates_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [(0.5, 8), (4.0, 64)])
 def test_a_norm_of_half_the_true_one_is_found(setting: tuple[float, int]) -> None:
-    found = bugs(planted_seldom.HalfNorm, at(*setting))
+    found = bugs(planted_rare.HalfNorm, at(*setting))
     assert found
     assert all("opposite signs" in str(row.attack) for row in found)
 
 
 @pytest.mark.slow
 def test_a_deterministic_answer_between_two_values_is_found() -> None:
-    found = bugs(planted_seldom.CertainWindow, at(1.0, 1))
+    found = bugs(planted_rare.CertainWindow, at(1.0, 1))
     assert {row.unit for row in found} == {"client-round", "weight"}
     assert all("0.60" in str(row.attack) for row in found)
 
 
 @pytest.mark.slow
 def test_a_private_range_between_two_sizes_is_found() -> None:
-    found = bugs(planted_seldom.RangeOfSome, at(4.0, 64))
+    found = bugs(planted_rare.RangeOfSome, at(4.0, 64))
     assert any("one coordinate at " in str(row.attack) for row in found)
 
 
@@ -63,8 +63,8 @@ def test_a_private_range_between_two_sizes_is_found() -> None:
 def test_a_report_in_clear_is_found_if_frequent_enough() -> None:
     """If one report in 100,000 is in clear, 2,000 reports contain 0.02 of them on average, so no
     black-box audit sees it."""
-    assert bugs(planted_seldom.OftenInClear, at(0.5, 8))
-    assert not bugs(planted_seldom.SeldomInClear, at(0.5, 8))
+    assert bugs(planted_rare.OftenInClear, at(0.5, 8))
+    assert not bugs(planted_rare.SeldomInClear, at(0.5, 8))
 
 
 def test_a_failure_at_nan_only_is_a_broken_contract_and_not_a_bug() -> None:
@@ -77,7 +77,7 @@ def test_a_failure_at_nan_only_is_a_broken_contract_and_not_a_bug() -> None:
 
 
 def test_an_aggregate_that_raises_is_reported() -> None:
-    found = audit("", [planted_seldom.Unreadable], effort=FEW)
+    found = audit("", [planted_rare.Unreadable], effort=FEW)
     assert found.verdict == "fails its contract"
     (row,) = [row for row in found.rows if row.verdict == found.verdict]
     assert "aggregate raises TypeError: no such thing" in str(row.attack)
