@@ -139,7 +139,7 @@ class FixedKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ClientTerms:
     """All that a client is told about a run, and its own examples: everything that its process
     gets.
 
@@ -160,7 +160,7 @@ class Told:
     seed: int | None = None
 
     @classmethod
-    def of(cls, config: RunConfig, problem: Problem, index: int, examples: Examples) -> Told:
+    def of(cls, config: RunConfig, problem: Problem, index: int, examples: Examples) -> ClientTerms:
         """Return what client ``index`` is told about a whole configuration."""
         return cls(
             config=to_toml(config.for_client(index)),
@@ -212,7 +212,7 @@ def runtime_of(
     )
 
 
-def at_site(told: Told, folder: Path, requests: Sequence[bytes], *, on_disk: bool) -> Any:
+def at_site(told: ClientTerms, folder: Path, requests: Sequence[bytes], *, on_disk: bool) -> Any:
     """Answer requests in a separate process; if it refuses to start, return the refusal."""
     ledger: Ledgers = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger()
     try:
@@ -224,7 +224,7 @@ def at_site(told: Told, folder: Path, requests: Sequence[bytes], *, on_disk: boo
 
 
 @dataclass(frozen=True)
-class Talk:
+class Conversation:
     """The requests that one client got in some rounds, and its answers.
 
     Attributes:
@@ -304,7 +304,7 @@ class Case:
         keys: Callable[[int], Keys],
         folder: Path,
         change: Callable[[Broadcast], Broadcast] = lambda broadcast: broadcast,
-    ) -> Talk:
+    ) -> Conversation:
         """Let the server talk with clients for two rounds, and return one client's conversation.
 
         If a round is a dialogue, the client took part in it to the end.
@@ -317,7 +317,7 @@ class Case:
         server, draws = self.config.algorithm(self.problem).server(), draws_of_seed(SEED)
         state = server.initial(draws(0))
         runtimes: dict[int, ClientRuntime] = {}
-        said: dict[int, Talk] = {}
+        said: dict[int, Conversation] = {}
 
         def ask(
             phase: int, broadcast: Broadcast, clients: Iterable[int], own: Any = None
@@ -327,7 +327,7 @@ class Case:
                 message = pack_request(request.to(client))
                 if client not in runtimes:
                     runtimes[client] = self.start(client, keys(client), folder / str(client))
-                talk = said.setdefault(client, Talk(client, [], []))
+                talk = said.setdefault(client, Conversation(client, [], []))
                 talk.requests.append(message)
                 talk.answers.append(runtimes[client].answer(message))
                 found = read_reply_to(request, talk.answers[-1])

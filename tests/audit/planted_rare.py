@@ -53,7 +53,7 @@ class RangeOfSome(FloatBits):
         return super().probabilities(values / largest if 3 < largest < 5 else values)
 
 
-class SeldomInClear(FloatBits):
+class RarelyInClear(FloatBits):
     """One report in a hundred thousand has the signs of the values, without noise."""
 
     share: ClassVar[float] = 1e-5
@@ -67,8 +67,8 @@ class SeldomInClear(FloatBits):
         return np.packbits(bits).tobytes()
 
 
-class OftenInClear(SeldomInClear):
-    """Like ``SeldomInClear``, for one report in ten."""
+class OftenInClear(RarelyInClear):
+    """Like ``RarelyInClear``, for one report in ten."""
 
     share = 0.1
 

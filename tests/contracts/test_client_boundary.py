@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from client_roles import (
     Case,
+    Conversation,
     FixedKeys,
-    Talk,
     configs,
     deploys,
     events_of,
@@ -163,7 +163,7 @@ class Watch:
     """
 
     case: Case
-    talk: Talk
+    talk: Conversation
     folder: Path
 
     def __post_init__(self) -> None:

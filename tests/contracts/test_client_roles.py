@@ -20,7 +20,7 @@ from client_roles import (
     PLENTY,
     RUN,
     Case,
-    Told,
+    ClientTerms,
     answered,
     at_site,
     configs,
@@ -94,7 +94,7 @@ def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledg
     case, events = Case.of(config), events_of(config)
     keys = secret_keys if deploys(config) else simulation_keys
     talk = case.talk(keys, tmp_path / "talk")
-    told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
+    told = ClientTerms.of(case.config, case.problem, talk.index, case.own(talk.index))
     (tmp_path / "site").mkdir()
     sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.requests, on_disk=True)
     if not deploys(config):
@@ -140,7 +140,7 @@ def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
 ) -> None:
     case = Case.of(config)
     talk = case.talk(simulation_keys, tmp_path / "talk")
-    told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
+    told = ClientTerms.of(case.config, case.problem, talk.index, case.own(talk.index))
     told = replace(told, seed=config.seed)
     sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.requests, on_disk=False)
     population = population_of(case, tmp_path / "simulation")
@@ -204,7 +204,7 @@ def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     config, values = with_own_values(config)
     case = Case.of(config)
     client = config.num_clients - 1
-    told = Told.of(case.config, case.problem, client, case.own(client))
+    told = ClientTerms.of(case.config, case.problem, client, case.own(client))
     assert len(marks) >= 2, "the seed and the budget"
     for mark in marks:
         assert mark in repr(config.model_dump()), "else this looks for nothing"
@@ -212,7 +212,7 @@ def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     for own in values.values():
         assert repr(own[client]) in told.config
         assert not [value for value in own[:client] if repr(value) in told.config]
-    same = Told.of(config.changed(seed=1), case.problem, client, case.own(client))
+    same = ClientTerms.of(config.changed(seed=1), case.problem, client, case.own(client))
     assert pickle.dumps(told) == pickle.dumps(same), "all that its process gets, byte for byte"
 
 

@@ -51,17 +51,17 @@ SMALL = ("num_examples=150", "local_epochs=1")
 
 @dataclass
 class FakePipe:
-    """Calls agents; ``meddle`` may lose, change or repeat messages.
+    """Calls agents; ``tamper`` may lose, change or repeat messages.
 
     Attributes:
         agents: by node, looked up at each call; None for an absent one.
-        meddle: gets a node, a request and an answer, and returns what arrives.
+        tamper: gets a node, a request and an answer, and returns what arrives.
         connected: whether the pipe is connected.
         seen: every (node, asked, answered).
     """
 
     agents: dict[int, Callable[[bytes], bytes] | None]
-    meddle: Callable[[int, bytes, Body], list[Body]] = lambda node, asked, answer: [answer]
+    tamper: Callable[[int, bytes, Body], list[Body]] = lambda node, asked, answer: [answer]
     connected: bool = True
     absent: str = "nobody is there"
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class FakePipe:
         agent = self.agents.get(node)
         answer = None if agent is None else agent(body)
         self.seen.append((node, body, answer))
-        self._ready.extend((self._tag, each) for each in self.meddle(node, body, answer))
+        self._ready.extend((self._tag, each) for each in self.tamper(node, body, answer))
         return self._tag
 
     def take(self, timeout: float) -> list[tuple[int, Body]]:

@@ -1,5 +1,4 @@
-"""Proxies between sites and their server over HTTPS: one that cuts connections, and one that
-meddles."""
+"""Proxies between sites and their server over HTTPS: one cuts connections, others tamper."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from fedldp.deployment.https.site import tls_of_site
 HOST = "127.0.0.1"
 
 
-class Cable:
+class CuttableLink:
     """Passes bytes from one port to another.
 
     When cut, it accepts bytes and passes nothing on, like a network that drops packets silently.
@@ -34,7 +33,7 @@ class Cable:
         self._dead: list[threading.Event] = []
         self._listener = socket.create_server((HOST, port))
 
-    def __enter__(self) -> Cable:
+    def __enter__(self) -> CuttableLink:
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
@@ -82,7 +81,7 @@ class Cable:
                     each.shutdown(socket.SHUT_RDWR)
 
 
-class Meddler:
+class LossyProxy:
     """Terminates TLS with the server's own key, and forwards requests: some not at all, some twice.
 
     A third of all requests and answers are lost, on the way to the server or back, and pass when
@@ -99,7 +98,7 @@ class Meddler:
         self.doubled = 0
         self._seen: set[bytes] = set()
         self._random = random.Random(0)
-        meddler = self
+        lossy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -123,7 +122,7 @@ class Meddler:
             def _passes(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 try:
-                    found = meddler.delivered(self, body)
+                    found = lossy.delivered(self, body)
                 except httpx.HTTPError:
                     found = None
                 if found is None or isinstance(found, bytes):
@@ -149,7 +148,7 @@ class Meddler:
         self._server.handle_error = lambda *given: None  # type: ignore[method-assign]
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
-    def __enter__(self) -> Meddler:
+    def __enter__(self) -> LossyProxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -223,7 +222,7 @@ GARBAGE = [
 """What a site may receive instead of a request; no request has the number 999999."""
 
 
-class Garbler(Meddler):
+class GarbageProxy(LossyProxy):
     """Sends sites garbage instead of every other request, each kind in turn.
 
     Attributes:

@@ -364,7 +364,7 @@ class Passed:
 
 
 Call = Callable[[bytes], bytes | None]
-Meddle = Callable[[bytes, Call], bytes | None]
+Tamper = Callable[[bytes, Call], bytes | None]
 
 
 class Proxy:
@@ -373,7 +373,7 @@ class Proxy:
     Attributes:
         target: the agent's socket.
         passed: everything that has passed.
-        meddle: gets the request and a function that calls the agent; returns what the pipe gets, or
+        tamper: gets the request and a function that calls the agent; returns what the pipe gets, or
             None to hang up.
     """
 
@@ -386,7 +386,7 @@ class Proxy:
     def forget(self) -> None:
         """Forget everything that passed."""
         self.passed: list[Passed] = []
-        self.meddle: Meddle = lambda asked, call: call(asked)
+        self.tamper: Tamper = lambda asked, call: call(asked)
 
     def call(self, body: bytes) -> bytes | None:
         """Return the agent's answer; None if it is absent or dies."""
@@ -412,7 +412,7 @@ class Proxy:
 
     def _one(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(WireError, OSError):
-            answer = self.meddle(body := read_frame(connection, LIMIT), self.call)
+            answer = self.tamper(body := read_frame(connection, LIMIT), self.call)
             del body
             if answer is not None:
                 write_frame(connection, answer, PATIENCE)

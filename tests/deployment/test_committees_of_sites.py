@@ -22,12 +22,12 @@ def summing(privacy: Any) -> list[dict[str, Any]]:
 
 
 def gone(nodes: set[int], phase: int) -> Any:
-    def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
         lost = isinstance(message, Ask) and read_request(message.request).phase >= phase
         return [None if lost and node - 100 in nodes else answer]
 
-    return meddle
+    return tamper
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
     tmp_path: Path,
 ) -> None:
     env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
-    served = env.serve(env.pipe(meddle=gone({1}, 2)))
+    served = env.serve(env.pipe(tamper=gone({1}, 2)))
     assert served.rounds[0].metrics["clients_in_sum"] == 4
     lines = summing(served.privacy)
     assert lines
@@ -71,7 +71,7 @@ def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
 def test_a_round_without_a_committee_quorum_ends_with_one_line(tmp_path: Path) -> None:
     env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
     with pytest.raises(RunError, match=r"4 of 7 sites took part .* and 3 of one committee must"):
-        env.serve(env.pipe(meddle=gone({1, 2, 4}, 0)))
+        env.serve(env.pipe(tamper=gone({1, 2, 4}, 0)))
 
 
 def test_a_quorum_is_per_committee_and_noise_is_sized_for_a_whole_one(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from fedldp.simulation.engine import simulate
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 Body = bytes | None
-Meddle = Callable[[int, bytes, Body], list[Body]]
+Tamper = Callable[[int, bytes, Body], list[Body]]
 
 
 class Killed(BaseException):
@@ -114,7 +114,7 @@ def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_s
     pipe.agents[100], asked = None, list[bytes]()
     agents = dict(pipe.agents)
     pipe.agents[100] = lambda body: asked.append(body) or b""  # type: ignore[func-returns-value]
-    pipe.meddle = _reach(env, 100)
+    pipe.tamper = _reach(env, 100)
     with pytest.raises(Killed):
         env.serve(pipe)
     (body,) = [body for node, body, _ in pipe.seen if node == 100 and asks(body)]
@@ -132,28 +132,28 @@ def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_s
     assert env.ledger(0).releases()[: len(entries)] == entries
 
 
-def _reach(env: Environment, node: int) -> Meddle:
-    """Return a meddler that answers a node's greeting, and stops everything at the first
+def _reach(env: Environment, node: int) -> Tamper:
+    """Return a function that answers a node's greeting, and stops everything at the first
     request."""
 
-    def meddle(there: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(there: int, asked: bytes, answer: Body) -> list[Body]:
         if there != node:
             return [answer]
         if asks(asked):
             raise Killed
         return [env.agent(node - 100).answer(asked)]
 
-    return meddle
+    return tamper
 
 
 # Messages
 
 
-def once(change: Meddle) -> Meddle:
-    """Return a meddler that changes the first answer for every place, and passes the others."""
+def once(change: Tamper) -> Tamper:
+    """Return a function that changes the first answer for every place, and passes the others."""
     seen: set[tuple[int, bytes]] = set()
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         message = read_by_site(asked)  # greetings always differ, but repeated requests are equal
         place = node, message.request if isinstance(message, Ask) else b""
         if place in seen:
@@ -161,7 +161,7 @@ def once(change: Meddle) -> Meddle:
         seen.add(place)
         return change(node, asked, answer)
 
-    return meddle
+    return tamper
 
 
 def lost(node: int, asked: bytes, answer: Body) -> list[Body]:
@@ -194,10 +194,10 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
     ids=lambda value: getattr(value, "__name__", value),
 )  # fmt: skip
 def test_what_is_lost_or_repeated_is_asked_again_and_counted_once(
-    tmp_path: Path, channel: str, change: Meddle, expected: dict[str, bytes]
+    tmp_path: Path, channel: str, change: Tamper, expected: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, channel=channel)
-    pipe = env.pipe(meddle=once(change))
+    pipe = env.pipe(tamper=once(change))
     assert bits(env.serve(pipe)) == expected
     assert_each_once(env, pipe)
 
@@ -207,7 +207,7 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
 ) -> None:
     env, kept = make_environment(tmp_path), list[bytes]()
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if not isinstance(read_by_site(asked), Ask):
             return [answer]
         assert answer
@@ -215,7 +215,7 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
         late = [each for each in kept if each is not answer and asks(asked, round=2)]
         return [*late[:3], answer, *reversed(late)]
 
-    pipe = env.pipe(meddle=meddle)
+    pipe = env.pipe(tamper=tamper)
     assert bits(env.serve(pipe)) == expected
     assert_each_once(env, pipe)
 
@@ -255,14 +255,14 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
 ) -> None:
     env, asked_before = make_environment(tmp_path, channel=channel), list[bytes]()
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if asks(asked, round, phase):
             asked_before.append(read_by_site(asked).request)  # type: ignore[union-attr]
             if len(asked_before) > answered:
                 raise Killed
         return [answer]
 
-    pipe = env.pipe(meddle=meddle)
+    pipe = env.pipe(tamper=tamper)
     with pytest.raises(Killed):
         env.serve(pipe)
     again = FakePipe(pipe.agents, seen=pipe.seen)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from environments import whole, write_policy
 from https_ends import write_tls
-from https_proxies import GARBAGE, Cable, Garbler, Meddler
+from https_proxies import GARBAGE, CuttableLink, GarbageProxy, LossyProxy
 from https_stage import HOST, Stage, playing
 from real_processes import (
     ClockJumps,
@@ -121,13 +121,13 @@ def test_an_agent_that_dies_comes_back_and_pays_once(tmp_path: Path) -> None:
 def test_messages_that_are_lost_repeated_and_late_are_counted_once(tmp_path: Path) -> None:
     with (
         playing(tmp_path, "sum", between=True) as stage,
-        Meddler(stage.port, stage.behind, tmp_path / "tls") as meddler,
+        LossyProxy(stage.port, stage.behind, tmp_path / "tls") as lossy,
     ):
         stage.start()
         assert stage.server.wait() == 0
         stage.assert_whole()
-        assert min(meddler.lost["question"], meddler.lost["answer"]) > 1
-        assert meddler.doubled > 10
+        assert min(lossy.lost["question"], lossy.lost["answer"]) > 1
+        assert lossy.doubled > 10
         assert all(len(lines(party)) < 40 for party in (*stage.agents, stage.server))
         for agent in stage.agents:
             agent.end()
@@ -141,7 +141,7 @@ def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
     noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
     with (
         playing(tmp_path, "sum", between=True) as stage,
-        Garbler(stage.port, stage.behind, tmp_path / "tls") as garbler,
+        GarbageProxy(stage.port, stage.behind, tmp_path / "tls") as garbage,
     ):
         secured = tls_of_site(tmp_path / "tls" / "ca.pem")
 
@@ -164,7 +164,7 @@ def test_garbage_at_both_ends_stops_no_round(tmp_path: Path) -> None:
             over.set()
             flooding.join()
         assert sent[0] > 4 * len(noise)
-        assert garbler.given > len(GARBAGE)
+        assert garbage.given > len(GARBAGE)
         stage.assert_whole()
         assert all(len(lines(party)) < 60 for party in (*stage.agents, stage.server))
         for agent in stage.agents:
@@ -242,15 +242,15 @@ def test_a_cut_of_a_minute_loses_nothing(tmp_path: Path) -> None:
     """Packets are dropped silently, and old connections never come back."""
     with (
         playing(tmp_path, "sum", between=True) as stage,
-        Cable(stage.port, stage.behind) as cable,
+        CuttableLink(stage.port, stage.behind) as link,
     ):
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
         eventually(lambda: "site site-2 is connected" in stage.server.text())
-        cable.cut()
+        link.cut()
         time.sleep(CUT)
-        cable.mend()
+        link.mend()
         stage.agents[0].start()
         assert stage.server.wait() == 0
         stage.assert_whole()

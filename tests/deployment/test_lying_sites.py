@@ -44,12 +44,12 @@ def test_a_different_second_answer_is_noticed_and_the_first_counts(
 ) -> None:
     env = make_environment(tmp_path)
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if node != 101 or not asks(asked):
             return [answer]
         return [answer, other_bits(answer)]
 
-    assert bits(env.serve(env.pipe(meddle=meddle))) == expected
+    assert bits(env.serve(env.pipe(tamper=tamper))) == expected
     assert "site-1 gave a second, different answer to a request" in caplog.text
 
 
@@ -91,11 +91,11 @@ def test_a_site_that_sends_nonsense_is_left_out_and_stops_nobody(
 ) -> None:
     env = make_environment(tmp_path, "rounds=1", quorum=2, deadline=1.0)
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         return [other_bits(answer, **changes) if node == 101 and asks(asked) else answer]
 
     try:
-        served = env.serve(env.pipe(meddle=meddle))
+        served = env.serve(env.pipe(tamper=tamper))
     except FedldpError as error:
         pytest.fail(f"one site stopped the run: {error}")
     assert bits(served) == absent
@@ -115,10 +115,10 @@ def test_a_report_beyond_all_weights_is_left_out_before_any_step(tmp_path: Path)
     env = make_environment(tmp_path / "liar", *settings, **given)
     huge = np.full(650, 1e20, "<f4").tobytes()
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         return [other_bits(answer, payload=huge) if node == 101 and asks(asked) else answer]
 
-    served = env.serve(env.pipe(meddle=meddle))
+    served = env.serve(env.pipe(tamper=tamper))
     there = make_environment(tmp_path / "absent", *settings, **given)
     pipe = there.pipe()
     pipe.agents[101] = None

@@ -100,14 +100,14 @@ def test_a_restarted_server_keeps_its_cohorts(tmp_path: Path, round: int, seeded
     env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
     killed = []
 
-    def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         if asks(asked, round=round):
             killed.append(node)
             if len(killed) == 2:  # one site has answered
                 raise Killed
         return [answer]
 
-    pipe = env.pipe(meddle=meddle)
+    pipe = env.pipe(tamper=tamper)
     with pytest.raises(Killed):
         env.serve(pipe)
     before = rounds_of(env)

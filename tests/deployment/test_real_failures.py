@@ -124,16 +124,16 @@ def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
         return None if place_of(body) == (2, 0) else call(body)
 
     with staged(env) as (stage, _courier):
-        stage.proxies[1].meddle = wait
+        stage.proxies[1].tamper = wait
         for agent in stage.agents:
             agent.start()
-        stage.proxies[0].meddle = dead
+        stage.proxies[0].tamper = dead
         stage.server.start()
         assert asked.wait(PATIENT)  # so round 1 is complete
         stage.agents[0].kill()
         shutil.copy(copy, ledger)
         stage.agents[0].start()
-        stage.proxies[0].meddle = lambda body, call: call(body)
+        stage.proxies[0].tamper = lambda body, call: call(body)
         eventually(lambda: "it lacks release 1, which it had" in stage.agents[0].text())
         # For round 2, the server has the site's refusal.
         eventually(lambda: "site site-0 refuses: its ledger cannot" in stage.server.text())
@@ -258,14 +258,14 @@ def test_a_server_that_sends_a_different_request_for_the_same_round(
 
     with staged(env) as (stage, _courier):
         for proxy in stage.proxies:
-            proxy.meddle = stops
+            proxy.tamper = stops
         for agent in stage.agents:
             agent.start()
         stage.server.start()
         eventually(lambda: all(reports(proxy) for proxy in stage.proxies))
         stage.server.kill()
         for proxy in stage.proxies:
-            proxy.meddle = lambda asked, call: call(asked)
+            proxy.tamper = lambda asked, call: call(asked)
         other = stage.another_server("other", stage.socket)
         other.start(OtherWeights())
         assert other.wait() == EndedForGood.exit_status
@@ -293,7 +293,7 @@ def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -
 
     with staged(env, deliver=deliver) as (stage, _courier):
         for proxy in stage.proxies:
-            proxy.meddle = lambda asked, call: (call(asked), call(asked))[1]
+            proxy.tamper = lambda asked, call: (call(asked), call(asked))[1]
         stage.start()
         assert stage.server.wait() == 0
         stage.assert_whole(expected(env))
@@ -318,7 +318,7 @@ def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
         return call(asked)
 
     with staged(env) as (stage, _courier):
-        stage.proxies[0].meddle, stage.proxies[1].meddle = slow, next_round
+        stage.proxies[0].tamper, stage.proxies[1].tamper = slow, next_round
         stage.start()
         assert stage.server.wait() == 0
         assert [record["clients"] for record in stage.rounds()] == [2, 3, 3]
@@ -354,7 +354,7 @@ def test_garbage_stops_no_round(tmp_path: Path) -> None:
                             pass
 
         flooding = threading.Thread(target=flood, daemon=True)
-        stage.proxies[0].meddle = lambda body, call: (asked.append(place_of(body)), call(body))[1]
+        stage.proxies[0].tamper = lambda body, call: (asked.append(place_of(body)), call(body))[1]
         for agent in stage.agents:
             agent.start()
         eventually(lambda: all(policy.socket.exists() for policy in env.policies))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from environments import Environment
-from https_proxies import Cable
-from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
+from https_proxies import CuttableLink
+from real_processes import Call, Proxy, Tamper, eventually, place_of, proxies_at, reports
 from stages import Stage, expected, small_environment
 
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
@@ -25,10 +25,10 @@ CUT = 60.0
 """Seconds."""
 
 
-class Cabled(Loopback):
+class CuttableFlower(Loopback):
     """A Flower whose SuperNodes reach their SuperLink through a proxy that can cut connections."""
 
-    cable: Cable
+    link: CuttableLink
 
     def start(self) -> None:
         (self._end,) = free_ports(1)
@@ -36,8 +36,8 @@ class Cabled(Loopback):
 
     def _write_files(self) -> None:
         super()._write_files()
-        self.cable = Cable(self._end, self._ports["superlink"])
-        self.cable.__enter__()
+        self.link = CuttableLink(self._end, self._ports["superlink"])
+        self.link.__enter__()
 
     def _command(self, name: str) -> list[str]:
         command = super()._command(name)
@@ -47,17 +47,17 @@ class Cabled(Loopback):
 
     def close(self) -> None:
         super().close()
-        self.cable.__exit__()
+        self.link.__exit__()
 
 
-class Theatre:
+class SharedFlower:
     """One Flower on which environments run one after another."""
 
     def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
         self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
 
     @contextmanager
-    def plays(self, env: Environment) -> Iterator[Stage]:
+    def running(self, env: Environment) -> Iterator[Stage]:
         """Start an environment's agents, server and Flower app, and end them."""
         stage = Stage(env, self.proxies, self.socket)
         try:
@@ -72,30 +72,30 @@ class Theatre:
 
 
 @contextmanager
-def theatre_of(kind: type[Loopback], folder: Path) -> Iterator[Theatre]:
+def shared_flower_of(kind: type[Loopback], folder: Path) -> Iterator[SharedFlower]:
     paths = [folder / "proxies" / f"{index}.sock" for index in range(3)]
     server = folder / "server" / "server.sock"
     with proxies_at(paths) as proxies:
         with kind(folder / "flower", paths, server) as flower:
             flower.start()
-            yield Theatre(folder, flower, proxies)
+            yield SharedFlower(folder, flower, proxies)
         assert flower.processes() == {}
 
 
 @pytest.fixture(scope="module")
-def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    with theatre_of(Loopback, tmp_path_factory.mktemp("flower")) as found:
+def shared_flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedFlower]:
+    with shared_flower_of(Loopback, tmp_path_factory.mktemp("flower")) as found:
         yield found
 
 
 @pytest.fixture
-def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+def cuttable_flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedFlower]:
     """Only the test of the cut needs the proxy, which accepts and ends connections while the
     SuperLink is down.
 
     A SuperNode gives up if its greeting is cut off, but not if nothing listens.
     """
-    with theatre_of(Cabled, tmp_path_factory.mktemp("cabled")) as found:
+    with shared_flower_of(CuttableFlower, tmp_path_factory.mktemp("cuttable")) as found:
         yield found
 
 
@@ -113,45 +113,45 @@ class Holds:
         return call(asked)
 
 
-def in_order(*meddles: Meddle) -> Meddle:
-    """Return a meddler that applies several meddlers in turn."""
+def in_order(*tampering: Tamper) -> Tamper:
+    """Return a function that tampers in several ways, one after another."""
 
-    def meddle(asked: bytes, call: Call) -> bytes | None:
-        for each in meddles:
+    def tamper(asked: bytes, call: Call) -> bytes | None:
+        for each in tampering:
             call = partial(each, call=call)
         return call(asked)
 
-    return meddle
+    return tamper
 
 
 def test_flowers_server_processes_die_and_the_run_equals_the_simulation(
-    theatre: Theatre, tmp_path: Path
+    shared_flower: SharedFlower, tmp_path: Path
 ) -> None:
     """Kills a ServerApp and the SuperLink; ``test_real_demo.py`` kills a server."""
     env = small_environment(tmp_path, channel="sum", deadline=PATIENT)
     holds = [Holds(1, 3), Holds(2, 1)]
-    with theatre.plays(env) as stage:
-        theatre.proxies[1].meddle = in_order(*holds)
+    with shared_flower.running(env) as stage:
+        shared_flower.proxies[1].tamper = in_order(*holds)
 
         # kill -9 of the ServerApp.
         assert holds[0].came.wait(PATIENT)
-        theatre.flower.kill("serverapp")
+        shared_flower.flower.kill("serverapp")
         holds[0].go_on.set()
-        theatre.flower.run_app()
+        shared_flower.flower.run_app()
 
         # kill -9 of the SuperLink: Flower has a new run, with the same run folder.
         assert holds[1].came.wait(PATIENT)
-        theatre.flower.kill("superlink")
+        shared_flower.flower.kill("superlink")
         holds[1].go_on.set()
-        theatre.flower.restart("superlink")
-        theatre.flower.run_app()
+        shared_flower.flower.restart("superlink")
+        shared_flower.flower.run_app()
 
         assert stage.server.wait(PATIENT) == 0
         stage.assert_whole(expected(env))
 
 
 def test_a_clientapp_and_a_supernode_die_and_the_round_continues(
-    theatre: Theatre, tmp_path: Path
+    shared_flower: SharedFlower, tmp_path: Path
 ) -> None:
     """One site is enough here: the round ends at its deadline, and both processes are back later.
 
@@ -159,20 +159,20 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_continues(
     """
     env = small_environment(tmp_path, "rounds=6", deadline=120, quorum=1)
     client, node = Holds(1), Holds(1)
-    with theatre.plays(env) as stage:
-        theatre.proxies[0].meddle, theatre.proxies[1].meddle = client, node
+    with shared_flower.running(env) as stage:
+        shared_flower.proxies[0].tamper, shared_flower.proxies[1].tamper = client, node
         assert client.came.wait(PATIENT)
         assert node.came.wait(PATIENT)
-        theatre.flower.kill("clientapp-0")
-        theatre.flower.kill("supernode-1")
+        shared_flower.flower.kill("clientapp-0")
+        shared_flower.flower.kill("supernode-1")
         client.go_on.set()  # the agents' answers reach nobody, and they have paid
         node.go_on.set()
-        theatre.flower.restart("supernode-1")
+        shared_flower.flower.restart("supernode-1")
         assert stage.server.wait(PATIENT) == 0
         counted = [record["clients"] for record in stage.rounds()]
         assert counted[0] >= 1
         assert counted[-1] == 3
-        taken = [sorted(round for round, _ in reports(proxy)) for proxy in theatre.proxies]
+        taken = [sorted(round for round, _ in reports(proxy)) for proxy in shared_flower.proxies]
         assert taken[2] == [1, 2, 3, 4, 5, 6]
         for site, rounds in enumerate(taken):
             stage.assert_ledger(site, rounds)
@@ -181,21 +181,25 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_continues(
             assert clients <= sum(number in rounds for rounds in taken)
 
 
-def test_a_cut_of_a_minute_loses_nothing(cabled: Theatre, tmp_path: Path) -> None:
+def test_a_cut_of_a_minute_loses_nothing(cuttable_flower: SharedFlower, tmp_path: Path) -> None:
     """Packets between SuperNodes and SuperLink are dropped; old connections never come back.
 
     A SuperNode whose greeting was cut off does nothing any more although its process stays, so it
     is restarted.
     """
-    env, hold, flower = small_environment(tmp_path, deadline=PATIENT), Holds(1), cabled.flower
-    assert isinstance(flower, Cabled)
-    with cabled.plays(env) as stage:
-        cabled.proxies[1].meddle = hold
+    env, hold, flower = (
+        small_environment(tmp_path, deadline=PATIENT),
+        Holds(1),
+        cuttable_flower.flower,
+    )
+    assert isinstance(flower, CuttableFlower)
+    with cuttable_flower.running(env) as stage:
+        cuttable_flower.proxies[1].tamper = hold
         assert hold.came.wait(PATIENT)
-        flower.cable.cut()
+        flower.link.cut()
         hold.go_on.set()
         time.sleep(CUT)
-        flower.cable.mend()
+        flower.link.mend()
         nodes = [f"supernode-{index}" for index in range(len(stage.agents))]
         while stage.server.alive:
             for name in nodes:

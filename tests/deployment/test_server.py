@@ -172,15 +172,15 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
 
 
 def gone_from(phase: int, index: int) -> Any:
-    """Return a meddler for a site that stops answering from a given phase of each round on."""
+    """Return a function that drops all answers of a site from a phase of each round on."""
 
-    def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
         if node != 100 + index or not isinstance(message, Ask):
             return [answer]
         return [None if read_request(message.request).phase >= phase else answer]
 
-    return meddle
+    return tamper
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_sum_is_stated_to_hold_the_sites_that_are_in_it(
     tmp_path: Path, phase: int, in_sum: int
 ) -> None:
     env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
-    served = env.serve(env.pipe(meddle=gone_from(phase, 2)))
+    served = env.serve(env.pipe(tamper=gone_from(phase, 2)))
     words = f"{in_sum} honest clients in the sum of every round"
     lines = summing(served.privacy)
     assert lines
@@ -222,7 +222,7 @@ def test_a_site_that_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path
     # The server's lines are against a server that does not follow the protocol.
     env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
     server = env.server()
-    server.serve(env.pipe(meddle=gone_from(3, 2)), lambda record: None)
+    server.serve(env.pipe(tamper=gone_from(3, 2)), lambda record: None)
     counted = server._ledger.releases(env.agreement.run)
     (event,) = env.agreement.events_of(0)
     assert set(counted.crowds()[event].values()) == {3}
@@ -301,7 +301,7 @@ def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> 
     for name, turned in (("ones", 0xFF), ("zeros", 0x00)):
         env = make_environment(tmp_path / name, "rounds=1")
 
-        def meddle(
+        def tamper(
             node: int, asked: bytes, answer: bytes | None, turned: int = turned
         ) -> list[bytes | None]:
             content = read_by_server(answer or b"")
@@ -315,7 +315,7 @@ def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> 
             lie = Report(**{**vars(report), "payload": payload})
             return [pack(Answered(content.receipt, pack_reply(lie, run=run, phase=phase)))]
 
-        served = env.serve(env.pipe(meddle=meddle))
+        served = env.serve(env.pipe(tamper=tamper))
         ends.append(np.concatenate([w.ravel() for w in served.weights.values()]))
     config = env.agreement.config.model_dump()
     factor = 1 / np.tanh(config["epsilon"] / 2)  # K = (e^eps + 1) / (e^eps - 1)

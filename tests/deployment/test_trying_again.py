@@ -85,7 +85,7 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     env = make_environment(tmp_path, channel=channel, deadline=1.0)
     pipe, lost = env.pipe(), Counter[tuple[int, int]]()
 
-    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         message = read_by_site(asked)
         if node != 101 or not isinstance(message, Ask):
             return [answer]
@@ -103,7 +103,7 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
             pipe.agents[101] = agent
         return True
 
-    pipe.meddle = meddle
+    pipe.tamper = tamper
     log = logging.getLogger("fedldp.server")
     log.addFilter(again)
     try:

@@ -46,7 +46,7 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.training.tensors import one_thread
 
 N = 6
-Meddle = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None]
+Tamper = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None]
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +71,14 @@ class Channel:
         folder: where the sites store their data.
         roster: the roster, if keys are certified.
         secret: whether the sites have their own keys rather than a simulation's.
-        meddle: changes an answer in transit, or loses it.
+        tamper: changes an answer in transit, or loses it.
     """
 
     config: RunConfig
     folder: Path
     roster: Roster | None = None
     secret: bool = False
-    meddle: Meddle = lambda client, request, answer: answer
+    tamper: Tamper = lambda client, request, answer: answer
     heard: list[SumOfRound] = field(default_factory=list)
     records: list[Round] = field(default_factory=list)
     refusals: list[Exception] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Channel:
             own = request.to(index)
             answer = read_reply_to(own, self.site(index).answer(pack_request(own)))
             assert isinstance(answer, Report | Refusal)
-            passed = self.meddle(index, own, answer)
+            passed = self.tamper(index, own, answer)
             if passed is not None:
                 yield index, passed
 
@@ -202,7 +202,7 @@ def test_a_client_that_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> 
         ) -> Report | Refusal | None:
             return None if client == 2 and request.phase == phase else answer
 
-        channel = Channel(config(rounds=1), tmp_path / phase.name, meddle=lose)
+        channel = Channel(config(rounds=1), tmp_path / phase.name, tamper=lose)
         channel.run()
         inside = phase is Phase.UNMASK
         assert channel.heard[-1].clients == tuple(u for u in range(N) if inside or u != 2)
@@ -212,7 +212,7 @@ def test_a_client_that_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> 
 def test_a_total_is_the_sum_of_its_clients_reports(tmp_path: Path) -> None:
     """The sum covers exactly what the same clients would send by name."""
     made = config(rounds=1)
-    channel = Channel(made, tmp_path, meddle=lambda u, q, a: None if u == 3 else a)
+    channel = Channel(made, tmp_path, tamper=lambda u, q, a: None if u == 3 else a)
     seen: list[Counted] = []
     total = channel.summing.total
 
@@ -239,7 +239,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_states_what_the_server_may_
         first = request.broadcast.round == 1
         return None if first and client > 2 and request.phase == lost else answer
 
-    channel = Channel(config(), tmp_path, meddle=lose)
+    channel = Channel(config(), tmp_path, tamper=lose)
     channel.run()
     first = [outcome for outcome in channel.heard if outcome.round == 1]
     assert not any(outcome.complete for outcome in first)
@@ -254,7 +254,7 @@ def test_one_liar_stops_no_round_but_boxes_that_do_not_open_stop_one(tmp_path: P
             return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
         return answer
 
-    channel = Channel(config(rounds=3), tmp_path, meddle=garbage)
+    channel = Channel(config(rounds=3), tmp_path, tamper=garbage)
     channel.run()
     outcomes = [outcome for outcome in channel.heard if outcome.complete]
     assert [(outcome.round, outcome.clients) for outcome in outcomes] == [
@@ -269,7 +269,7 @@ def test_a_liar_adds_no_more_than_that_many_reports_can_count(tmp_path: Path) ->
             return replace(answer, payload=answer.payload[:13] + words.tobytes())
         return answer
 
-    channel = Channel(config(rounds=1), tmp_path, meddle=add)
+    channel = Channel(config(rounds=1), tmp_path, tamper=add)
     assert np.isfinite(channel.run()).all()
     assert channel.heard[-1].complete
 
@@ -278,7 +278,7 @@ def test_a_report_in_another_clients_name_does_not_count(tmp_path: Path) -> None
     def rename(client: int, request: RoundRequest, answer: Any) -> Any:
         return replace(answer, client=None) if client == 4 else answer
 
-    channel = Channel(config(rounds=1), tmp_path, meddle=rename)
+    channel = Channel(config(rounds=1), tmp_path, tamper=rename)
     channel.run()
     assert channel.heard[-1].clients == (0, 1, 2, 3, 5)
     assert channel.heard[-1].dropped == {"unnamed": 1}
@@ -291,7 +291,7 @@ def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
         return answer
 
     channel = Channel(
-        config(rounds=1), tmp_path, roster=make_roster(range(N), RUN), meddle=unsigned
+        config(rounds=1), tmp_path, roster=make_roster(range(N), RUN), tamper=unsigned
     )
     channel.run()
     assert channel.heard[-1].clients == (0, 2, 3, 4, 5)
@@ -308,7 +308,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
             asked.append(request)
         return answer
 
-    channel.meddle = note
+    channel.tamper = note
     channel.run()
     runtime = channel.site(0)
     channel.ledger = MemoryLedger()  # the answer was never recorded, so the site trains again
