@@ -95,7 +95,7 @@ class Release:
         broadcast: Broadcast,
         streams: Sequence[Stream],
     ) -> NDArray[np.uint8]:
-        """Return the reports of bounded values, shape (n, coordinates)."""
+        """Return the reports for bounded values, shape (n, coordinates)."""
         return self.mechanism.encode_many(values, streams)
 
     @property
@@ -145,7 +145,7 @@ class UnevenRelease(Release):
         broadcast: Broadcast,
         streams: Sequence[Stream],
     ) -> NDArray[np.uint8]:
-        """Return the reports of bounded values; see ``Release.randomise``."""
+        """Return the reports for bounded values; see ``Release.randomise``."""
         noisier = self.noisier
         if self.ranks == "public":
             told = broadcast.public["importance"]

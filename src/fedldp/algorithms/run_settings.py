@@ -162,8 +162,8 @@ class RunSettings(FrozenConfig):
 
     target: PrivacyTarget | None = Field(
         None,
-        description="the guarantee to meet; epsilon or the noise is then solved for: target.unit, "
-        ".epsilon, .delta, .adversary",
+        description="the guarantee to meet (target.unit, .epsilon, .delta, .adversary); epsilon "
+        "or the noise is then solved for",
     )
     num_clients: Count = Field(
         le=1_000_000,
@@ -172,7 +172,7 @@ class RunSettings(FrozenConfig):
     )
     clients_per_round: Count | None = Field(
         None,
-        description="number of clients that take part in each round; if not set, all of them do",
+        description="number of clients that take part in each round; if not set, all clients do",
     )
     rounds: Count = Field(le=100_000, description="number of communication rounds")
     model: ModelName = Field(
@@ -200,8 +200,9 @@ class RunSettings(FrozenConfig):
     )
     client_budget: ClientBudget | None = Field(
         None,
-        description="limit of every simulated client's ledger, which refuses to spend more: "
-        "client_budget.limit, .kind (pure, zcdp or gdp); if not set, ledgers only count",
+        description="limit for every simulated client's ledger, which refuses to spend more: "
+        "client_budget.limit, .kind (pure, zcdp or gdp); if not set, ledgers only "
+        "count",
     )
     seed: int = Field(0, ge=0, lt=2**64, description="seed for all random numbers in a simulation")
     centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(

@@ -165,7 +165,7 @@ class IntegerSum(SumAggregate):
             RunError: no report is in the sum.
         """
         if not self.clients:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         return self._sum
 
 

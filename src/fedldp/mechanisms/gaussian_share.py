@@ -228,7 +228,7 @@ class ModularSum(SumAggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate of the mean vector, shape (D,)."""
         if not self._clients:
-            raise RunError("no report came in: there is no mean to estimate")
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self.total() / (self._clients * self._mechanism.radius)
 
 

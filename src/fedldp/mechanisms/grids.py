@@ -112,7 +112,7 @@ class GridSum(Aggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate of each coordinate's mean, shape (d,)."""
         if not self._reports:
-            raise RunError("no report came in: there is no mean to estimate")
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self._sum * np.float64(self._step / self._reports)
 
 

@@ -235,7 +235,7 @@ class WordSum(SumAggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the mean of the reports' vectors, in fine steps, shape (d,)."""
         if not self._clients:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         return self.total().astype(np.float64) * (self._mechanism.step / self._clients)
 
     def total(self) -> NDArray[np.int64]:

@@ -217,5 +217,5 @@ class DirectionSums(Aggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate of each coordinate's mean, shape (d,)."""
         if not self._reports:
-            raise RunError("no report came in: there is no mean to estimate")
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self._factor * self._sum / self._reports

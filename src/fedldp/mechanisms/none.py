@@ -107,5 +107,5 @@ class PlainSum(Aggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the mean of the reports, shape (d,)."""
         if not self._reports:
-            raise RunError("no report came in: there is no mean to take")
+            raise RunError("no report arrived, so there is no mean to compute")
         return self._sum / self._reports

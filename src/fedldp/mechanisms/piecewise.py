@@ -241,5 +241,5 @@ class CellSums(Aggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate (d/k) sum/(n scale) of each coordinate's mean, shape (d,)."""
         if not self._reports:
-            raise RunError("no report came in: there is no mean to estimate")
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self._factor * self._sum / self._reports

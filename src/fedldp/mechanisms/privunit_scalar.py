@@ -171,5 +171,5 @@ class ScaledDirections(Aggregate):
     def mean(self) -> Floats:
         """Return the estimate of each coordinate's mean, shape (d,)."""
         if not self._reports:
-            raise RunError("no report came in: there is no mean to estimate")
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self._factor * self._sum / self._reports

@@ -91,7 +91,7 @@ def ldp_fl(settings: Settings) -> Composition:
         whole = sends_category(calibration.kind)
         remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
         raise ConfigError(
-            f"shuffle = true: a report of {settings.mechanism} does not have one bit for each "
+            f"shuffle = true: a report from {settings.mechanism} does not have one bit for each "
             f"weight, and cannot be sent as one message per weight; {remedy}"
         )
     bound = InRange.of(settings)

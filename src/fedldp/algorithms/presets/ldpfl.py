@@ -138,7 +138,7 @@ _THEOREMS = {
     Offer(
         "encoder_epochs",
         Annotated[Count, Field(le=100_000)],
-        "number of passes over its training images with which an encoder is trained",
+        "number of epochs for which an encoder is trained",
         50,
     ),
     Offer(

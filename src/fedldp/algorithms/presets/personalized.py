@@ -60,7 +60,8 @@ from fedldp.mechanisms.none import Plain
         default=None,
     ),
     CLIENT_DELTA.but(
-        meaning="the paper's delta_i: one number for all clients, or a list; if not set, delta"
+        meaning="the paper's delta_i: one number for all clients, or a list; if not set, delta is "
+        "used"
     ),
     CLIP.but(
         meaning="c_i, the largest magnitude of each coordinate: one number for all clients or a "

@@ -86,7 +86,8 @@ def _summed_noise(untrusted: int) -> str:
         "gives each client its own budget"
     ),
     CLIENT_DELTA.but(
-        meaning="delta_i of that budget: one number for all clients, or a list; if not set, delta"
+        meaning="delta_i for this budget: one number for all clients, or a list; if not set, "
+        "delta is used"
     ),
     CLIP.but(meaning="C_i, the largest L2 norm of a change: one number for all clients, or a list"),
     *OFFERS,
