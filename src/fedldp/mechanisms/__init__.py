@@ -345,7 +345,9 @@ class Counts(Aggregate):
         """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
         self._fold()
         if not self.reports.all():
-            raise RunError("no report arrived for some coordinates, so there is no mean to estimate")
+            raise RunError(
+                "no report arrived for some coordinates, so there is no mean to estimate"
+            )
         return self._sum / self.reports
 
     def _count_waiting(self) -> None:
