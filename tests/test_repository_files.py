@@ -151,7 +151,7 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert changes.index("## [Unreleased]") < changes.index(f"## [{cited}]")
 
 
-def test_tracked_benchmarks_are_shown_beside_earlier_ones() -> None:
+def test_tracked_benchmarks_are_shown_next_to_earlier_ones() -> None:
     def line(date: str, figure: float) -> dict[str, Any]:
         return {"date": date, "commit": "c", "figures": {"f": figure}}
 

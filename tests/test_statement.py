@@ -204,7 +204,7 @@ def test_untrusted_clients_do_not_hide_anyone() -> None:
         assert most <= local.get("approximate", local["pure"])
 
 
-def test_arrival_times_that_tell_clients_apart_void_the_shuffler() -> None:
+def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
     privacy = planned(small(prediction_error=0.1))
     assert not [g for g in privacy["guarantees"] if g["adversary"] == "shuffled-server"]
     assert any("arrival times" in warning for warning in privacy["warnings"])
@@ -406,13 +406,13 @@ def test_histories_and_crowds_of_releases() -> None:
 def test_a_calibrated_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
     goal = {"unit": unit, "epsilon": 20.0, "delta": 1e-5}
     config = small(mechanism=mechanism, send="update", target=goal, rounds=3)
-    solved = plan(config, problem_of(config, None))
-    lines = lines_of(solved.privacy, unit)
+    calibrated = plan(config, problem_of(config, None))
+    lines = lines_of(calibrated.privacy, unit)
     real = [g for g in lines if not any("idealised" in a for a in g["assumptions"])] or lines
     best = min(g["epsilon"] for g in real if g["delta"] <= 1e-5)
     assert best <= 20.0
     assert best >= 19.9
-    assert planned(solved.config) == solved.privacy  # solving again changes nothing
+    assert planned(calibrated.config) == calibrated.privacy  # calibrating again changes nothing
 
 
 @pytest.mark.slow
@@ -467,7 +467,7 @@ def test_the_text_has_the_best_proven_figures() -> None:
     assert math.isinf(float(number(None).replace("infinity", "inf")))
 
 
-def test_a_claim_for_records_is_set_beside_what_holds_for_records() -> None:
+def test_a_claim_for_records_is_compared_with_the_line_for_records() -> None:
     privacy = planned(fedldp.recipe("nbafl-digits"))
     record, run = (lines_of(privacy, unit) for unit in ("record", "client-run"))
     assert [g["epsilon"] for g in record] == [g["epsilon"] for g in run]

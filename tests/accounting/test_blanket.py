@@ -97,11 +97,13 @@ def test_no_two_inputs_of_a_client_are_distinguished_better(subset: Subset, n: i
     assert worst[QUOTIENTS[1]] > 0.5 * bounds[QUOTIENTS[1]]  # the bound is not vacuous
 
 
-ALIKE = Subset(high=10**9 + 1, low=10**9, closest=2, categories=5)
+NEARLY_UNIFORM = Subset(high=10**9 + 1, low=10**9, closest=2, categories=5)
 """Nearly all of its reports belong to the blanket."""
 
 
-@pytest.mark.parametrize(("subset", "n"), [*SMALL, (SEVEN, 9), (SEVEN, 1), (SEVEN, 2), (ALIKE, 6)])
+@pytest.mark.parametrize(
+    ("subset", "n"), [*SMALL, (SEVEN, 9), (SEVEN, 1), (SEVEN, 2), (NEARLY_UNIFORM, 6)]
+)
 def test_the_pair_is_summed_exactly_and_rounded_up(subset: Subset, n: int) -> None:
     for z in QUOTIENTS:
         exact = delta_of_pair(subset, n, z)

@@ -228,7 +228,7 @@ records = st.recursive(atoms, nearly, max_leaves=12) | events.map(to_record)
 
 @settings(deadline=None)
 @given(record=records, kind=st.sampled_from(get_args(BudgetKind)))
-def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: BudgetKind) -> None:
+def test_no_event_from_any_json_lowers_the_spent_budget(record: Any, kind: BudgetKind) -> None:
     try:
         event = from_record(record)
     except ConfigError:

@@ -147,7 +147,7 @@ def test_zcdp_edges() -> None:
 
 @pytest.mark.parametrize("shifts", [(100, 5), (64,), (40, 40)])
 @pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-6])
-def test_rounds_of_discrete_noise_cost_what_is_printed_at_most(
+def test_rounds_of_discrete_noise_cost_at_most_the_printed_figure(
     shifts: tuple[int, ...], delta: float
 ) -> None:
     scale = 64  # the proof needs a scale well above 4, not 2^12

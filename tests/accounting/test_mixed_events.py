@@ -81,7 +81,7 @@ def test_a_line_for_all_clients_has_the_assumptions_of_each() -> None:
     assert {SECRET["record"], IDEALISED} <= set(line["assumptions"])
 
 
-def test_idealised_pure_noise_stays_idealised_beside_gaussian_noise() -> None:
+def test_idealised_pure_noise_stays_idealised_next_to_gaussian_noise() -> None:
     ideal = PureReport(epsilon=3.0, idealised=True)
     for line in of_unit(lines({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
         assert IDEALISED in line["assumptions"]

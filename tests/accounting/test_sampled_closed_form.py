@@ -38,7 +38,7 @@ def excess(release: SampledRelease, epsilon: float) -> Any:
     "noise", [0.051, 1.0, 1e3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0.3, 20.0))]
 )
 @pytest.mark.parametrize("rate", [1e-4, 0.03, 0.9, 1.0])
-def test_a_sampled_release_costs_what_is_printed(
+def test_a_sampled_release_costs_the_printed_figure(
     sample: Literal["poisson", "fixed-size"], noise: float, rate: float
 ) -> None:
     release = SampledRelease(noise_multiplier=noise, sampling_rate=rate, sample=sample)

@@ -98,7 +98,7 @@ def test_the_event_is_kept_under_its_name_and_read_back() -> None:
         from_record(to_record(EVENT) | {"closest": 3})
 
 
-def test_a_report_of_which_only_epsilon_is_known_is_not_hidden() -> None:
+def test_a_report_with_only_an_epsilon_is_not_hidden() -> None:
     assert shuffled_loss(PureReport(epsilon=1.0)) is None
     mixed = ReleaseHistory.planned(
         {EVENT: range(5), PureReport(epsilon=1.0): range(5, 9)}, {1: None}

@@ -95,7 +95,7 @@ def test_the_number_of_summed_reports_counts_not_that_of_released_ones() -> None
     assert more == lines(rounds=2)  # never more reports than were released
 
 
-def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> None:
+def test_an_unseen_sum_makes_no_line_worse_but_its_round_counts() -> None:
     seen, all_of_it = lines(rounds=2, clients_in_sum={1: 100, 2: 0}), lines(rounds=2)
     assert {unit: line["epsilon"] for unit, line in seen.items()} == {
         unit: line["epsilon"] for unit, line in all_of_it.items()

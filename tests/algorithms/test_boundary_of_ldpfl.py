@@ -129,8 +129,8 @@ def test_bits_drawn_again_after_a_loss_are_the_same_or_independent(
     for again in others:
         # Like two coins: with the same stream for both, all entries that do not differ would be
         # equal.
-        alike = np.mean(one == again)
-        assert alike == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
+        equal_share = np.mean(one == again)
+        assert equal_share == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
 
 
 def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(

@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
 
-ALIKE = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
+COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)
 
 
@@ -24,7 +24,7 @@ def spent(calibration: PerRun, client: int, rounds: int) -> float:
     return gaussian_epsilon(compose_mu([event.mu] * rounds), calibration.budget(client)[1])
 
 
-@pytest.mark.parametrize("calibration", [ALIKE, CHOSEN])
+@pytest.mark.parametrize("calibration", [COMMON, CHOSEN])
 @pytest.mark.parametrize("client", [0, 1])
 def test_all_rounds_of_a_client_cost_its_budget(calibration: PerRun, client: int) -> None:
     epsilon, _ = calibration.budget(client)
@@ -35,13 +35,13 @@ def test_all_rounds_of_a_client_cost_its_budget(calibration: PerRun, client: int
 
 
 def test_fewer_participations_need_less_noise() -> None:
-    third = replace(ALIKE, participation=Balanced(num_clients=6, size=2, rounds=12))
+    third = replace(COMMON, participation=Balanced(num_clients=6, size=2, rounds=12))
     assert third.rounds_of(0) == 4
-    assert third.sigma(0) < ALIKE.sigma(0)
+    assert third.sigma(0) < COMMON.sigma(0)
     assert 1.99 < spent(third, 0, 4) <= 2.0
 
 
-def test_a_client_sizes_its_noise_from_what_it_is_told() -> None:
+def test_a_client_sizes_its_noise_from_its_own_settings() -> None:
     told = PerRun(
         epsilon=ClientValue(own=8.0),
         delta=ClientValue(own=1e-3),
@@ -53,10 +53,10 @@ def test_a_client_sizes_its_noise_from_what_it_is_told() -> None:
 
 
 def test_signs_have_the_same_noise() -> None:
-    signs = replace(ALIKE, kind=GaussianSign).gaussian(0)
+    signs = replace(COMMON, kind=GaussianSign).gaussian(0)
     assert isinstance(signs, GaussianSign)
-    assert type(ALIKE.gaussian(0)) is Gaussian
-    assert (signs.clip, signs.sigma) == (1.5, ALIKE.sigma(0))
+    assert type(COMMON.gaussian(0)) is Gaussian
+    assert (signs.clip, signs.sigma) == (1.5, COMMON.sigma(0))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_signs_have_the_same_noise() -> None:
 def test_too_much_noise_is_refused_with_the_setting_that_asks_for_it(
     changes: dict[str, Any], given: str
 ) -> None:
-    calibration = replace(ALIKE, epsilon=1e-6, **changes)
+    calibration = replace(COMMON, epsilon=1e-6, **changes)
     with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
         calibration.gaussian(4)

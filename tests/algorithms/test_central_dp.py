@@ -269,12 +269,12 @@ def test_without_a_fixed_clip_untrusted_clients_are_refused_as_unused() -> None:
 def test_the_noise_can_be_calibrated() -> None:
     target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
     planned = plan(config_of(rounds=5, target=target), PROBLEM)
-    solved = planned.config.model_dump()["noise_multiplier"]
+    calibrated = planned.config.model_dump()["noise_multiplier"]
     reached = {
         multiplier: sampled_without_replacement_gaussian_epsilon(multiplier, 50, 99, 5, 1e-3)
-        for multiplier in (solved, solved * 0.99)
+        for multiplier in (calibrated, calibrated * 0.99)
     }
-    assert reached[solved] <= 3.0 < reached[solved * 0.99]
+    assert reached[calibrated] <= 3.0 < reached[calibrated * 0.99]
 
 
 def test_the_papers_claim() -> None:

@@ -210,8 +210,8 @@ def test_a_target_is_met(adversary: str) -> None:
 
 def test_a_target_for_one_round_is_met() -> None:
     target = {"unit": "client-round", "adversary": "summing-server", "epsilon": 1.0}
-    solved = plan(config_of(target=target), PROBLEM).config
-    assert 0.999 < lines(solved)["client-round", "summing-server"]["epsilon"] <= 1.0
+    calibrated = plan(config_of(target=target), PROBLEM).config
+    assert 0.999 < lines(calibrated)["client-round", "summing-server"]["epsilon"] <= 1.0
 
 
 def test_clients_take_turns_that_all_of_them_can_count() -> None:

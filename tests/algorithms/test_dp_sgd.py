@@ -263,7 +263,7 @@ def test_a_client_is_not_protected() -> None:
 
 def test_the_noise_can_be_calibrated() -> None:
     config = fedldp.recipe("dp-sgd-digits", rounds=5, target={"unit": "record", "epsilon": 2.0})
-    solved = plan(config, problem_of(config, None)).config.model_dump()["noise_multiplier"]
+    calibrated = plan(config, problem_of(config, None)).config.model_dump()["noise_multiplier"]
     rate = sampling_rate(24, 10, 1437)
-    assert poisson_gaussian_epsilon(solved, rate, 30, 1e-5) <= 2.0
-    assert poisson_gaussian_epsilon(solved * 0.999, rate, 30, 1e-5) > 2.0
+    assert poisson_gaussian_epsilon(calibrated, rate, 30, 1e-5) <= 2.0
+    assert poisson_gaussian_epsilon(calibrated * 0.999, rate, 30, 1e-5) > 2.0

@@ -139,7 +139,7 @@ def test_a_repeated_request_gets_the_same_answer(
     np.testing.assert_array_equal(trained_by(step, other, own), first)
 
 
-def test_what_is_kept_of_a_round_is_deleted_in_the_next(tmp_path: Path) -> None:
+def test_files_kept_for_a_round_are_deleted_in_the_next(tmp_path: Path) -> None:
     settings, seen = config(rounds=3), []
     for round in (1, 2, 3):
         own = client_of(OWN, round=round, folder=tmp_path)

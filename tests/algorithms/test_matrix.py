@@ -190,13 +190,13 @@ def test_a_remedy_for_vectors_of_bounded_norm_works(
 
 
 @pytest.mark.parametrize("system", ["composed", "ldp_fl"])
-def test_no_site_is_told_of_a_shuffler(system: str) -> None:
+def test_sites_refuse_a_shuffler(system: str) -> None:
     with pytest.raises(ConfigError, match=r"channel = shuffle: .* set channel = sum"):
         without_simulation(made(system, epsilon=1.0, channel="shuffle"))
 
 
 @pytest.mark.parametrize("target", [None, {"adversary": "shuffled-server"}])
-def test_no_site_is_told_of_a_shuffler_of_whole_reports(target: dict[str, Any] | None) -> None:
+def test_sites_refuse_a_shuffler_of_whole_reports(target: dict[str, Any] | None) -> None:
     if target is not None:
         target = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, **target}
     config = made(
@@ -311,5 +311,5 @@ def test_a_claim_is_quoted_only_for_the_papers_own_algorithm() -> None:
 
 
 def test_a_budget_that_is_not_set_is_calibrated_to_a_target() -> None:
-    solved = made("composed", target={"unit": "client-run", "epsilon": 10.0})
-    assert lines(solved)["client-run", "server"] <= 10.0
+    calibrated = made("composed", target={"unit": "client-run", "epsilon": 10.0})
+    assert lines(calibrated)["client-run", "server"] <= 10.0

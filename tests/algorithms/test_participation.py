@@ -305,7 +305,7 @@ def test_auto_is_once_if_reports_are_pure_and_local(
         assert without_simulation(found).answers_once is found.answers_once
 
 
-def test_auto_is_decided_anew_in_a_changed_copy() -> None:
+def test_auto_is_decided_again_in_a_changed_copy() -> None:
     found = made("composed", epsilon=1.0, participation="auto")
     assert found.answers_once
     assert not found.changed(rounds=20).answers_once

@@ -160,12 +160,12 @@ def test_c_takes_the_mean_of_the_clients_that_one_omega_selects() -> None:
 
 
 def test_if_c_selects_nobody_it_draws_again_or_keeps_the_last_weights() -> None:
-    alike: dict[str, Any] = {"aggregation": "selection", "epsilon": 5.0}
-    _, metrics = next_weights(config(**alike), round=1)
+    common: dict[str, Any] = {"aggregation": "selection", "epsilon": 5.0}
+    _, metrics = next_weights(config(**common), round=1)
     assert metrics["selected"] == 3
     kept = 0
     for round in range(1, 11):
-        found, metrics = next_weights(config(**alike, empty_selection="keep"), round)
+        found, metrics = next_weights(config(**common, empty_selection="keep"), round)
         if metrics["selected"] == 0:
             kept += 1
             np.testing.assert_array_equal(found, np.full(SIZE, 7, np.float32))

@@ -88,7 +88,7 @@ def test_failed_training_gives_a_report_of_the_broadcast(name: str) -> None:
     assert reports[0] == reports[1] == reports[2]
 
 
-def test_values_computed_beside_failed_weights_are_opened_as_zeros() -> None:
+def test_values_computed_with_failed_weights_are_opened_as_zeros() -> None:
     given = rows(3)
     given[1] = np.nan
     aux = {"importance": np.arange(6.0).reshape(3, 2) + 1}

@@ -245,7 +245,7 @@ def test_weights_that_differ_from_the_announced_digest_are_refused(
     [("told", Phase.SHARE_KEYS), ("told", Phase.UNMASK), ("keys", Phase.MASKED_INPUT),
      ("keys", Phase.UNMASK), ("shares", Phase.UNMASK)],
 )  # fmt: skip
-def test_a_client_that_lost_what_it_was_told_drops_out(
+def test_a_client_that_lost_the_servers_messages_drops_out(
     lost: str, phase: Phase, roles: Roles, tmp_path: Path
 ) -> None:
     sites = Sites(roles, tmp_path)

@@ -266,7 +266,7 @@ def test_a_run_states_its_step_and_repeats_it(tmp_path: Path) -> None:
 def test_a_twin_without_noise_has_the_same_step(tmp_path: Path) -> None:
     made = {
         "noisy": short("quickstart", model="logistic", **ADAM),
-        "alike": short("fedavg-quickstart", **ADAM),
+        "same step": short("fedavg-quickstart", **ADAM),
         "other": short("fedavg-quickstart"),
     }
     shared = {name: getattr(made["noisy"], name) for name in TRAINING}
@@ -274,5 +274,5 @@ def test_a_twin_without_noise_has_the_same_step(tmp_path: Path) -> None:
         steps = {} if name != "other" else {n: getattr(config, n) for n in NEW}
         simulate(config.changed(**{**shared, **steps}), recipe=name, out=tmp_path / name)
     runs = {name: read_run(tmp_path / name) for name in made}
-    assert twin_of(runs["noisy"], list(runs.values())) is runs["alike"]
+    assert twin_of(runs["noisy"], list(runs.values())) is runs["same step"]
     assert twin_of(runs["noisy"], [runs["other"]]) is None

@@ -226,7 +226,7 @@ def test_what_leaves_depends_on_examples_only_through_mechanisms(
             assert any(cleared)  # each example is randomised separately, and labels are in clear
             more = "payload"
         for clear, one, two in zip(cleared, base, found, strict=True):
-            assert_alike(one, two, clear, watch.own, examples, more)
+            assert_equal_but_for_clear(one, two, clear, watch.own, examples, more)
     if in_step:  # a local update that randomises must not fail, and none of the above does
         return
     for step in (
@@ -236,7 +236,7 @@ def test_what_leaves_depends_on_examples_only_through_mechanisms(
     ):
         found, _, _ = watch.answers(watch.own, step)
         for clear, one, two in zip(cleared, base, found, strict=True):
-            assert_alike(one, two, clear, watch.own, watch.own)
+            assert_equal_but_for_clear(one, two, clear, watch.own, watch.own)
 
 
 def spoiling(step: LocalUpdate, value: float) -> Any:
@@ -250,7 +250,7 @@ def spoiling(step: LocalUpdate, value: float) -> Any:
     return spoilt
 
 
-def assert_alike(
+def assert_equal_but_for_clear(
     one: bytes, two: bytes, clear: str, own: Examples, other: Examples, *more: str | None
 ) -> None:
     """Check that two answers differ only in what their event says is in clear."""

@@ -21,7 +21,7 @@ from client_roles import Case, FixedKeys, deploys, events_of, in_clear
 from clients import Roles, sender_of, senders_of
 from samples import part_of
 from tables import DOWNLINK, table_of
-from test_client_boundary import OTHERS, Watch, assert_alike
+from test_client_boundary import OTHERS, Watch, assert_equal_but_for_clear
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
@@ -246,7 +246,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
         for request, one, two in zip(talk.requests, base, found, strict=True):
             clear = in_clear(events[read_request(request).phase])
             more = "payload" if len(examples) != len(watch.own) and clear else None
-            assert_alike(one, two, clear, watch.own, examples, more)
+            assert_equal_but_for_clear(one, two, clear, watch.own, examples, more)
 
 
 # Refusals

@@ -70,7 +70,7 @@ def test_a_bad_center_is_refused(center: float) -> None:
 
 
 @pytest.mark.parametrize(("center", "radius"), [(1e5, 0.5), (-1.0, 1e-6), (1e6, 1.0), (1.0, 1e-9)])
-def test_a_radius_lost_beside_its_center_in_float32_is_refused(
+def test_a_radius_too_small_for_its_center_in_float32_is_refused(
     center: float, radius: float
 ) -> None:
     with pytest.raises(ConfigError, match="float32"):

@@ -193,7 +193,7 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
      *(pytest.param("sum", change, marks=pytest.mark.slow) for change in (empty, garbage))],
     ids=lambda value: getattr(value, "__name__", value),
 )  # fmt: skip
-def test_what_is_lost_or_repeated_is_asked_again_and_counted_once(
+def test_lost_answers_are_requested_again_and_repeated_ones_count_once(
     tmp_path: Path, channel: str, change: Tamper, expected: dict[str, bytes]
 ) -> None:
     env = make_environment(tmp_path, channel=channel)
@@ -305,7 +305,7 @@ def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int,
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_a_server_killed_as_it_writes_goes_on(
+def test_a_server_killed_while_it_writes_continues(
     tmp_path: Path, channel: str, owner: Any, name: str, nth: int, late: bool,
     monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
 ) -> None:  # fmt: skip
@@ -326,7 +326,7 @@ def test_a_server_killed_as_it_writes_goes_on(
 @pytest.mark.parametrize(
     "nth", [2, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (1, 3, 5))]
 )
-def test_a_full_disk_at_the_server_stops_it_in_one_line_and_it_goes_on(
+def test_a_full_disk_at_the_server_stops_it_with_one_line_and_it_can_continue(
     tmp_path: Path, channel: str, nth: int,
     monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
 ) -> None:  # fmt: skip

@@ -171,7 +171,7 @@ def test_ten_gigabytes_are_refused_without_reading_them(stage: Stage) -> None:
     assert len(added(stage, before)) <= MOST_LINES
 
 
-def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) -> None:
+def test_rounds_continue_despite_300_idle_connections_and_slow_bodies(stage: Stage) -> None:
     before = len(lines(stage.server))
     with contextlib.ExitStack() as held:
         for turn in range(300):
@@ -189,7 +189,7 @@ def test_rounds_go_on_beside_300_idle_connections_and_slow_bodies(stage: Stage) 
     assert len(added(stage, before)) <= MOST_LINES
 
 
-def test_rounds_go_on_beside_a_thousand_wrong_keys_a_second(stage: Stage) -> None:
+def test_rounds_continue_despite_a_thousand_wrong_keys_a_second(stage: Stage) -> None:
     """The test offers a thousand a second; how many handshakes begin depends on the machine."""
     before, hello, used = len(lines(stage.server)), wrong_hello(stage), memory(stage.server)
     done, seconds = len(stage.rounds()), 10.0

@@ -51,8 +51,8 @@ def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> N
 
 
 def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None:
-    alike = bytes(range(256)) * 2000
-    asked = [b"%d" % node * 100 + alike for node in (0, 1)]
+    common = bytes(range(256)) * 2000
+    asked = [b"%d" % node * 100 + common for node in (0, 1)]
     tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
     near, far = (site.pending[0].parts[1] for site in pipe._sites)
     assert near is far

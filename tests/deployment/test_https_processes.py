@@ -61,7 +61,7 @@ def command(folder: Path, *arguments: object) -> Party:
     ("channel", "after", "within", "deaths"),
     [("named", True, "", 15), ("named", False, "", 15), ("sum", False, "/round-1/", 8)],
 )
-def test_a_server_that_dies_at_every_file_comes_back_and_the_run_goes_on(
+def test_a_server_that_dies_at_every_file_comes_back_and_the_run_continues(
     tmp_path: Path, channel: str, after: bool, within: str, deaths: int
 ) -> None:
     """No agent is touched meanwhile: each finds the server again by itself.

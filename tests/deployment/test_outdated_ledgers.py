@@ -264,7 +264,7 @@ def test_a_kill_before_the_mark_is_no_reason_to_refuse(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_shows_in_a_new_run_what_it_saw_in_earlier_ones(
+def test_in_a_new_run_the_server_shows_the_receipts_of_earlier_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_environment(tmp_path, seeded=False)

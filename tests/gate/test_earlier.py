@@ -53,8 +53,8 @@ def recorded(name: str) -> dict[str, Any]:
     """Return the record of the same run without an interruption."""
     document = golden.read(reports.path_of(name.partition("-")[0]))
     # If the records were made again on another machine, these runs continue to nearly the same.
-    alike = document["arithmetic"] == MADE_WITH
-    return {"arithmetic": MADE_WITH if alike else "of two machines", **document["runs"][name]}
+    same = document["arithmetic"] == MADE_WITH
+    return {"arithmetic": MADE_WITH if same else "of two machines", **document["runs"][name]}
 
 
 # Runs

@@ -113,7 +113,7 @@ def refused_line(loop: Loop, state: State = FIRST) -> str:
 # Rounds
 
 
-def test_the_loop_asks_those_who_take_part_and_sends_each_rounds_result() -> None:
+def test_the_loop_asks_participants_and_broadcasts_each_rounds_result() -> None:
     script, records = Script(), Records()
     loop = loop_of(script, rounds=3, participants=lambda round: [round, round + 4])
     last = loop.go(FIRST, records)

@@ -318,7 +318,7 @@ def test_bad_input_is_refused_in_one_line(
     assert "it is not a folder" in refused
 
 
-def test_the_command_says_where_the_card_is_and_what_is_left_to_do(
+def test_the_command_says_where_the_card_is_and_which_fields_are_missing(
     fedldp_command: Any, visits: Path, tmp_path: Path
 ) -> None:
     done = fedldp_command("card", visits, "--out", tmp_path / "card")

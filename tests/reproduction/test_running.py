@@ -159,10 +159,10 @@ def test_rounds_count_if_a_setting_depends_on_them() -> None:
     other = find_recipe("priority-digits").config
     assert digest(other.changed(rounds=3), "") != digest(other, "")
     assert digest(BASE.changed(rounds=3), "") == digest(BASE, "")
-    solved = find_recipe("quickstart").config.changed(
+    calibrated = find_recipe("quickstart").config.changed(
         target={"unit": "client-run", "epsilon": 100.0}
     )
-    assert digest(solved.changed(rounds=3), "") != digest(solved, "")
+    assert digest(calibrated.changed(rounds=3), "") != digest(calibrated, "")
 
 
 ONLY_ADD = {
@@ -562,7 +562,7 @@ def test_the_chart_of_a_page_agrees_with_the_committed_results() -> None:
             assert fingerprint(rows) in drawn, f"run: python -m fedldp.reproduction {name}'s page"
 
 
-def test_the_page_lists_what_is_left_with_its_cost(
+def test_the_page_lists_remaining_cells_with_their_cost(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = cell("other", BASE.changed(local_epochs=100_000, model="mlp"))

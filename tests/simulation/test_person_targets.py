@@ -49,7 +49,7 @@ def of_people(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return begin
 
 
-def solved(recipe: str, adversary: str, sites: int, **settings: Any) -> Any:
+def calibrated(recipe: str, adversary: str, sites: int, **settings: Any) -> Any:
     target = {"unit": "person", "epsilon": 2.0, "delta": DELTA, "adversary": adversary}
     config = fedldp.recipe(recipe, **SMALL, **settings, target=target, persons_at_sites=sites)
     return plan(config, problem_of(config, None))
@@ -82,7 +82,7 @@ def test_noise_of_a_site_or_of_the_server_is_the_least_that_meets_the_target(
 ) -> None:
     of_people(by_server=by_server)
     adversary = "downlink" if by_server else "server"
-    planned = solved("quickstart", adversary, sites, mechanism="gaussian", shuffle=False)
+    planned = calibrated("quickstart", adversary, sites, mechanism="gaussian", shuffle=False)
     times = sites if by_server else math.sqrt(sites)
     expected = gaussian_epsilon(mu_of(planned) * math.sqrt(3) * times, DELTA)
     assert reached(planned, adversary) == pytest.approx(expected, rel=1e-7)
@@ -91,11 +91,11 @@ def test_noise_of_a_site_or_of_the_server_is_the_least_that_meets_the_target(
 
 
 @pytest.mark.parametrize("sites", [1, 2])
-def test_shares_of_noise_are_the_least_whose_sum_meets_the_target(
+def test_shares_of_noise_are_the_smallest_whose_sum_meets_the_target(
     of_people: Callable[..., None], sites: int
 ) -> None:
     of_people()
-    planned = solved("distributed-gaussian-digits", "summing-server", sites)
+    planned = calibrated("distributed-gaussian-digits", "summing-server", sites)
     expected = gaussian_epsilon(mu_of(planned, shares=6) * math.sqrt(3) * sites, DELTA)
     assert reached(planned, "summing-server") == pytest.approx(expected, rel=1e-6)
     assert 1.9 < reached(planned, "summing-server") <= 2.0
@@ -103,7 +103,7 @@ def test_shares_of_noise_are_the_least_whose_sum_meets_the_target(
 
 def test_a_system_without_a_guarantee_for_people_says_so() -> None:
     with pytest.raises(ConfigError, match="nothing is proven per person against the server at"):
-        solved("quickstart", "server", 1, mechanism="gaussian", shuffle=False)
+        calibrated("quickstart", "server", 1, mechanism="gaussian", shuffle=False)
 
 
 def test_account_prints_the_lines_and_their_number_of_sites(

@@ -147,10 +147,10 @@ def test_with_single_participation_a_round_hides_a_client_among_its_own_cohort()
 @pytest.mark.slow
 def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None:
     target = {"unit": "client-run", "epsilon": 1.0, "adversary": "shuffled-server", "delta": 1e-5}
-    solved = plan(
+    calibrated = plan(
         made(mechanism="nearest_direction", num_clients=200, epsilon=1.0, target=target), PROBLEM
     )
-    found = {(g["unit"], g["adversary"]): g["epsilon"] for g in solved.privacy["guarantees"]}
+    found = {(g["unit"], g["adversary"]): g["epsilon"] for g in calibrated.privacy["guarantees"]}
     assert 0.9 < found["client-run", "shuffled-server"] <= 1.0
     assert found["client-run", "server"] > 1.5
 

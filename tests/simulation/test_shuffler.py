@@ -302,12 +302,12 @@ def test_budgets_are_kept_apart() -> None:
 
 def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
     sent = only(1, 4, 100)
-    alike = joined(shuffle([report(row, 1) for row in sent])[0])
+    together = joined(shuffle([report(row, 1) for row in sent])[0])
     apart, _ = shuffle([report(r, 1, e) for r, e in zip(sent, [1.0, 2.0, 1.0, 1.0], strict=True)])
     (mine,) = [block for block in apart if block.epsilon == 2.0]
-    marked = alike[1][:, 0] == 1
-    np.testing.assert_array_equal(alike[2][marked], mine.arrival_seconds)
-    np.testing.assert_array_equal(alike[0][marked], mine.positions)
+    marked = together[1][:, 0] == 1
+    np.testing.assert_array_equal(together[2][marked], mine.arrival_seconds)
+    np.testing.assert_array_equal(together[0][marked], mine.positions)
 
 
 def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:

@@ -34,7 +34,7 @@ def told(model: LinearModel, seed: int | None = None) -> Broadcast:
     return Broadcast(round=1, weights=weights.astype(np.float32))
 
 
-def solved(model: LinearModel, batch: Batch, broadcast: Broadcast) -> NDArray[Any]:
+def calibrated(model: LinearModel, batch: Batch, broadcast: Broadcast) -> NDArray[Any]:
     rows = RidgeSolution(model=model, ridge=RIDGE)(broadcast, batch).open().rows
     assert isinstance(rows, np.ndarray)
     assert rows.dtype == np.float32
@@ -67,7 +67,7 @@ def test_a_solution_agrees_with_scikit_learn(
     model: LinearModel, count: int, seed: int | None
 ) -> None:
     examples, broadcast = some(count), told(model, seed)
-    (found,) = solved(model, clients_of(examples, [count]), broadcast)
+    (found,) = calibrated(model, clients_of(examples, [count]), broadcast)
     expected = oracle(model, examples, RIDGE, broadcast.weights.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -77,12 +77,12 @@ def test_a_client_has_the_same_bits_alone_and_in_a_batch(model: LinearModel) -> 
     sizes = [1, 5, 40, 2, 0, 7]
     examples, broadcast = some(sum(sizes)), told(model, 3)
     batch = clients_of(examples, sizes)
-    together = solved(model, batch, broadcast)
+    together = calibrated(model, batch, broadcast)
     own = OwnStatistics(statistics=Statistics(model))
     statistics = own(broadcast, batch).open().aux[STATISTICS]
     for place in range(len(sizes)):
         one = Batch.of_one(batch.alone(place))
-        assert np.array_equal(solved(model, one, broadcast)[0], together[place])
+        assert np.array_equal(calibrated(model, one, broadcast)[0], together[place])
         assert np.array_equal(own(broadcast, one).open().aux[STATISTICS][0], statistics[place])
 
 
@@ -93,7 +93,7 @@ def test_any_examples_have_a_finite_solution(model: LinearModel, filled: float) 
     examples.features[2:5] = filled
     examples.features[6, 0, 0] = filled
     batch, broadcast = clients_of(examples, [2, 3, 3]), told(model)
-    assert np.isfinite(solved(model, batch, broadcast)).all()
+    assert np.isfinite(calibrated(model, batch, broadcast)).all()
     found = OwnStatistics(statistics=Statistics(model))(broadcast, batch).open().aux[STATISTICS]
     assert np.isfinite(found).all()
 
@@ -110,7 +110,7 @@ def test_an_example_with_nan_counts_as_zeros() -> None:
 @BOTH
 def test_a_single_label_has_a_solution(model: LinearModel) -> None:
     examples = Examples(some(9).features, np.full(9, 2))
-    (found,) = solved(model, clients_of(examples, [9]), told(model))
+    (found,) = calibrated(model, clients_of(examples, [9]), told(model))
     weights = found[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)
     logits = examples.features.reshape(9, -1) @ weights.T
     if model.intercept:
@@ -120,7 +120,7 @@ def test_a_single_label_has_a_solution(model: LinearModel) -> None:
 
 def test_no_examples_change_nothing() -> None:
     model, broadcast = MODELS[0], told(MODELS[0], 1)
-    (found,) = solved(model, clients_of(some(0), [0]), broadcast)
+    (found,) = calibrated(model, clients_of(some(0), [0]), broadcast)
     np.testing.assert_allclose(found, broadcast.weights, rtol=1e-6)
 
 
