@@ -112,7 +112,7 @@ def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
         extra: the extra of fedldp that installs it; None for a package that no extra installs.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: the module is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -130,7 +130,7 @@ def check_extra(extra: str, needed_by: str) -> None:
     """Refuse a task that needs a missing extra, before any work is done.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: the extra is not installed.
     """
     if not is_installed(extra):
         raise ConfigError(

@@ -728,7 +728,7 @@ class RunHistory:
         return self.words[kind][word]
 
     def number(self, history: ClientHistory) -> int:
-        """Return the number of a history; a new history gets one."""
+        """Return the number of a history; a new history gets a new number."""
         number = self._numbers.setdefault(history, len(self.histories))
         if number == len(self.histories):
             self.histories.append(history)

@@ -143,7 +143,7 @@ def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int
 
 
 def layers_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | None:
-    """Return the layers of a model that is a list of them; None for a torch module.
+    """Return the layers of a model that is a list of layers; None for a torch module.
 
     Raises:
         ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
