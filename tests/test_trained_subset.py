@@ -124,7 +124,7 @@ def test_a_run_resumes_only_with_the_same_frozen_weights(
     assert noted == config.algorithm(problem_of(config, None)).frozen_digest()
     with monkeypatch.context() as patch:
         patch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
-        with pytest.raises(RunError, match=r"the model's frozen part has .* same file"):
+        with pytest.raises(RunError, match=r"the model's frozen part has .* same weight file"):
             fedldp.resume(tmp_path / "run")
     resumed = fedldp.resume(tmp_path / "run")
     whole = fedldp.run(config)
