@@ -182,8 +182,8 @@ def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
     assert rows[0][1:4] == ["0.7000 ± 0.0000", "60.00 ± 0.00 %", "88.00 ± 1.41 %"]
     assert rows[1][1:3] == ["0.7500", "60.00 %"]
     assert found.notes()[0] == (
-        "AUC and balanced accuracy come first: 87.00 % of the test is one class, which "
-        "accuracy rewards"
+        "AUC and balanced accuracy come first: 87.00 % of the test set is one class, so always "
+        "predicting that class already has a high accuracy"
     )
     # The JSON and its means still show the accuracy.
     assert found.table[0]["mean"] == pytest.approx(0.88)
