@@ -469,7 +469,7 @@ def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
     after = private.statement("partition-0")
     assert guarantees(after) == guarantees(before)
     (told,) = [warning for warning in after["warnings"] if "latest run" in warning]
-    assert told.endswith("which add to it: epsilon 32 in all")
+    assert told.endswith("ledger, the cost is epsilon 32 in total")
 
 
 @pytest.mark.slow

@@ -190,7 +190,9 @@ def _run(
         cells = [_quickly(recipe) for recipe in cells]
     todo = jobs(cells, range(1 if quick else seeds or 3), store, root, device)
     needed = sum(job.seconds for job in todo)
-    typer.echo(f"{len(todo)} runs are missing, about {needed / 60:.0f} minutes", err=True)
+    typer.echo(
+        f"{len(todo)} runs are missing, which take about {needed / 60:.0f} minutes", err=True
+    )
     if todo and limit is not None and min(job.seconds for job in todo) > limit:
         typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
     if limit is None and needed > _DAYS:

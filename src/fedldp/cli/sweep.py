@@ -67,7 +67,7 @@ def sweep(
         typer.Option(
             parser=folder,
             metavar="FOLDER",
-            help="continue the sweep in this folder; other options widen it",
+            help="continue the sweep in this folder; other options extend it",
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,

@@ -103,18 +103,18 @@ TIMED = (
     "node has; no line covers that (answer_after_seconds can fix when the reply leaves)"
 )
 EARLIER_RUNS = (
-    "the lines cover only the latest run, and this node's ledger has others, which add to it: {} "
-    "in all"
+    "the lines cover only the latest run; with the other runs in this node's ledger, the cost is "
+    "{} in total"
 )
 WHOSE_CODE = (
-    "it holds for runs of an app with this composition, as the node's owner has read it: anyone "
-    "who may send a node other code can get its data"
+    "it holds for runs of an app with this composition whose code the node's owner has read: "
+    "anyone who may send other code to a node can get its data"
 )
 
 
 _FROZEN = (
-    "frozen weights of the app's model are public: it holds if none of them was trained on the "
-    "clients' examples"
+    "the app's model has frozen weights, which are public: the guarantee holds if none of them "
+    "was trained on the clients' examples"
 )
 
 
