@@ -5,8 +5,8 @@
     done
     python -m benchmarks.study
 
-The first command measures; ``--budget 20m`` stops it in time, and the same command goes on later.
-The second rewrites the pages, without data and without a run.
+The first command measures; with ``--budget 20m`` it stops after 20 minutes, and the same command
+continues later. The second command rewrites the pages; it needs no data and makes no runs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ SEES = {
 
 SITES = (3, 10, 50)
 PEOPLE = {"mnist": ("MNIST", 6_000), "covertype": ("Covertype", 7_000)}
-"""The names of data sets, and how many people all sites together have."""
+"""The names of data sets, and the total number of people across all sites."""
 
 BY_ITSELF = {
-    "person_dp_sgd, alone": "one site by itself, whoever gets its model",
+    "person_dp_sgd, alone": "one site by itself, against anyone who gets its model",
     "no noise, alone": "one site by itself, no noise",
 }
 UNLIKE = {"dirichlet": "Dirichlet 0.1", "shards2": "two each", "shards1": "one each"}
@@ -70,8 +70,8 @@ class Line:
 
     Attributes:
         mean: accuracy in percent, over seeds.
-        deviation: the standard deviation of one seed, in points.
-        idealised: whether its guarantee holds for real numbers only, and so only in simulation.
+        deviation: the standard deviation across seeds, in points.
+        idealised: whether its guarantee holds only for real numbers, and so only in simulation.
         refused: why there is no accuracy; empty if there is one.
     """
 
@@ -91,7 +91,7 @@ class Table:
     """A compare file of the study, and its measurements.
 
     Attributes:
-        name: of the file, without its ending.
+        name: the file's name, without its extension.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Table:
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
-        """The finished runs: tries and measured ones."""
+        """The finished runs, both tries and measured runs."""
         path = self._folder / "results" / self.name / "results.jsonl"
         if not path.exists():
             return []
@@ -115,7 +115,7 @@ class Table:
 
     @cached_property
     def lines(self) -> dict[tuple[str, float | None], Line]:
-        """Results with all seeds, by contestant and epsilon, which is None for a reference."""
+        """Results over all seeds, by contestant and epsilon; the epsilon of a reference is None."""
         path = self._folder / "results" / self.name / "table.csv"
         if not path.exists():
             return {}
@@ -173,7 +173,7 @@ def tables() -> list[Table]:
 
 
 def of(clients: int, adversary: str) -> Table:
-    """Return a table of MNIST."""
+    """Return a table for MNIST."""
     return Table(f"mnist-{clients}-{adversary}")
 
 
@@ -188,7 +188,7 @@ def mean(clients: int, adversary: str, contestant: str, epsilon: float | None) -
 
 @cache
 def public_alone() -> Mapping[str, float]:
-    """Return the accuracy in percent of public data alone on MNIST, by features."""
+    """Return the accuracy on MNIST of public data alone, in percent, by features."""
     found = [json.loads(line) for line in PUBLIC.read_text(encoding="utf-8").splitlines()]
     return {
         {"none": "pixels"}.get(row["features"], row["features"]): 100 * row["accuracy"]
@@ -223,7 +223,7 @@ def _cells(each: Table, name: str, *, without: bool = False) -> list[str]:
 
 
 def many(clients: int) -> str:
-    """Return the table of MNIST with a given number of clients."""
+    """Return the table for MNIST with a given number of clients."""
     alone = [
         ["public data alone", name, *[f"{public_alone()[name]:.1f}"] * 3]
         for name in ("pixels", "pose")
@@ -233,13 +233,13 @@ def many(clients: int) -> str:
 
 
 def others(data: str) -> str:
-    """Return the table of other data among 1,000 clients."""
+    """Return the table for other data with 1,000 clients."""
     known = [each for each in SEES if (STUDY / f"{data}-1000-{each}.toml").exists()]
     return table(_head(EPSILONS), rows_of([f"{data}-1000-{adversary}" for adversary in known]))
 
 
 def unlike() -> str:
-    """Return the table of clients with unlike labels."""
+    """Return the table for clients with unlike labels."""
     rows = []
     for kind, words in UNLIKE.items():
         rows += [[words, *row] for row in rows_of([f"mnist-1000-{kind}-server"])]
@@ -247,7 +247,7 @@ def unlike() -> str:
 
 
 def people(data: str) -> str:
-    """Return the table of people at few sites."""
+    """Return the table for people at few sites."""
     pooled = Table(f"people-{data}-10-downlink")
     epsilons = pooled.design.epsilons
     rows = [["any", "no noise", *[pooled.shown("no noise", None)] * 3]]
@@ -273,7 +273,7 @@ def people(data: str) -> str:
 
 
 def people_in_short() -> str:
-    """Return the README's table of people, without rows that are not measured yet."""
+    """Return the README's table for people, without rows that are not measured yet."""
     rows = []
     for data, (title, number) in PEOPLE.items():
         for sites in SITES:
@@ -295,7 +295,7 @@ def _head(epsilons: Sequence[float]) -> list[str]:
 
 
 def in_short() -> str:
-    """Return the README's table of many clients, by whom they trust and how many they are."""
+    """Return the README's table for many clients, by whom they trust and by their number."""
     kinds = ("pixels", "pose")
     rows = []
     for adversary, name in BY.items():
@@ -381,48 +381,48 @@ def sentences() -> list[str]:
             all(0 < one - other < 2 for one, other in zip(free, central, strict=True)),
             "**Trust in a server costs little accuracy:** with 1,000 clients, central noise costs "
             f"{free[0] - central[0]:.1f} points on pixels and {free[1] - central[1]:.1f} on pose "
-            "features at ε 4.",
+            "features at ε = 4.",
         ),
         (
             all(abs(one - other) < 1 for one, other in zip(central, summed[4.0], strict=True)),
-            "**A secure sum is within a point of central noise:** behind a sum, 1,000 clients have "
-            f"{summed[4.0][0]:.1f} % and {summed[4.0][1]:.1f} at ε 4, and "
-            f"{summed[1.0][0]:.1f} and {summed[1.0][1]:.1f} at ε 1.",
+            "**A secure sum is within a point of central noise:** with a secure sum, 1,000 clients "
+            f"reach {summed[4.0][0]:.1f} % on pixels and {summed[4.0][1]:.1f} on pose features at "
+            f"ε = 4, and {summed[1.0][0]:.1f} and {summed[1.0][1]:.1f} at ε = 1.",
         ),
         (
             all(named[e][1] > named[e][0] for e in EPSILONS)
             and all(at(name, 4.0, 10_000) < at(name, 4.0) for name in (pixels, pose)),
-            "**If nobody is trusted, let each client answer once, by `k_closest`:** at ε 1, 4 "
-            f"and 16, 1,000 clients have {_listed(v[0] for v in named.values())} % on pixels and "
+            "**If nobody is trusted, let each client answer once, with `k_closest`:** at ε = 1, 4 "
+            f"and 16, 1,000 clients reach {_listed(v[0] for v in named.values())} % on pixels and "
             f"{_listed(v[1] for v in named.values())} % on pose features; 10,000 clients that "
             f"share the same examples do no better ({at(pixels, 4.0, 10_000):.0f} and "
-            f"{at(pose, 4.0, 10_000):.0f} at ε 4).",
+            f"{at(pose, 4.0, 10_000):.0f} at ε = 4).",
         ),
         (
             min(gains) > 15
             and all(abs(a - b) < 1 for a, b in zip(shuffled[4.0], named[4.0], strict=True)),
-            f"**A shuffler pays at small ε:** at ε 1 these 1,000 clients gain {gains[0]:.0f} and "
-            f"{gains[1]:.0f} points by it, at ε 4 less than one.",
+            f"**A shuffler pays off at small ε:** these 1,000 clients gain {gains[0]:.0f} and "
+            f"{gains[1]:.0f} points from it at ε = 1, but less than one at ε = 4.",
         ),
         (
             named[4.0][1] > free[0] > named[4.0][0]
             and named[1.0][1] < alone < named[4.0][1]
             and shuffled[1.0][1] > alone,
-            f"**Public features can be worth more than trust:** pose features at ε 4 against any "
-            f"server ({named[4.0][1]:.1f} %) are above pixels without noise ({free[0]:.1f} %). But "
-            f"on these features public data alone, with no client at all, reach {alone:.0f} %: "
-            "more than 1,000 clients at ε 1 against any server, and less than these clients behind "
-            "a shuffler.",
+            "**Public features can be worth more than trust:** pose features at ε = 4 against any "
+            f"server ({named[4.0][1]:.1f} %) are more accurate than pixels without noise "
+            f"({free[0]:.1f} %). But with these features, public data alone, without any client, "
+            f"reach {alone:.0f} %: more than 1,000 clients at ε = 1 against any server, but less "
+            "than the same clients with a shuffler.",
         ),
         (
             at(pixels, 4.0, 100) < at(pixels, 4.0) - 10
             and at(pose, 4.0, 100) < at(pose, 4.0) - 10
             and min(few) > 80
             and max(hundred) < alone,
-            "**A hundred clients need a sum, and an ε above 1:** at ε 4 they have "
-            f"{few[0]:.0f} % behind a sum, and {few[1]:.0f} on pose features, but "
-            f"{at(pixels, 4.0, 100):.0f} and {at(pose, 4.0, 100):.0f} against any server; at ε 1 "
-            f"even central noise leaves {hundred[0]:.0f} and {hundred[1]:.0f}, and on pose "
+            "**A hundred clients need a secure sum, and an ε above 1:** at ε = 4 they reach "
+            f"{few[0]:.0f} % on pixels and {few[1]:.0f} on pose features with a sum, but "
+            f"{at(pixels, 4.0, 100):.0f} and {at(pose, 4.0, 100):.0f} against any server. At ε = 1 "
+            f"even central noise gives only {hundred[0]:.0f} and {hundred[1]:.0f}, and on pose "
             "features this is less than public data alone reach.",
         ),
         (
@@ -432,63 +432,65 @@ def sentences() -> list[str]:
             )
             and at(bits, 4.0) < 20
             and at(bits, 1.0) < 15,
-            "**What can be deployed is as good as PrivUnit,** which is proven for real numbers "
-            "only: on pixels with 1,000 clients the two differ by no more than a point, or the "
-            "scatter of a seed, while one bit for each weight, as in LDP-FL, leaves "
-            f"{_listed(at(bits, e) for e in EPSILONS)} % at ε 1, 4 and 16.",
+            "**What can be deployed is as good as PrivUnit,** which is proven only for real "
+            "numbers: on pixels with 1,000 clients, the two differ by at most one point or one "
+            "standard deviation across seeds. One bit per weight, as in LDP-FL, reaches only "
+            f"{_listed(at(bits, e) for e in EPSILONS)} % at ε = 1, 4 and 16.",
         ),
         (
             max(ridge) < 4.5
             and min(ridge) > 0
             and all(other > one + 5 for one, other in unlike.values()),
             "**The simplest method is nearly the best, and the best if clients differ:** one ridge "
-            f"regression of each client, sent once, is {min(ridge):.1f} to {max(ridge):.1f} points "
-            "behind SGD on pose features if clients are alike. At ε 4 it is ahead if their labels "
-            f"differ, with {unlike['dirichlet'][1]:.0f} % against "
+            f"regression per client, sent once, is {min(ridge):.1f} to {max(ridge):.1f} points "
+            "behind SGD on pose features if clients have similar data. At ε = 4 it is ahead if the "
+            f"clients' labels differ: {unlike['dirichlet'][1]:.0f} % against "
             f"{unlike['dirichlet'][0]:.0f} (Dirichlet 0.1), and {unlike['shards2'][1]:.0f} against "
-            f"{unlike['shards2'][0]:.0f} (two labels each).",
+            f"{unlike['shards2'][0]:.0f} (two labels per client).",
         ),
         (
             labelled[2] > labelled[1] > labelled[0],
-            "**Clients of one label each should send this label with their direction:** on pose "
-            f"features at ε 4, 1,000 such clients then have {labelled[2]:.0f} % against any "
-            f"server, but {labelled[1]:.0f} by the regression without the label, and "
-            f"{labelled[0]:.0f} by SGD.",
+            "**Clients with one label each should send this label with their direction:** on pose "
+            f"features at ε = 4, 1,000 such clients then reach {labelled[2]:.0f} % against any "
+            f"server, but {labelled[1]:.0f} with the regression without the label, and "
+            f"{labelled[0]:.0f} with SGD.",
         ),
         (
             pooled - 3 < few_sites[0] < pooled
             and ten[0] < pooled - 5
             and fifty[0] < ten[0] - 10
             and all(abs(each[1] - pooled) < 1 for each in (few_sites, ten, fifty)),
-            "**For people, three sites hardly need trust, and more sites need a sum:** at ε 1 for "
-            f"a row and with 6,000 people in all, 3, 10 and 50 sites have {few_sites[0]:.0f}, "
-            f"{ten[0]:.0f} and {fifty[0]:.0f} % against any server, but {few_sites[1]:.0f}, "
-            f"{ten[1]:.0f} and {fifty[1]:.0f} behind a sum, where central noise on the pooled rows "
-            f"has {pooled:.0f}. On Covertype ten sites have {table_of_ten[0]:.0f} and "
-            f"{table_of_ten[1]:.0f}, and the pooled rows {table_pooled:.0f}.",
+            "**For people, three sites hardly need trust, and more sites need a secure sum:** at ε "
+            "= 1 per row and with 6,000 people in total, 3, 10 and 50 sites reach "
+            f"{few_sites[0]:.0f}, {ten[0]:.0f} and {fifty[0]:.0f} % against any server, but "
+            f"{few_sites[1]:.0f}, {ten[1]:.0f} and {fifty[1]:.0f} with a sum; central noise on the "
+            f"pooled rows reaches {pooled:.0f}. On Covertype, ten sites reach "
+            f"{table_of_ten[0]:.0f} against any server and {table_of_ten[1]:.0f} with a sum, and "
+            f"the pooled rows {table_pooled:.0f}.",
         ),
         (
             by_itself[1] < fifty[0] - 20
             and fifty[0] < by_itself[0] < fifty[1]
             and site(10, "alone", None) > ten[1],
-            "**A small site gains by a sum, even if it would keep its model to itself:** one of "
-            f"fifty has {by_itself[0]:.0f} % on its own people without noise, less than the "
-            f"{fifty[1]:.0f} % behind a sum at ε 1, and only {by_itself[1]:.0f} % if it shares its "
-            f"own model at that ε. One of ten has {site(10, 'alone', None):.0f} % without noise, "
-            "and gains only if it would share its model.",
+            "**A small site gains from a secure sum, even compared with keeping its own model to "
+            f"itself:** one of fifty sites reaches {by_itself[0]:.0f} % on its own people without "
+            f"noise, less than the {fifty[1]:.0f} % with a sum at ε = 1, and only "
+            f"{by_itself[1]:.0f} % if it shares its own model at this ε. One of ten sites reaches "
+            f"{site(10, 'alone', None):.0f} % without noise, and gains only if it would otherwise "
+            "share its model.",
         ),
         (
             max(rows) - min(rows) < 3 and cost > 5 and min(strict[1:]) > strict[0] + 10,
-            "**On a table of few features trust matters less, except at small ε:** at ε 4 1,000 "
-            f"clients of Covertype have {rows[0]:.0f} % against any server, {rows[1]:.0f} behind a "
-            f"sum and {rows[2]:.0f} with central noise; at ε 1 they have {_listed(strict)}. At "
-            f"ε 4, trusting nobody costs {cost:.0f} points on pixels of Fashion-MNIST, and "
-            f"{free[0] - named[4.0][0]:.0f} on pixels of MNIST.",
+            "**On a table with few features trust matters less, except at small ε:** at ε = 4, "
+            f"1,000 Covertype clients reach {rows[0]:.0f} % against any server, {rows[1]:.0f} with "
+            f"a secure sum and {rows[2]:.0f} with central noise; at ε = 1 they reach "
+            f"{_listed(strict)}. At ε = 4, trusting nobody costs {cost:.0f} points on the pixels "
+            f"of Fashion-MNIST, and {free[0] - named[4.0][0]:.0f} on the pixels of MNIST.",
         ),
     ]
     for holds, text in said:
         if not holds:
-            raise ValueError(f"it does not follow from the results: {text}")
+            raise ValueError(f"this sentence does not follow from the results: {text}")
     return [text for _, text in said]
 
 
@@ -508,14 +510,16 @@ def progress() -> str:
             cost = max(missing * _seconds_of_a_run(each) / 60, 1)
             left.append((cost, f"`{each.name}` {missing} of {each.wanted} runs, {cost:.0f}"))
     told = "; ".join(words for _, words in sorted(left, reverse=True))
-    rest = f" Not reached, with the minutes that they would take: {told}." if left else ""
-    return f"{made:,} of {wanted:,} runs are made, in {minutes:.0f} minutes of one core.{rest}\n"
+    rest = f" Not made yet, with the estimated minutes for each: {told}." if left else ""
+    return (
+        f"{made:,} of {wanted:,} runs have been made, in {minutes:.0f} minutes on one core.{rest}\n"
+    )
 
 
 def _seconds_of_a_run(each: Table) -> float:
-    """Return the duration of a run, from other runs in its file or else the most similar ones.
+    """Return the duration of a run, from other runs in its file or else from the most similar runs.
 
-    Behind a sum every client draws noise, so the duration grows with the number of clients.
+    With a secure sum every client draws noise, so the duration grows with the number of clients.
     """
     kind, clients = each.design.guarantee, each.design.first.num_clients
     known = [other for other in tables() if other.runs and other.design.guarantee.unit == kind.unit]
@@ -533,7 +537,7 @@ def _seconds_of_a_run(each: Table) -> float:
 
 @cache
 def made() -> dict[str, str]:
-    """Return everything made from the results, by the name of the place in a page."""
+    """Return everything that is made from the results, by the name of its block in a page."""
     return {
         **{f"mnist-{clients}": many(clients) for clients in CLIENTS},
         **{f"people-{data}": people(data) for data in ("mnist", "covertype")},

@@ -331,5 +331,5 @@ def test_names_of_columns_are_kept() -> None:
 def test_starting_points_are_those_that_advice_tries() -> None:
     assert starting_point("person", "summing-server")["channel"] == "sum"
     assert starting_point("client-run", "downlink")["system"] == "central_dp"
-    with pytest.raises(ConfigError, match="without a recipe, the unit is"):
+    with pytest.raises(ConfigError, match="without a recipe, the unit must be"):
         starting_point("person", "shuffled-server")

@@ -40,7 +40,7 @@ class Mine(ldp_fl):
 """
 OWN = "own_word:Bits"
 FREE_OF_IT = re.compile(
-    r"nothing here proves it|fedldp does not prove it|is not proven|"
+    r"nothing here proves|fedldp does not prove it|is not proven|"
     r"infinity where nothing is proven"
 )
 """The only ways in which a text with such a figure may use the word: to deny it."""
@@ -150,7 +150,7 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     rows = {name: line for line in lines for name in (OWN, "two_point") if name in line}
     assert rows[OWN].count(OWN) == 2
     assert "fedldp" in rows["two_point"]
-    assert f"what {OWN} states is an assumption: nothing here proves it" in ran.out
+    assert f"what {OWN} states is an assumption that nothing here proves" in ran.out
 
     document = json.loads((folder / "swept" / "results.json").read_text())
     assert [run["stated_by"] for run in document["runs"]] == [OWN, "fedldp"]

@@ -100,14 +100,18 @@ def drop_all_but(count: int) -> Change:
 @pytest.mark.parametrize(
     ("change", "named", "line"),
     [
-        (None, {"client": None}, "client: name the column of each row's site"),
-        (None, {"label": "il"}, "label: .* has no column 'il'; name one of its columns with"),
+        (None, {"client": None}, "client: use --client to name the column with each row's site"),
+        (
+            None,
+            {"label": "il"},
+            "label: .* has no column 'il'; use --label to name one of its columns",
+        ),
         (None, {"person": "pers"}, "person: .* has no column 'pers'"),
         (None, {"client": "where"}, "client: .* has no column 'where'"),
-        (None, {"settings": {"epsilon": 1}}, "set epsilon: advice sets everything but"),
+        (None, {"settings": {"epsilon": 1}}, "set epsilon: advice chooses all settings except"),
         (None, {"settings": {"scale_columns.ago": [0, 1]}}, "scale_columns: .* no column 'ago'"),
-        (None, {"settings": {"scale_columns": None}}, "declare a public range of column age"),
-        (None, {"settings": {"categories": None}}, "a public list of the texts of column sex"),
+        (None, {"settings": {"scale_columns": None}}, "declare a public range for column age"),
+        (None, {"settings": {"categories": None}}, "a public list of the strings in column sex"),
         (at_each("age", ""), {}, r"missing values in column age; .* --set fill_columns.age=0 "),
         (
             at_each("sex", "NA"),
@@ -116,11 +120,15 @@ def drop_all_but(count: int) -> Change:
         ),
         (at_each("person", ""), {}, "column 'person' holds missing values, but every row needs"),
         (at_each("ill", 0, 1), {}, "every label is 0; classification needs at least two classes"),
-        (at_each("ill", 3), {}, "no row of the part that tries train on has the label 2"),
-        (at_each("site", "s0", 1), {}, "column 'site' has one value, so there is one site"),
+        (at_each("ill", 3), {}, "no row in the part that tries train on has the label 2"),
+        (
+            at_each("site", "s0", 1),
+            {},
+            "column 'site' has only one value, so there is only one site",
+        ),
         (two_sites, {}, "1 person has rows at more than persons_at_sites = 1 client; set persons"),
-        (drop_all_but(40), {}, "persons to train on, but the noise that hides one of so few"),
-        (at_each("site", "s9", 70), {}, "a site in column 'site' has . persons to train on"),
+        (drop_all_but(40), {}, "persons to train on: noise that hides one of so few"),
+        (at_each("site", "s9", 70), {}, "a site in column 'site' has only . persons to train on"),
     ],
 )
 def test_bad_tables_and_options_are_refused_in_one_clear_line(
@@ -285,7 +293,7 @@ def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> 
     target = tomllib.loads(config)["target"]  # pages and cards of such a run begin with its target
     assert (target["unit"], target["adversary"]) == ("person", "summing-server")
     assert target["epsilon"] == 4
-    assert "that choice is a release" in config
+    assert "this choice is a release" in config
     statement = found.statement("sum", 4.0)
     assert statement is not None
     (line,) = [each for each in statement["guarantees"]
@@ -443,9 +451,7 @@ def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -
     assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
     pages = ((out / "advice.html").read_text(), page_of(found))
     assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1
-    with pytest.raises(
-        fedldp.FedldpError, match="advice there is about other data or other columns"
-    ):
+    with pytest.raises(fedldp.FedldpError, match="advice there is about different data or columns"):
         advise(path, out=out, **{**SMALL, "settings": {**DECLARED, "persons_at_sites": 2}})
 
 

@@ -185,7 +185,7 @@ def test_without_a_guarantee_option_that_of_the_targets_is_used() -> None:
     kind = design.guarantee
     assert (kind.unit, kind.adversary, kind.delta) == ("client-run", "server", 1e-6)
     other = fedldp.recipe("quickstart", target={**asked, "unit": "client-round"})
-    with pytest.raises(ConfigError, match="give what all contestants must meet"):
+    with pytest.raises(ConfigError, match="give the guarantee that all contestants must meet"):
         design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
 
 
@@ -281,7 +281,9 @@ def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
     assert mine["proven"] is None
     assert mine["stated_by"] == "own_compared:Mine"
     assert other["proven"] is not None
-    assert "what own_compared:Mine states is an assumption: nothing here proves it" in found.notes()
+    assert (
+        "what own_compared:Mine states is an assumption that nothing here proves" in found.notes()
+    )
     count = len((tmp_path / "out" / "results.jsonl").read_text().splitlines())
     Path(file).write_text(OWN + "\n# another version\n")
     compared(tmp_path / "out", given, **options)
@@ -327,8 +329,8 @@ def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"local_epochs": 2}, "has other settings or another grid for privunit-fl-digits"),
-        ({"delta": 1e-6}, "is for another guarantee"),
+        ({"local_epochs": 2}, "has different settings or a different grid for privunit-fl-digits"),
+        ({"delta": 1e-6}, "is for a different guarantee"),
         ({"contestants": BOTH[:1]}, "also has nbafl-digits"),
     ],
 )
@@ -367,7 +369,7 @@ def test_ticks_are_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path: 
     assert list(axes.get_xticks(minor=True)) == []
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["privunit-fl-digits (idealised arithmetic)", "nbafl-digits"]
-    assert "means over 2 seeds; bars: one standard deviation of a seed" in axes.get_xlabel()
+    assert "means over 2 seeds; bars: one standard deviation across seeds" in axes.get_xlabel()
     made.plot(tmp_path / "chart.pdf")
     assert (tmp_path / "chart.pdf").read_bytes().startswith(b"%PDF")
 
@@ -379,9 +381,9 @@ def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> No
     said: list[str] = []
     found = compared(tmp_path / "out", ["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
                      seeds=[0], say=said.append)  # fmt: skip
-    assert said[0].startswith("note: the lines of this progress and of results.jsonl contain")
+    assert said[0].startswith("note: the progress lines and results.jsonl contain")
     lines = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
-    assert all("no epsilon covers them" in line["note"] for line in lines)
+    assert all("which no epsilon covers" in line["note"] for line in lines)
     assert '"note"' not in (made.out / "results.jsonl").read_text()
     words = "choosing by scores is a release"
     assert any(note.startswith(words) for note in found.notes())
@@ -432,7 +434,7 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
     [
         (BOTH, "num_clients: privunit-fl-digits has 100, nbafl-digits has 20; data, clients and"),
         (("quickstart", "composed-digits"), "standardise: quickstart has true"),
-        (("quickstart", "quickstart"), "contestant quickstart: two have the same name"),
+        (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
         (("quickstart", "--tries", 1), "tries = 1: give 2"),
         (("quickstart", "--epsilon", "4,"), "write numbers separated by commas, such as 1,4,16"),
         (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
@@ -446,8 +448,8 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("quickstart", "--set", "colour=red"), "colour"),
         (("quickstart", "--set", "delta=1e-6"), "give --guarantee and --delta"),
         (("quickstart", "--set", "metric=auc"), "metric"),
-        (("quickstart", "--set", "seed=3"), "give the seeds that are measured as --seeds"),
-        (("quickstart", "--set", "num_clients=1"), "clients is held out"),
+        (("quickstart", "--set", "seed=3"), "give the seeds to measure as --seeds"),
+        (("quickstart", "--set", "num_clients=1"), "clients must be held out"),
         (("quickstart", "--out", "taken"), "out = taken: it exists already"),
         (("quickstart", "--workers", "1", "--cluster", "auto"), "set the number of workers"),
         (("no-such-recipe",), "no-such-recipe"),
@@ -476,15 +478,18 @@ def test_every_refusal_is_one_line(
             "its grid has 4 points, but each contestant has 3 tries",
         ),
         (("tries = 3", "trials = 3"), "trials: unknown key; a compare file has guarantee, epsilon"),
-        (('system = "nbafl"', ""), "give it either a recipe (a name or a file) or a system"),
+        (('system = "nbafl"', ""), "give either a recipe (a name or a file) or a system"),
         (
             ("reference = true", "role = 1"),
             "role: unknown key; a contestant has recipe, system, set, grid",
         ),
-        (('guarantee = "client-run:server"', ""), "guarantee: give what all contestants must meet"),
+        (
+            ('guarantee = "client-run:server"', ""),
+            "guarantee: give the guarantee that all contestants must meet",
+        ),
         (
             ("num_clients = 12", "num_clients = 12\nseed = 1"),
-            "seed: give the seeds that are measured",
+            "seed: give the seeds to measure",
         ),
     ],
 )
@@ -507,7 +512,7 @@ def test_the_command_prints_a_table_and_leaves_files(
     outcome = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more)
     assert outcome.status == 2  # fedavg has nothing to calibrate
     assert "refused" in outcome.out
-    assert "fedavg has no guarantee, and no epsilon to solve for" in outcome.out
+    assert "fedavg has no guarantee and no epsilon to solve for" in outcome.out
     names = {path.name for path in Path("out").iterdir()}
     assert {"table.txt", "table.csv", "table.tex", "results.json", "results.jsonl", "chart.pdf",
             "chart.svg", "compare.json"} <= names  # fmt: skip

@@ -116,9 +116,11 @@ def test_whole_clients_are_held_out_if_the_data_name_persons() -> None:
 
 def test_a_single_example_or_client_cannot_be_held_out() -> None:
     one = Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64))
-    with pytest.raises(ConfigError, match=r"training examples is held out .* there are only 1"):
+    with pytest.raises(
+        ConfigError, match=r"training examples must be held out .* there are only 1"
+    ):
         held_out(Dataset("own", one, one, 2), 0)
-    with pytest.raises(ConfigError, match=r"clients is held out .* there are only 1"):
+    with pytest.raises(ConfigError, match=r"clients must be held out .* there are only 1"):
         held_out(Dataset("own", one, one, 2, clients=Shares.of([np.arange(1)])), 0)
 
 
@@ -132,11 +134,13 @@ def test_no_seed_is_used_both_to_choose_and_to_measure() -> None:
 
 
 def test_all_contestants_have_equal_tries_and_their_own_name() -> None:
-    with pytest.raises(ConfigError, match="the same number; they have: privunit 2, other 1"):
+    with pytest.raises(
+        ConfigError, match="the same number of tries; they have: privunit 2, other 1"
+    ):
         Comparison([contestant(), contestant("other", TRIES[:1])], [DIGITS])
-    with pytest.raises(ConfigError, match="contestant privunit: two have the same name"):
+    with pytest.raises(ConfigError, match="contestant privunit: two have this name"):
         Comparison([contestant(), contestant()], [DIGITS])
-    with pytest.raises(ConfigError, match="task digits: two have the same name"):
+    with pytest.raises(ConfigError, match="task digits: two have this name"):
         Comparison([contestant()], [DIGITS, DIGITS])
     with pytest.raises(ConfigError, match="is tried twice"):
         contestant(tries=[FIRST, FIRST])
@@ -312,7 +316,7 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     for text in ("a page\nof text", "[1]\n"):
         path.write_text(text)
-        with pytest.raises(RunError, match=r"results = .*choose another file"):
+        with pytest.raises(RunError, match=r"results = .*choose a different file"):
             Results(path)
         assert path.read_text() == text
 

@@ -1,15 +1,15 @@
 """Compare systems at an equal guarantee and with equal effort spent on their hyperparameters.
 
 The rule: every contestant is calibrated to the same epsilon, which is read back from the statement
-of each of its runs. Every contestant has the same number of tries. Tries are scored on examples
-that no client has, or on clients that take no part, and on a separate seed; the test set plays no
-part in the choice. The chosen try is then measured on other seeds, with all clients, on the test
-set.
+    of each of its runs. Every contestant has the same number of tries. Tries are scored on examples
+    that no client has, or on clients that do not take part, and on a separate seed; the test set
+    plays no part in the choice. The chosen try is then measured on other seeds, with all clients,
+    on the test set.
 
 If the held-out examples are private, choosing by scores on them is itself a release. No epsilon
 here covers that release.
 
-Two recipes, at epsilon 4 for all that a client sends, with two tries each:
+Two recipes, at epsilon 4 for everything that a client sends, with two tries each:
 
 >>> import statistics, tempfile
 >>> from pathlib import Path

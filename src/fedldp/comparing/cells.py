@@ -18,14 +18,14 @@ Settings = Mapping[str, Any]
 Try = Mapping[str, Any]
 """One choice of hyperparameters: plain values by name, as in JSON.
 
-Either settings as they are (``Contestant.of``), or values from which ``Contestant.configure``
-makes settings.
+The values are either settings (``Contestant.of``), or ``Contestant.configure`` makes settings from
+them.
 """
 
 Role = Literal["calibrated", "reference", "stated"]
 """How a contestant is treated.
 
-- calibrated: its budget is solved for, so that its statement meets the epsilon of the cell.
+- calibrated: its budget is solved for, so that its statement meets the cell's epsilon.
 - reference: it runs unchanged, at epsilon 0, which means no guarantee.
 - stated: it is not trained; its row says why its statement proves nothing.
 """
@@ -46,7 +46,7 @@ class GuaranteeKind:
     delta: float
 
     def target(self, epsilon: float) -> PrivacyTarget:
-        """Return the target of a run that has to meet ``epsilon``."""
+        """Return the target of a run that must meet ``epsilon``."""
         return PrivacyTarget(
             unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary
         )
@@ -58,21 +58,21 @@ class Contestant:
 
     Attributes:
         name: its name in tables; no two contestants of a comparison share a name.
-        configure: makes its configuration from the settings that all share in a cell (the task's,
-            ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from one try. Its budget
-            is solved for.
-        tries: its hyperparameters; ties in score go to the earlier one.
-        guarantee: the guarantee that it is calibrated to, or that ``stated`` looks for.
+        configure: makes its configuration from the settings that all contestants share in a cell
+            (the task's settings, ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from
+            one try. The budget is solved for.
+        tries: its hyperparameters; ties in score go to the earlier try.
+        guarantee: the guarantee to which it is calibrated, or which the role ``stated`` looks up.
         role: how it is treated.
-        data_of: the task whose data it gets instead of the cell's, if it has its own features;
+        data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
         quick_to_state: whether its statement takes milliseconds. If not, its budget is solved for
-            to a thousandth only, and never above what meets the epsilon.
-        code: a digest of the user's own code that it runs; when the digest changes, its runs are
-            made again. Empty if it runs no such code.
+            only to a thousandth, and never exceeds the budget that meets the epsilon.
+        code: a digest of the user's own code that the contestant runs; when the digest changes, its
+            runs are repeated. Empty if it runs no such code.
 
     Raises:
-        ConfigError: it has no tries, or has the same one twice.
+        ConfigError: it has no tries, or has the same try twice.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Contestant:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a budget is solved for, so that something is proven about the runs."""
+        """Whether a budget is solved for, so that a guarantee is proven for the runs."""
         return self.role == "calibrated"
 
     @classmethod
@@ -111,7 +111,7 @@ class Contestant:
         """Return a contestant with tries that change settings of ``config``.
 
         Raises:
-            ConfigError: it has no tries, or has the same one twice.
+            ConfigError: it has no tries, or has the same try twice.
         """
         return cls(
             name=name,
@@ -128,14 +128,14 @@ class Task:
 
     Attributes:
         name: the task's name.
-        load: returns the data as they are trained on, standardised or not; their test set is only
-            for measuring. It is called for every run, so cache what takes long to load.
-        settings: the settings of all contestants there: ``dataset``, ``model``, ``partition`` and
-            whatever else must be equal.
+        load: returns the data for training, standardised or not; the test set is only for
+            measuring. It is called for every run, so cache data that take long to load.
+        settings: the settings of all contestants on this task: ``dataset``, ``model``,
+            ``partition`` and whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
             whole clients are held out for trying; with None, single examples are held out, and no
-            client has them. It does not apply to data that name their clients or people: those are
-            held out whole.
+            client has them. This does not apply to data that name their clients or people, which
+            are held out whole.
         num_examples: the number of training examples to divide; None for all.
     """
 
@@ -148,7 +148,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """One contestant, on one task, at one epsilon: one place in a table.
+    """One contestant, on one task, at one epsilon: one cell in a table.
 
     Attributes:
         task: the task's name.

@@ -26,7 +26,7 @@ def draw(
     note: str,
     path: Path | None,
 ) -> Any:
-    """Draw a line for each contestant, with ticks only at the epsilons of the points.
+    """Draw a line for each contestant, with ticks only at the points' epsilons.
 
     Args:
         series: points by name: epsilon, mean, deviation.
@@ -34,7 +34,7 @@ def draw(
         x_label: the label of the epsilon axis, which is logarithmic.
         y_label: the label of the metric's axis.
         note: the text under the epsilon axis: the number of seeds, and what the bars show.
-        path: where to write it, or None.
+        path: where to write the chart, or None.
 
     Returns:
         Matplotlib's figure.

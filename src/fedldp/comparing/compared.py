@@ -1,4 +1,4 @@
-"""The result of a comparison: a row for each contestant and epsilon, with tables and a chart."""
+"""The result of a comparison: a row per contestant and epsilon, with tables and a chart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHARES = ("accuracy", "balanced_accuracy")
 WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
          "balanced_accuracy": "balanced accuracy"}  # fmt: skip
 
-SIMULATED = "all runs are simulated with fixed seeds, and protect nothing themselves"
+SIMULATED = "all runs are simulated with fixed seeds, so the runs themselves protect nothing"
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Line:
 
     Attributes:
         name: the contestant's name.
-        epsilon: the epsilon that its budget was solved for; None for a reference.
-        scores: values of the metric, one for each measured seed.
+        epsilon: the epsilon for which its budget was solved; None for a reference.
+        scores: values of the metric, one per measured seed.
         seeds: the number of seeds to measure.
         chosen: the chosen hyperparameters, with the budget that was solved for.
         stated: the largest epsilon in the statements of its runs; None if none is stated.
-        idealised: whether it holds only for real numbers, and so only in simulation.
-        stated_by: who states it: "fedldp", which proves it, or the user's own code.
+        idealised: whether that epsilon holds only for real numbers, and so only in simulation.
+        stated_by: who states that epsilon: "fedldp", which proves it, or the user's own code.
         refused: why there are no scores, or None.
         tries: the number of tries made; incompatible settings do not count.
-        of_tries: the number of tries that each contestant may have.
+        of_tries: the largest number of tries that a contestant may have.
         cpu_seconds: the CPU seconds of its tries and measured runs.
     """
 
@@ -84,7 +84,7 @@ class Line:
 
     @property
     def had_fewer(self) -> bool:
-        """Whether the contestant had fewer tries than others may have."""
+        """Whether the contestant had fewer tries than allowed."""
         return self.tries < self.of_tries
 
     @property
@@ -103,12 +103,12 @@ class Compared:
     Attributes:
         guarantee: the unit, the adversary and delta.
         metric: the metric of the scores.
-        lines: one for each contestant and epsilon, sorted by epsilon.
+        lines: one per contestant and epsilon, sorted by epsilon.
         out: the folder, or None if nothing was kept.
         private_choice: whether tries were scored on clients' private rows.
-        private_scores: whether the test set, too, consists of such rows.
-        most_frequent: the share of the test's most frequent class, 0 to 1, if it is known.
-        score_releases: what some contestants' scores reveal about clients' examples, by name.
+        private_scores: whether the test set also consists of such rows.
+        most_frequent: the share of the test set's most frequent class, 0 to 1, if known.
+        score_releases: what some contestants' scores reveal about clients' examples, by contestant.
     """
 
     guarantee: GuaranteeKind
@@ -122,13 +122,14 @@ class Compared:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A mapping for each contestant and epsilon, as in the JSON document.
+        """A mapping per contestant and epsilon, as in the JSON document.
 
-        "name"; "epsilon", the one its budget was solved for (None for a reference); "mean" and
-        "deviation" (n - 1) over "seeds", their number; "settings", the chosen ones; "proven", the
-        epsilon that the statement proves: None if it proves nothing, or if only the user's own code
-        states the epsilon, which "stated_by" then names; "idealised", whether it holds for real
-        numbers only; "refused", why there is no mean, or None.
+        The keys: "name"; "epsilon", for which the budget was solved (None for a reference); "mean"
+            and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
+            "proven", the epsilon that the statement proves: None if the statement proves nothing,
+            or if only the user's own code, which "stated_by" then names, states the epsilon;
+            "idealised", whether the epsilon holds only for real numbers; "refused", why there is no
+            mean, or None.
         """
         return [
             {
@@ -163,17 +164,17 @@ class Compared:
 
     @property
     def refused(self) -> list[Line]:
-        """The rows that have no scores and will not get any."""
+        """The rows that have no scores because their runs were refused."""
         return [line for line in self.lines if line.refused is not None]
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
         kind, words = self.guarantee, WORDS.get(self.metric, self.metric)
         found = [
-            f"{words} is a mean over seeds, with the standard deviation of one seed"
-            + ("; less is better" if self.metric in LESS_IS_BETTER else ""),
+            f"{words} is a mean over seeds, with the standard deviation across seeds"
+            + ("; lower is better" if self.metric in LESS_IS_BETTER else ""),
             f"epsilon is for {_UNITS[kind.unit]} against the {kind.adversary}, at delta "
-            f"{kind.delta:g}; no run's own statement has more",
+            f"{kind.delta:g}; no run's own statement has a larger epsilon or delta",
         ]
         fewer = dict.fromkeys(line.name for line in self.lines if self._is_marked(line))
         if fewer:
@@ -181,16 +182,19 @@ class Compared:
             found.append(f"* fewer than {most} tries: {', '.join(fewer)}")
         if ideal := dict.fromkeys(line.name for line in self.lines if line.idealised):
             found.append(
-                f"for {', '.join(ideal)} it holds only in idealised arithmetic: in simulation"
+                f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
+                "simulation"
             )
         own = dict.fromkeys(line.stated_by for line in self.lines if line.stated_by != HOUSE)
         if own:
-            found.append(f"what {' or '.join(own)} states is an assumption: nothing here proves it")
+            found.append(
+                f"what {' or '.join(own)} states is an assumption that nothing here proves"
+            )
         if self.metric == "accuracy" and is_imbalanced(self.most_frequent):
             assert self.most_frequent is not None
             found.append(
-                f"one class makes up {100 * self.most_frequent:.0f} % of the test: accuracy says "
-                "little; compare by auc or balanced_accuracy"
+                f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "
+                "says little; compare by auc or balanced_accuracy"
             )
         found += [*self.warnings(), SIMULATED]
         if missing := self.missing:
@@ -198,7 +202,7 @@ class Compared:
         return found
 
     def warnings(self) -> list[str]:
-        """Return warnings about scores on private rows, which no epsilon of the table covers."""
+        """Return warnings about scores on private rows, which no epsilon in the table covers."""
         return [
             *(
                 f"{name}: {what} are a separate release, which no epsilon covers"
@@ -251,7 +255,7 @@ class Compared:
         return "\n".join([*found, "", *self.notes()]) + "\n"
 
     def to_csv(self) -> str:
-        """Return the rows as CSV, with tries and CPU seconds; then the notes, one comment each.
+        """Return the rows as CSV, with tries and CPU seconds; then the notes, one comment per note.
 
         "proven_epsilon" is empty if nothing is proven, and "stated_epsilon" if nothing is stated.
         """
@@ -273,9 +277,9 @@ class Compared:
         return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
 
     def to_latex(self) -> str:
-        """Return a LaTeX table: a row for each contestant, a column for each epsilon.
+        """Return a LaTeX table: a row per contestant, a column per epsilon.
 
-        It needs no LaTeX package. A star marks fewer tries, a dagger idealised arithmetic.
+        The table needs no LaTeX package. A star marks fewer tries, a dagger idealised arithmetic.
         """
         epsilons = list(dict.fromkeys(line.epsilon for line in self.lines if line.epsilon))
         by_name: dict[str, list[Line]] = {}
@@ -309,7 +313,7 @@ class Compared:
         return "\n".join([*body, *sentences]) + "\n"
 
     def plot(self, path: Path | str | None = None) -> Any:
-        """Draw the metric against epsilon, a line for each contestant; a notebook shows it.
+        """Draw the metric against epsilon, a line per contestant; a notebook shows the chart.
 
         Args:
             path: the file to write (.svg, .pdf or .png); with None, the chart is only drawn.
@@ -318,7 +322,7 @@ class Compared:
             Matplotlib's figure.
 
         Raises:
-            ConfigError: Matplotlib is not installed, or the file's ending is unknown.
+            ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
         kind = self.guarantee
@@ -368,7 +372,7 @@ class Compared:
         )
 
     def _seeds_in_words(self) -> str:
-        """Return in words how many seeds a point has, and what its bars show."""
+        """Return, in words, how many seeds a point has, and what its bars show."""
         counts: dict[int, list[str]] = {}
         for line in self.lines:
             if line.scores:
@@ -379,7 +383,7 @@ class Compared:
             told = f"{next(iter(counts))} seeds"
         else:
             told = ", ".join(f"{count} seeds at {', '.join(at)}" for count, at in counts.items())
-        return f"means over {told}; bars: one standard deviation of a seed"
+        return f"means over {told}; bars: one standard deviation across seeds"
 
     def _is_marked(self, line: Line) -> bool:
         return line.had_fewer and bool(line.scores)
@@ -392,7 +396,7 @@ class Compared:
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"
 
     def __repr__(self) -> str:
-        """Return how many rows it has, and where it is kept."""
+        """Return the number of rows, and where the result is kept."""
         names = len({line.name for line in self.lines})
         missing = f", {len(self.missing)} not measured yet" if self.missing else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
@@ -426,11 +430,11 @@ def compared(
 
     Args:
         design: what is compared.
-        comparison: the design as contestants and a task.
-        rows: lines of runs; lines of other comparisons are left out.
+        comparison: the design's contestants and task.
+        rows: lines of runs; lines from other comparisons are ignored.
         data: the data of all contestants.
         out: the folder.
-        failed: why the runs of a cell could not be made; the same command tries them again.
+        failed: why the runs of a cell could not be made; the same command tries to make them again.
 
     Raises:
         ComparisonError: a run's statement has a larger epsilon or delta than its label.

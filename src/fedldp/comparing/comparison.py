@@ -26,7 +26,7 @@ Purpose = Literal["tried", "measured"]
 Named = TypeVar("Named", Contestant, Task)
 
 _SHOWN = (*BUDGETS, "clip", "range_radius", "learning_rate")
-"""Settings that a line records, if its system has them."""
+"""The settings that a line records if its system has them."""
 
 
 class Comparison:
@@ -59,12 +59,12 @@ class Comparison:
             tasks: the tasks, any number.
             chosen_on: the seed on which hyperparameters are chosen.
             seeds: the seeds to measure.
-            seeds_of_small: the seeds at an epsilon of 1 and below, where accuracy varies more; with
+            seeds_of_small: the seeds at an epsilon of 1 or less, where accuracy varies more; with
                 None, the same seeds.
             metric: the metric by which tries are chosen, one of ``METRICS``.
-            fewer_tries: whether a contestant may have fewer tries than another. If it may, any
-                display of the result must say so.
-            data_dir: the data folder, for what runs load in addition to their task's data.
+            fewer_tries: whether contestants may have different numbers of tries. If so, any display
+                of the result must say this.
+            data_dir: the data folder, for data that runs load in addition to their task's data.
 
         Raises:
             ConfigError: a name occurs twice, contestants have different numbers of tries,
@@ -95,13 +95,15 @@ class Comparison:
         }
         if len(set(numbers.values())) > 1 and fewer_tries == "refused":
             told = ", ".join(f"{name} {number}" for name, number in numbers.items())
-            raise ConfigError(f"tries: give all contestants the same number; they have: {told}")
+            raise ConfigError(
+                f"tries: give all contestants the same number of tries; they have: {told}"
+            )
 
     def cells(self, clients: Sequence[int], epsilons: Sequence[float]) -> list[Cell]:
         """Return all cells, ordered by task, number of clients, epsilon and contestant.
 
-        A contestant that is not calibrated has one cell for each task and number of clients, at
-        epsilon 0.
+        A contestant that is not calibrated has one cell per task and number of clients, at epsilon
+        0.
         """
         found = [
             Cell(task, number, each.name, epsilon if each.is_calibrated else 0.0)
@@ -121,7 +123,7 @@ class Comparison:
     # A run
 
     def configuration(self, cell: Cell, attempt: Try, seed: int) -> RunConfig:
-        """Return a cell's configuration, with a target in place of a budget.
+        """Return a cell's configuration, with a target instead of a budget.
 
         Raises:
             ConfigError: the settings are incompatible.
@@ -140,16 +142,16 @@ class Comparison:
         return config.changed(target=contestant.guarantee.target(cell.epsilon).model_dump())
 
     def digest(self, cell: Cell, attempt: Try, seed: int, data: str) -> str:
-        """Return a digest of everything that decides a run: its full configuration and its data.
+        """Return a digest of everything that determines a run: its full configuration and its data.
 
-        Settings at their defaults are left out, so a new setting does not invalidate earlier runs;
-        ``RunConfig.semantics`` rises when a default or its meaning changes.
+        Settings with their default values are left out, so a new setting does not invalidate
+        earlier runs; ``RunConfig.semantics`` rises when a default or its meaning changes.
 
         Args:
             cell: the run's cell.
             attempt: its hyperparameters.
             seed: the run's seed.
-            data: the name of the data, and their purpose.
+            data: the name and purpose of the data.
         """
         key = (cell, json.dumps(dict(attempt), sort_keys=True), seed, data)
         if key not in self._digests:  # pages ask for the digests of all lines repeatedly
@@ -170,11 +172,11 @@ class Comparison:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def data_for(self, cell: Cell, purpose: Purpose, seed: int) -> Dataset:
-        """Return the data that clients train on and the model is tested on.
+        """Return the data on which clients train and the model is tested.
 
         A try is tested on a part of the training set that no client then has (``held_out``), or on
-        whole clients if the task says how it is divided. The test set is only for the runs that
-        are measured.
+        whole clients if the task says how its data are divided. The test set is only for measured
+        runs.
         """
         task = self._task_of(cell)
         data = task.load()
@@ -188,11 +190,11 @@ class Comparison:
         return self._held_out[1]
 
     def _task_of(self, cell: Cell) -> Task:
-        """Return the task whose data a cell has."""
+        """Return the task whose data a cell uses."""
         return self.tasks[self.contestant(cell).data_of or cell.task]
 
     def _data_words(self, cell: Cell, purpose: Purpose) -> str:
-        """Return the description of a line's data."""
+        """Return a description of a line's data."""
         task, data = self._task_of(cell), self._task_of(cell).load()
         if purpose == "measured":
             return f"measured: {data.name}"
@@ -212,7 +214,7 @@ class Comparison:
     def run_one(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row:
-        """Return the line of one run, making and adding it if it is missing; see ``made``.
+        """Return the line of one run; if it is missing, make the run and add the line.
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says.
@@ -223,21 +225,21 @@ class Comparison:
     def known(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row | None:
-        """Return the line of a run, if the results have it."""
+        """Return the line of a run if the results have it."""
         return results.find(self.digest(cell, attempt, seed, self._data_words(cell, purpose)))
 
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
         """Make a run, and return its line.
 
-        The line has the cell, the purpose, the seed, the try, the data and a digest of them all;
+        The line has the cell, the purpose, the seed, the try, the data and a digest of all these;
         the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics", or why the run was
-        "refused"; what is "proven" about it, if its contestant is calibrated; seconds, versions and
-        hardware. A run is refused if its settings are incompatible, its training diverges or its
-        update is not finite; in the first case it was not "begun".
+        "refused"; what is "proven" about the run, if its contestant is calibrated; seconds,
+        versions and hardware. A run is refused if its settings are incompatible, its training
+        diverges or its update is not finite; in the first case "begun" is false.
 
         Raises:
-            ComparisonError: the run's statement proves less than the cell's label says. If that
-                shows before training, the run is not trained.
+            ComparisonError: the run's statement proves less than the cell's label says. If this is
+                known before training, the run is not trained.
         """
         from fedldp.simulation.engine import simulate  # imports torch
 
@@ -252,7 +254,7 @@ class Comparison:
             config = _fitted(self.configuration(cell, attempt, seed), self._task_of(cell), data)
             config = self.calibrated(cell, config, data)
             if contestant.is_calibrated:
-                # Check before training, so that a cell with a wrong figure costs no time.
+                # Check before training, so that a cell with a wrong epsilon costs no time.
                 planned = plan(config, problem_with(config, data, self._data_dir))
                 checked(cell, contestant.guarantee, planned.privacy)
             result = simulate(_told(config, data), dataset=data, data_dir=self._data_dir)
@@ -273,7 +275,7 @@ class Comparison:
         return row | where()
 
     def without_guarantee(self, results: Results, cell: Cell) -> Row:
-        """Return the result of a contestant that proves nothing, and the reason.
+        """Return the row of a contestant for which nothing is proven, with the reason.
 
         Raises:
             ConfigError: its statement has a guarantee.
@@ -303,7 +305,7 @@ class Comparison:
     def chosen(
         self, results: Results, cell: Cell, go_on: Callable[[], bool] = lambda: True
     ) -> Try | None:
-        """Return a cell's chosen hyperparameters; None if there are none, or if no time is left."""
+        """Return a cell's chosen hyperparameters; None if there are none or no time is left."""
         tried = []
         for attempt in self.contestant(cell).tries:
             if not go_on():
@@ -319,13 +321,13 @@ class Comparison:
         go_on: Callable[[], bool] = lambda: True,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Measure cells, completing each before the next; runs in the results are not repeated.
+        """Measure cells one after another; runs that are in the results are not repeated.
 
         Args:
             results: the results to which lines are added.
-            order: the cells, in the order of measuring.
-            go_on: called before every run; when it returns False, measuring ends.
-            say: is called for every measured run.
+            order: the cells, in the order of measurement.
+            go_on: called before every run; when it returns False, measurement ends.
+            say: called with a line about every measured run.
 
         Raises:
             ComparisonError: a run's statement proves less than its cell's label says.
@@ -358,14 +360,14 @@ class Comparison:
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
 
-        A cell with a refused run gets an empty list, because the mean of its other runs would be
-        too favourable.
+        A cell with a refused run gets an empty list, because the mean of the cell's other runs
+        would be too favourable.
 
         Args:
             rows: lines that are current (``is_current``).
 
         Raises:
-            ComparisonError: a run's proven epsilon is above its label.
+            ComparisonError: a run's proven epsilon is larger than its label.
         """
         for row in rows:
             self._check(row)
@@ -418,13 +420,13 @@ class Comparison:
         found, delta = row.get("proven"), self.contestant(cell).guarantee.delta
         if not found or found["epsilon"] > cell.epsilon or found["delta"] > delta:
             raise ComparisonError(
-                f"run {row['digest']} of {cell.contestant}: {found} is proven, but its label "
-                f"is {cell.epsilon:g}; remove the line and measure it again"
+                f"run {row['digest']} of {cell.contestant}: {found} is proven, but its label is "
+                f"{cell.epsilon:g}; remove the line and repeat the run"
             )
 
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:
-    """Return a configuration that names the user's own data only by their recorded description."""
+    """Return a configuration that names the user's own data only by the recorded description."""
     own_file = config.dataset.lower().endswith(SUFFIXES)
     return config if data.is_public or own_file else config.changed(dataset=data.name)
 
@@ -450,6 +452,6 @@ def _by_name(kind: str, given: Iterable[Named]) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for each in given:
         if each.name in found:
-            raise ConfigError(f"{kind} {each.name}: two have the same name; rename one")
+            raise ConfigError(f"{kind} {each.name}: two have this name; rename one")
         found[each.name] = each
     return found

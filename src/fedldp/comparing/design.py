@@ -1,4 +1,4 @@
-"""The design of `fedldp compare`, read from what a user writes: names, files, a compare file."""
+"""The design of `fedldp compare`, read from the user's input: names, files, a compare file."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ CHOSEN_ON = 100
 """The seed on which tries are scored."""
 
 SEEDS, SEEDS_OF_SMALL = range(3), range(10)
-"""The seeds that are measured; and the seeds at an epsilon of 1 and below."""
+"""The seeds that are measured, and the seeds at an epsilon of 1 or less."""
 
 SHARED = (
     "dataset", "test_file", "label_column", "client_column", "person_column", "ignore_columns",
     "scale_columns", "centre_columns", "fill_columns", "categories", "classes", "standardise",
     "partition", "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
 )  # fmt: skip
-"""Settings of data, clients and partition, which all contestants must share."""
+"""The settings of data, clients and partition, which all contestants must share."""
 
 QUICK = ("server", "summing-server", "downlink")
-"""The adversaries against whom a statement takes milliseconds."""
+"""The adversaries against whom a statement is computed in milliseconds."""
 
 _ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
-"""A placeholder for a budget that is not given, because it is solved for."""
+"""A placeholder for a budget that is not given because it is solved for."""
 
 _OF_FILES = ("guarantee", "epsilon", "delta", "metric", "tries", "seeds", "set", "contestants")
 _OF_CONTESTANTS = ("recipe", "system", "set", "grid", "reference")
@@ -61,7 +61,7 @@ class Entry:
 
     Attributes:
         config: its settings.
-        grid: its own tries, or None for the default ones.
+        grid: its own tries, or None for the default tries.
         reference: whether it runs unchanged, without a guarantee, as a reference for the others.
     """
 
@@ -71,7 +71,7 @@ class Entry:
 
     @property
     def code(self) -> str:
-        """A digest of the files of the user's own code and features; empty if there are none."""
+        """A digest of the files with the user's own code and features; empty if there are none."""
         found = [
             Path(place).read_bytes()
             for name, value in self.config.every_setting().items()
@@ -90,8 +90,8 @@ class Design:
         epsilons: the epsilons, ascending.
         entries: the contestants, by name.
         metric: one of ``METRICS``.
-        tries: the largest number of tries of each contestant.
-        seeds: the seeds to measure at every epsilon; None for the default ones.
+        tries: the largest number of tries per contestant.
+        seeds: the seeds to measure at every epsilon; None for the default seeds.
     """
 
     guarantee: GuaranteeKind
@@ -104,10 +104,10 @@ class Design:
     def __post_init__(self) -> None:
         """Check what can be checked without data."""
         if not self.entries:
-            raise ConfigError("recipe: there is no contestant; give one or more")
+            raise ConfigError("recipe: there are no contestants; give at least one")
         if not self.epsilons or len(set(self.epsilons)) < len(self.epsilons):
             raise ConfigError(
-                f"epsilon = {_listed(self.epsilons)}: give one or more, each of them once"
+                f"epsilon = {_listed(self.epsilons)}: give one or more different values"
             )
         for epsilon in self.epsilons:
             if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
@@ -126,7 +126,7 @@ class Design:
             if entry.grid is not None and len(entry.grid) > self.tries:
                 raise ConfigError(
                     f"contestant {name}: its grid has {len(entry.grid)} points, but each "
-                    f"contestant has {self.tries} tries; leave some out, or set tries to "
+                    f"contestant has {self.tries} tries; leave some points out, or set tries to "
                     f"{len(entry.grid)}"
                 )
         if self.seeds is not None:
@@ -135,7 +135,7 @@ class Design:
 
     @property
     def first(self) -> RunConfig:
-        """The configuration of the first contestant, whose data all contestants share."""
+        """The configuration of the first contestant; all contestants share its data."""
         return next(iter(self.entries.values())).config
 
     def load(self, data_dir: Path | None) -> Dataset:
@@ -158,13 +158,14 @@ class Design:
 
         Args:
             data: the data of all contestants.
-            data_dir: the data folder, for what runs load in addition.
+            data_dir: the data folder, for data that runs load in addition.
 
         Raises:
             ConfigError: a contestant has nothing to try, or the settings are incompatible.
         """
         config = self.first.changed(standardise=False)
-        # A single site has no other client to hold out; if the unit is a row, rows are held out.
+        # With a single site there is no other client to hold out; if the unit is a row, rows are
+        # held out.
         alone = config.num_clients == 1 and self.guarantee.unit == "record"
         task = Task(
             config.dataset,
@@ -202,7 +203,7 @@ class Design:
         return comparison.cells([self.first.num_clients], order)
 
     def document(self) -> dict[str, Any]:
-        """Return the folder's record of a comparison."""
+        """Return the record of a comparison for its folder."""
         guarantee = self.guarantee
         return {
             "guarantee": [guarantee.unit, guarantee.adversary, guarantee.delta],
@@ -218,13 +219,13 @@ class Design:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuse seeds that occur twice, or on which tries are scored.
+    """Refuse seeds that occur twice or on which tries are scored.
 
     Raises:
         ConfigError: there are such seeds.
     """
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds = {_listed(seeds)}: give one or more, each of them once")
+        raise ConfigError(f"seeds = {_listed(seeds)}: give one or more different seeds")
     if CHOSEN_ON in seeds:
         raise ConfigError(
             f"seeds = {_listed(seeds)}: tries are scored on seed {CHOSEN_ON}, which is not "
@@ -233,7 +234,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 def read_guarantee(text: str, delta: float) -> GuaranteeKind:
-    """Return the kind of guarantee written as "UNIT:ADVERSARY".
+    """Return the kind of guarantee that "UNIT:ADVERSARY" names.
 
     Raises:
         ConfigError: there is no such unit or adversary.
@@ -245,7 +246,7 @@ def read_time(text: str) -> float:
     """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
 
     Raises:
-        ConfigError: the text does not have this form.
+        ConfigError: the string does not have this form.
     """
     match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
@@ -262,7 +263,8 @@ def entries_of(
 
     Args:
         contestants: recipes, files and configurations, or a mapping from names to these.
-        settings: shared settings, by dotted name; a file may leave them out; see ``with_settings``.
+        settings: shared settings, by dotted name, which a file may leave out; see
+            ``with_settings``.
 
     Raises:
         ConfigError: two have the same name, or a recipe is wrong.
@@ -282,12 +284,12 @@ def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a recipe or a TOML file.
 
     Args:
-        recipe: its name, or the path of a file. The file may leave out its budget, which is solved
-            for, and whatever is in ``settings``.
+        recipe: a recipe's name, or the path of a file. The file may leave out the budget, which is
+            solved for, and everything in ``settings``.
         settings: changes to all contestants, by dotted name.
 
     Raises:
-        ConfigError: there is no such recipe, or the file is wrong.
+        ConfigError: there is no such recipe, or the file is invalid.
     """
     return _without(named(recipe, {**nested(settings.items()), "target": _ANY}), _ANY)
 
@@ -302,12 +304,11 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
     """Add a contestant.
 
     Raises:
-        ConfigError: another contestant has its name.
+        ConfigError: another contestant has this name.
     """
     if name in entries:
         raise ConfigError(
-            f"contestant {name}: two have the same name; leave one out, or name them in a compare "
-            "file"
+            f"contestant {name}: two have this name; leave one out, or name them in a compare file"
         )
     if not name.strip() or len(name) > 80 or not name.isprintable():
         raise ConfigError(f"contestant {shown(name)}: give a name of 1 to 80 characters")
@@ -315,21 +316,21 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
 
 
 def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return contestants with settings changed in those that have them.
+    """Return contestants, with settings changed in those contestants that have them.
 
     Raises:
         ConfigError: no contestant has a given setting, or its value is wrong.
     """
     for key in settings:
         if key == "seed":
-            raise ConfigError("seed: give the seeds that are measured as --seeds 0-4")
+            raise ConfigError("seed: give the seeds to measure as --seeds 0-4")
         if key.split(".")[0] in ("delta", "target"):
             raise ConfigError(
                 f"{key}: the guarantee sets it for all contestants; give --guarantee and --delta"
             )
         if not any(_has(entry.config, key) for entry in entries.values()):
             first = next(iter(entries.values()))
-            first.config.changed(**nested([(key, None)]))  # raises, and lists its settings
+            first.config.changed(**nested([(key, None)]))  # raises an error that lists the settings
     found = {}
     for name, entry in entries.items():
         own = {key: value for key, value in settings.items() if _has(entry.config, key)}
@@ -344,7 +345,7 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
 
 
 def is_compare_file(recipe: Recipe) -> bool:
-    """Return whether a TOML file lists contestants, and so is not a recipe."""
+    """Return whether a TOML file lists contestants, so that it is not a recipe."""
     if isinstance(recipe, RunConfig) or not str(recipe).endswith(".toml"):
         return False
     try:
@@ -354,7 +355,7 @@ def is_compare_file(recipe: Recipe) -> bool:
 
 
 def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """Return the contents of a compare file: the settings of the comparison, and the contestants.
+    """Return the contents of a compare file: the comparison's settings, and the contestants.
 
     Raises:
         ConfigError: a key or a contestant is wrong.
@@ -367,7 +368,9 @@ def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
             )
     tables = found.pop("contestants")
     if not isinstance(tables, dict) or not tables:
-        raise ConfigError(f"{path}: contestants: write a table [contestants.NAME] for each")
+        raise ConfigError(
+            f"{path}: contestants: write a table [contestants.NAME] for each contestant"
+        )
     shared = found.pop("set", {})
     if not isinstance(shared, dict):
         raise ConfigError(f"{path}: set = {shown(shared)}: write a table [set]")
@@ -380,7 +383,7 @@ def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
 def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entry:
     where = f"{path}: contestant {name}"
     if not isinstance(table, dict) or ("recipe" in table) == ("system" in table):
-        raise ConfigError(f"{where}: give it either a recipe (a name or a file) or a system")
+        raise ConfigError(f"{where}: give either a recipe (a name or a file) or a system")
     for key in table:
         if key not in _OF_CONTESTANTS:
             raise ConfigError(
@@ -388,7 +391,7 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
             )
     own, reference = table.get("set", {}), table.get("reference", False)
     if not isinstance(own, dict) or not isinstance(reference, bool):
-        raise ConfigError(f"{where}: set is a table of settings, reference is true or false")
+        raise ConfigError(f"{where}: set must be a table of settings, and reference true or false")
     try:
         if "recipe" in table:
             config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
@@ -413,7 +416,8 @@ def _check_shared(entries: Mapping[str, Entry]) -> None:
             if one != two:
                 raise ConfigError(
                     f"{key}: {first} has {shown(one)}, {name} has {shown(two)}; data, clients and "
-                    f"partition must be the same for all: --set {key}=VALUE changes all of them"
+                    f"partition must be the same for all contestants: --set {key}=VALUE changes "
+                    "all of them"
                 )
 
 

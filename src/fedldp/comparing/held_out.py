@@ -14,23 +14,23 @@ from fedldp.data.people import held_of_each
 from fedldp.protocol.server_keys import draws_of_seed
 
 HELD_OUT = 6
-"""One example, or client, in this many is held out."""
+"""One in this many examples or clients is held out."""
 
 
 def held_out(data: Dataset, seed: int) -> Dataset:
-    """Return data for tries: a sixth of the training set becomes the test set, the rest trains.
+    """Return data for tries: a sixth of the training set becomes the test set.
 
-    Whole clients are held out if the data name the client of each example, and whole people of all
-    clients if the data name the person; otherwise examples are, drawn uniformly. The test set of
-    ``data`` is in neither part.
+    Whole clients are held out if the data name each example's client, and whole people from all
+    clients if the data name each example's person; otherwise single examples, drawn uniformly. The
+    test set of ``data`` is in neither part.
 
     Args:
         data: all data.
         seed: the seed of the draw.
 
     Raises:
-        ConfigError: there are fewer than two clients, or examples, to divide; or no client has
-            two people.
+        ConfigError: there are fewer than two clients or examples to divide; or no client has two
+            people.
     """
     name, people = f"{data.name}, less a held-out part", data.train.people
     if people is not None:
@@ -38,8 +38,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
         held = held_of_each(people, owners, 1 / HELD_OUT, numbered_generator(seed, 1))
         if not held.any():
             raise ConfigError(
-                f"data {data.name}: some people are held out for choosing hyperparameters, but no "
-                "client has two people; give more"
+                f"data {data.name}: some people must be held out for choosing hyperparameters, but "
+                "no client has two people; give more"
             )
         return replace(
             data,
@@ -53,8 +53,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
     if count < 2:
         what = "training examples" if data.clients is None else "clients"
         raise ConfigError(
-            f"data {data.name}: one in {HELD_OUT} {what} is held out for choosing hyperparameters, "
-            f"but there are only {count}; give at least 2"
+            f"data {data.name}: one in {HELD_OUT} {what} must be held out for choosing "
+            f"hyperparameters, but there are only {count}; give at least 2"
         )
     order = numbered_generator(seed, 1).permutation(count)
     cut = max(1, count // HELD_OUT)
@@ -79,7 +79,7 @@ def held_out(data: Dataset, seed: int) -> Dataset:
 def with_clients(
     data: Dataset, scheme: str, num_clients: int, num_examples: int | None, seed: int
 ) -> Dataset:
-    """Return data with a client for each example, divided as a run with ``seed`` divides them.
+    """Return data with a client for each example, divided as in a run with ``seed``.
 
     Data that already name their clients or people are returned unchanged. Data whose clients share
     examples (the scheme "drawn") are also returned unchanged, because no such client could be held

@@ -17,10 +17,10 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
-"""The budgets that can be solved for to meet a target; a system has one of them."""
+"""The budgets that can be solved for to meet a target; a system has only one of them."""
 
 _COARSE = 1e-3
-"""The relative precision of a budget whose statement takes a second to compute."""
+"""The relative precision of a budget if its statement takes a second to compute."""
 
 _UNITS = {
     "weight": "a weight",
@@ -32,7 +32,7 @@ _UNITS = {
 
 
 class ComparisonError(FedldpError):
-    """A run must not be part of a comparison's results."""
+    """A run must not be included in a comparison's results."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Proven:
     Attributes:
         epsilon: the line's epsilon.
         delta: the line's delta.
-        idealised: whether it holds only for real numbers, and so only in simulation.
+        idealised: whether the line holds only for real numbers, and so only in simulation.
         method: the method of its proof.
-        stated_by: who states it: "fedldp", which proves it, or the address of the user's own code,
-            whose statement is not proven.
+        stated_by: who states the line: "fedldp", which proves it, or the address of the user's own
+            code, whose statement is not proven.
     """
 
     epsilon: float
@@ -56,7 +56,7 @@ class Proven:
 
 
 class Budgets:
-    """Budgets that were solved for, each computed once."""
+    """Solved budgets, each computed only once."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
@@ -74,7 +74,7 @@ class Budgets:
             return config
         if not any(hasattr(config, name) for name in BUDGETS):
             raise ConfigError(
-                f"{config.name()} has no guarantee, and no epsilon to solve for; leave it out, or "
+                f"{config.name()} has no guarantee and no epsilon to solve for; leave it out, or "
                 "show it as a reference, with reference = true in a compare file"
             )
         takes_steps = getattr(config, "learning_rate", None) is not None
@@ -119,16 +119,16 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
 
 
 def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
-    """Return what a statement proves about a kind of guarantee: its least epsilon.
+    """Return what a statement proves for a kind of guarantee: its smallest epsilon.
 
-    Lines for the numbers that are sent come before those for real arithmetic.
+    Lines for the numbers that are sent take precedence over lines for real arithmetic.
 
     Args:
         privacy: the statement.
         kind: the unit, the adversary, and the largest allowed delta.
 
     Raises:
-        ConfigError: it proves nothing; the message says why.
+        ConfigError: the statement proves nothing; the message says why.
     """
     lines = [
         line
@@ -160,13 +160,13 @@ def _what_it_has(privacy: Mapping[str, Any]) -> str:
         if line["epsilon"] is not None
     )
     return (
-        f"its statement has {', '.join(found) or 'none'}; leave it out, or compare by a guarantee "
-        "that it has"
+        f"its statement has {', '.join(found) or 'none'}; leave the contestant out, or compare by "
+        "a guarantee that it has"
     )
 
 
 def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
-    """Return what is proven about a run of a cell; it must be no more than the cell's label.
+    """Return what is proven for a cell's run; it must not exceed the cell's label.
 
     Raises:
         ComparisonError: the proven epsilon or delta is larger.

@@ -17,20 +17,20 @@ Row = dict[str, Any]
 
 
 RELEASE = (
-    "choosing by scores is a release: the tries were scored on clients' private rows that were "
-    "held out, and no epsilon here covers the scores or the choice made by them"
+    "choosing by scores is a release: the tries were scored on held-out private rows of clients, "
+    "and no epsilon here covers the scores or the choice that was based on them"
 )
-"""The text in tables for data that are not a published set."""
+"""The note in tables for data that are not a published data set."""
 
 RELEASED = (
-    "the lines of this progress and of results.jsonl contain scores on clients' private rows: no "
-    "epsilon covers them; show them only to those who may see such rows"
+    "the progress lines and results.jsonl contain scores on clients' private rows, which no "
+    "epsilon covers: show them only to people who may see such rows"
 )
-"""The text for the same data before the first run, and in every line of a results file."""
+"""The note for the same data before the first run, and in every line of a results file."""
 
 
 class Results:
-    """The lines of a results file; each run adds one.
+    """The lines of a results file; each run adds a line.
 
     Attributes:
         path: the file's path.
@@ -38,7 +38,7 @@ class Results:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file, if it exists; a last line that was cut short is removed.
+        """Read the file, if it exists; an incomplete last line is removed.
 
         Raises:
             RunError: it cannot be read, or is not a results file.
@@ -49,13 +49,13 @@ class Results:
             whole, _, cut = text.rpartition("\n")
             self.rows: list[Row] = [json.loads(line) for line in whole.splitlines() if line]
             if not all(isinstance(row, dict) and "digest" in row for row in self.rows):
-                raise ValueError("a line is no run")
+                raise ValueError("a line is not a run")
             if cut:  # the process died while writing this line; its run is repeated
                 path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
         except (OSError, ValueError) as error:
             raise RunError(
-                f"results = {path}: it cannot be used as a results file ({error}); choose another "
-                "file"
+                f"results = {path}: it cannot be used as a results file ({error}); choose a "
+                "different file"
             ) from error
 
     def find(self, key: str) -> Row | None:
@@ -86,15 +86,15 @@ LESS_IS_BETTER = ("loss", "brier")
 
 
 def score(row: Row, metric: str = "accuracy") -> float | None:
-    """Return the value of a metric in a run's line; None if it has none."""
+    """Return the value of a metric in a run's line; None if the line has no value."""
     found: float | None = row["accuracy"]
     if metric != "accuracy" and found is not None:
-        found = row.get("metrics", {}).get(metric)  # lines of earlier versions lack the metrics
+        found = row.get("metrics", {}).get(metric)  # lines from earlier versions lack the metrics
     return found
 
 
 def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
-    """Return the try to measure: the best on held-out examples.
+    """Return the try to measure, the best on held-out examples.
 
     Ties go to the first. Refused tries have no score; the result is None if all were refused.
     """

@@ -75,32 +75,32 @@ def compare(
 
     Every recipe is calibrated to the same epsilon, which is read back from the statement of each of
     its runs. Every recipe has the same number of tries: values around its own learning rate, clip
-    and rounds, or the tries of its grid in a compare file. The tries are scored on clients (or
-    people) that take no part in training, and on a seed that is not measured; the chosen try is
+    and rounds, or the tries in its grid in a compare file. The tries are scored on clients (or
+    people) that do not take part in training, and on a seed that is not measured; the chosen try is
     then measured on the test set.
 
     Args:
-        contestants: recipes' names, .toml files and configurations, or these by name; or a compare
-            file (docs/compare.md), whose values the other arguments replace.
+        contestants: recipes' names, .toml files and configurations, or a mapping from names to
+            these; or a compare file (docs/compare.md), whose values the other arguments replace.
         guarantee: "UNIT:ADVERSARY", such as "client-run:server"; by default the guarantee of the
             contestants' targets, if they agree on one.
-        epsilon: the epsilon of the guarantee, one or more.
+        epsilon: one or more epsilons of the guarantee.
         delta: the largest delta of the guarantee; 1e-5 by default.
-        metric: accuracy, or loss, auc, average_precision, balanced_accuracy or brier.
+        metric: accuracy, loss, auc, average_precision, balanced_accuracy or brier.
         budget: no run begins after this time, "20m" or seconds; the result then says what is
             missing, and the same call with the same ``out`` completes it.
-        tries: the number of tries for each contestant; 8 by default.
-        seeds: the seeds to measure; by default three, and ten at an epsilon of 1 and below.
-        out: the folder. A folder that holds this comparison, or a part of it, is continued. With
-            None, nothing is kept.
+        tries: the number of tries per contestant; 8 by default.
+        seeds: the seeds to measure; by default three, and ten at an epsilon of 1 or less.
+        out: the folder. If it already holds this comparison, or a part of it, that comparison is
+            continued. With None, nothing is kept.
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
             data set's name, or the path of a file; by default the data that the recipes name.
         data_dir: the data folder.
         workers: the number of runs at once, each in a separate process; None for one per core. With
-            1, they are made in this process.
-        cluster: "auto" or the address of a Ray cluster, each of whose CPUs makes a run, instead of
-            ``workers``; see docs/cluster.md.
-        say: is called with a line about every run.
+            1, runs take place in this process.
+        cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
+            at a time, instead of ``workers``; see docs/cluster.md.
+        say: called with a line about every run.
         settings: changes to all recipes that have these settings.
 
     Raises:
@@ -149,7 +149,7 @@ def design_of(
     tries: int | None,
     seeds: str | Iterable[int] | None,
 ) -> Design:
-    """Return the design from the arguments of ``compare``, which replace the values of a file.
+    """Return the design from the arguments of ``compare``, which replace a compare file's values.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -180,20 +180,20 @@ def design_of(
         kind, said = f"{unit}:{adversary}", {"delta": own_delta, **said}
     if not isinstance(kind, str):
         raise ConfigError(
-            "guarantee: give what all contestants must meet, as UNIT:ADVERSARY, such as "
-            "client-run:server"
+            "guarantee: give the guarantee that all contestants must meet, as UNIT:ADVERSARY, such "
+            "as client-run:server"
         )
     of_kind = read_guarantee(kind, _number("delta", said.get("delta", DELTA), delta))
     values = said.get("epsilon") if epsilon is None else epsilon
     if values is None:
-        raise ConfigError("epsilon: give one or more, such as 1,4,16")
+        raise ConfigError("epsilon: give one or more values, such as 1,4,16")
     levels = (
         list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     )
     chosen = said.get("seeds") if seeds is None else seeds
     number = said.get("tries", _most_points(entries)) if tries is None else tries
     if isinstance(number, bool) or not isinstance(number, int):
-        raise ConfigError(f"tries = {number}: give a whole number")
+        raise ConfigError(f"tries = {number}: give an integer")
     return Design(
         guarantee=of_kind,
         epsilons=tuple(sorted(_number("epsilon", level, None) for level in levels)),
@@ -228,7 +228,9 @@ def carry_out(
         )
     seconds = read_time(budget) if isinstance(budget, str) else budget
     if seconds is not None and seconds <= 0:
-        raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
+        raise ConfigError(
+            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
+        )
     end = None if seconds is None else time.monotonic() + seconds
     work = Runs(design, given, data_dir)
     comparison = work.comparison  # loads the data, and refuses incompatible settings
@@ -261,7 +263,7 @@ def carry_out(
 
 
 def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path | None) -> Makers:
-    """Return the executor of the runs: processes of this machine, or tasks of a cluster."""
+    """Return the executor of the runs: processes on this machine, or tasks on a cluster."""
     if cluster is None:
         return Processes(work, min(workers or cores(), cores()))
     from fedldp.simulation.sweeps.cluster_tasks import ClusterTasks  # imports torch
@@ -270,7 +272,7 @@ def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path
 
 
 class ComparisonFactory(Protocol):
-    """Makes a comparison, again in each process. It can be pickled."""
+    """Makes a comparison, once in each process. It can be pickled."""
 
     def load(self, data_dir: Path | None) -> Dataset:
         """Return the data that all contestants share."""
@@ -341,20 +343,21 @@ def measure_all(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Cell, str]:
-    """Make all missing runs, epsilon by epsilon; return the cells of which some failed.
+    """Make all missing runs, epsilon by epsilon; return the cells in which runs failed.
 
-    The tries of all contestants come first, then all their seeds, so that at any time the results
-    are about equally complete for all contestants.
+    All contestants' tries come first, then all their seeds, so that the results are always about
+    equally complete for all contestants.
 
     Args:
         makers: the executor of the runs.
         comparison: the comparison to which the runs belong.
-        results: the file of runs; runs that it has are not made again.
+        results: the file of runs; runs in this file are not repeated.
         cells: the cells to measure.
         go_on: called to ask whether another run may begin.
-        say: is called with a line about every run: how many of all runs are done, including those
-            in the results already. If runs are refused, fewer are made than were counted.
-        progress: is called with the same two numbers, also before the first run.
+        say: called with a line about every run: how many of all runs are done, including the runs
+            that are already in the results. If runs are refused, fewer runs are made than were
+            counted.
+        progress: called with the same two numbers, also before the first run.
     """
     failed: dict[Cell, str] = {}
     total = sum(
@@ -426,7 +429,7 @@ def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> i
 
 
 def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
-    """Return the best try of a cell, or None if there is none or some are not made yet."""
+    """Return the best try of a cell, or None if there is none or some tries are still missing."""
     tried = [
         comparison.known(results, cell, attempt, "tried", CHOSEN_ON)
         for attempt in comparison.contestant(cell).tries
@@ -449,22 +452,22 @@ def _check_place(out: Path, document: Mapping[str, Any]) -> None:
         old = json.loads((out / NAME).read_text(encoding="utf-8"))
         known = old["contestants"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{out / NAME} is damaged: choose another folder") from error
+        raise RunError(f"{out / NAME} is damaged: choose a different folder") from error
     new = json.loads(json.dumps(document))
     problem = None
     if old.get("guarantee") != new["guarantee"]:
-        problem = "is for another guarantee"
+        problem = "is for a different guarantee"
     elif old.get("own_data") != new["own_data"]:
         problem = "has other data"
     for name, entry in known.items():
         if name not in new["contestants"]:
             problem = problem or f"also has {name}"
         elif entry != new["contestants"][name]:
-            problem = problem or f"has other settings or another grid for {name}"
+            problem = problem or f"has different settings or a different grid for {name}"
     if problem is not None:
         raise RunError(
-            f"out = {out}: the comparison there {problem}; keep everything it has, or choose "
-            "another out"
+            f"out = {out}: the comparison there {problem}; include everything it has, or choose a "
+            "different out"
         )
 
 
@@ -494,7 +497,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
     if not all(
         isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in found
     ):
-        raise ConfigError(f"seeds = {found}: give whole numbers from 0, or 0-4")
+        raise ConfigError(f"seeds = {found}: give integers from 0, or a range such as 0-4")
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Default tries of a contestant: values around its own learning rate, clip and rounds."""
+"""A contestant's default tries: values around its own learning rate, clip and rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _FACTORS: Mapping[str, Sequence[float]] = {
     "ridge": (1, 1 / 10, 10, 1 / 100, 100),
 }
 _FEWER, _MORE = (1, 1 / 16, 1 / 4), (1, 4, 16)
-"""Factors for the rounds: far fewer first, because rounds cost budget; more if there are few."""
+"""Factors for the number of rounds: far fewer first, because rounds cost budget; or more rounds, if
+the configuration has only a few."""
 
 _FEW_ROUNDS = 4
 
@@ -28,8 +29,8 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
     """Return tries around the settings of ``config``, the nearest first.
 
     The varied settings are learning rate, clip (or the radius of a range), ridge and rounds, if
-    they affect ``config``, times powers of 4, or of 10 for a ridge. With more tries the first ones
-    stay the same, so that a comparison can grow.
+    they affect ``config``; they are multiplied by powers of 4, or of 10 for a ridge. With more
+    tries the first tries stay the same, so that a comparison can grow.
 
     Args:
         config: the contestant's configuration.
@@ -49,8 +50,8 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
             found.append(attempt)
     if len(found) < 2:
         raise ConfigError(
-            f"tries: {config.name()} has no learning rate, clip, ridge or rounds to vary; give it "
-            "a grid"
+            f"tries: {config.name()} has no learning rate, clip, ridge or rounds to vary; give the "
+            "contestant a grid"
         )
     return tuple(found)
 
@@ -60,8 +61,8 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
 
     Args:
         name: the contestant's name, for messages.
-        given: ``[{"clip": 1.0, "rounds": 4}, ...]``, or ``{"clip": [1.0, 0.5]}``, of which every
-            combination is tried.
+        given: ``[{"clip": 1.0, "rounds": 4}, ...]``, or ``{"clip": [1.0, 0.5]}``, all combinations
+            of which are tried.
 
     Raises:
         ConfigError: the grid has neither form, or fewer than two tries.
@@ -78,14 +79,14 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
             )
     if len(found) < 2:
         raise ConfigError(
-            f"contestant {name}: its grid has only one point, which leaves no choice; give two or "
-            "more"
+            f"contestant {name}: its grid has only one point, which leaves no choice; give at "
+            "least two"
         )
     return tuple(found)
 
 
 def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
-    """Return the values to try for each setting that changes something, its own value first."""
+    """Return the values to try for each setting that affects the run, the current value first."""
     unused = config.unused_settings()
     found: dict[str, list[Any]] = {}
     for name, factors in _FACTORS.items():

@@ -141,7 +141,7 @@ def _check_category(name: str, value: float | str, values: Sequence[str]) -> Non
         shown = f"{value:g}" if isinstance(value, float) else repr(value)
         raise ConfigError(
             f"fill_columns.{name} = {shown}: the categories of {name} are {', '.join(values)}; "
-            f"give one of them, or add one for what is missing to categories.{name}, such as "
+            f"give one of them, or add a category for missing values to categories.{name}, such as "
             '"unknown"'
         )
 

@@ -21,9 +21,9 @@ _TWIN = (
     "0.5 points here, and 1.1 in the paper"
 )
 _NOISE_FREE = (
-    "local epochs and model width, which the paper does not state: 10 local epochs with 16 and 32 "
-    "channels reach 86.6; 10 local epochs with momentum 0.5 instead of the larger width reach 86.5 "
-    "(ldp-fl-fmnist-gap)"
+    "local epochs and model width, which the paper does not state, explain it: 10 local epochs "
+    "with 16 and 32 channels reach 86.6; 10 local epochs with momentum 0.5 instead of the larger "
+    "width reach 86.5 (ldp-fl-fmnist-gap)"
 )
 _TWIN_AND_NOISE = (
     "not known in full: local epochs and width explain 2.5 points (ldp-fl-fmnist-gap), but the "
@@ -57,11 +57,12 @@ _CENTRAL = (
     "as in central-dp-mnist"
 )
 _DATA = (
-    "the data set, or U: on the 8x8 digits with U = 3 and 20 seeds, {} (personalized-fig2-digits)"
+    "the data set or U makes the difference: on the 8x8 digits with U = 3 and 20 seeds, {} "
+    "(personalized-fig2-digits)"
 )
 _FIG3 = (
     "not known: sigma is 98 to 1,896 by the paper's formula, which drowns weights clipped to 2, in "
-    "the paper as well as here; gains over a result near chance say little, {}"
+    "the paper as well as here; gains over a result near chance say little: {}"
 )
 _SCATTER = (
     "not known; it may be chance if the paper shows a single run, which it does not say: our runs "
@@ -112,8 +113,8 @@ KNOWN = {
     "ldpfl-mnist": _LDPFL_MNIST,
     "ldpfl-mnist-short": _LDPFL_MNIST,
     "cldp-fed-fmnist": (
-        "the numbers of clients and rounds, which are LDP-FL's here: the noise-free twin, "
-        "fedavg-fmnist, has 84.9, and with 10 clients and 80 rounds CLDP-Fed has 89.8 "
+        "the numbers of clients and rounds, which are LDP-FL's here, explain it: the noise-free "
+        "twin, fedavg-fmnist, has 84.9, and with 10 clients and 80 rounds CLDP-Fed has 89.8 "
         "(ldpfl-table1)"
     ),
     "cldp-fed-fmnist-table1": (
@@ -134,8 +135,8 @@ KNOWN = {
         "3 points, and with --set local_epochs=2 accuracy is 86.4 (seeds 0 to 5)"
     ),
     "personalized-fig2-digits: mean gain of (B) over (A)": (
-        "the size of the steps relative to the noise, which the paper does not state: for LMH the "
-        "gain is +24.0 with alpha 0.3, and -2.2 with alpha 3 (personalized-tried)"
+        "the size of the steps relative to the noise, which the paper does not state, explains it: "
+        "for LMH the gain is +24.0 with alpha 0.3, and -2.2 with alpha 3 (personalized-tried)"
     ),
     "personalized-fmnist-fig3-none": _SCATTER.format("4", "3"),
     "personalized-fig3: mean gain of (B) over (A)": _FIG3.format("+0.03 with a scatter of 1.4"),

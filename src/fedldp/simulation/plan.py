@@ -146,7 +146,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     should then see only the refusal.
 
     Raises:
-        FedldpError: a setting does not fit the others, or a file of the data is missing.
+        FedldpError: a setting does not fit the others, or a data file is missing.
     """
     check_installed(config)
     own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model

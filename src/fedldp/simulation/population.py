@@ -102,7 +102,7 @@ class Population:
 
     @property
     def num_tests(self) -> int:
-        """The number of pieces of the test: of the test set, or one per client that tests."""
+        """The number of test pieces: parts of the test set, or one per client that tests."""
         if self._tester is not None:
             return self.config.num_clients
         return -(-len(self.dataset.test) // PIECE)
@@ -193,7 +193,7 @@ class Population:
         return [SimulationKeys(self.config.seed, index).kept(purpose) for index in indices]
 
     def score(self, broadcast: Broadcast, piece: int) -> Score:
-        """Return the score on one piece of the test."""
+        """Return the score on one test piece."""
         test = self.dataset.test
         if self._tester is not None:
             return self._tester(broadcast, self.client(piece, broadcast.round), test)

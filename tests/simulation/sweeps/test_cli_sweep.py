@@ -93,7 +93,7 @@ def test_a_sweep_prints_a_table_and_exits_with_status_2_if_one_run_is_refused(
         (("nothere",), "recipe nothere: there is no such recipe"),
         (("quickstart", "--grid", "recipe=quickstart"), "use only one of the two ways"),
         (("--seeds", "x"), "seeds x: write them as 0-4"),
-        (("--resume", "nothere"), "resume = nothere: no sweep.json there"),
+        (("--resume", "nothere"), "resume = nothere: there is no sweep.json in it"),
         (("--resume", "a", "--out", "b"), "leave out --out"),
         (("--workers", "0"), "workers = 0"),
         (("--guarantee", "patient:server"), "write UNIT:ADVERSARY, such as client-run:server"),

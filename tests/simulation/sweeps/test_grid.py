@@ -79,11 +79,11 @@ def test_malformed_seeds_are_refused(text: str) -> None:
         ({"settings": {"epsilo": 1}}, "epsilo is not a setting of ldp_fl"),
         ({"grid": {"seed": [1]}}, "seed: give a sweep's seeds"),
         ({"grid": {"epsilon": [1]}, "settings": {"epsilon": 1}}, "epsilon: .* leave one out"),
-        ({"grid": {"epsilon": []}}, "there is no value"),
+        ({"grid": {"epsilon": []}}, "there are no values"),
         ({"grid": {"rounds": [1] * 100_001}}, "100,001 runs"),
-        ({"seeds": []}, "give one or more whole numbers"),
-        ({"seeds": [1, 1]}, "each of them once"),
-        ({"seeds": [-1]}, "from 0 on"),
+        ({"seeds": []}, "give one or more different integers"),
+        ({"seeds": [1, 1]}, "one or more different integers"),
+        ({"seeds": [-1]}, "integers from 0"),
     ],
 )
 def test_a_wrong_design_is_refused_at_once(made: dict[str, Any], line: str) -> None:

@@ -80,7 +80,7 @@ def test_the_requested_figure_comes_first_and_is_drawn() -> None:
     assert not any("does not protect a client as a whole" in note for note in found.notes())
     pytest.importorskip("matplotlib")
     (axes,) = found.plot().axes
-    assert axes.get_ylabel() == "Brier score, with its deviation over seeds"
+    assert axes.get_ylabel() == "Brier score, with its standard deviation over seeds"
 
 
 def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
@@ -109,7 +109,7 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     assert "unless named otherwise" in axes.get_xlabel()
     assert all("per record" in text.get_text() for text in legend.get_texts())
     (axes,) = Sweep(cells[:1]).plot().axes
-    assert axes.get_xlabel() == "proven epsilon of one record, against the server, at delta 1e-05"
+    assert axes.get_xlabel() == "proven epsilon for one record, against the server, at delta 1e-05"
 
 
 def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:
@@ -242,7 +242,7 @@ def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
 
 
 def test_a_chart_has_a_known_format(result: Sweep, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="end the file's name in"):
+    with pytest.raises(ConfigError, match="give a file name that ends in"):
         result.plot(tmp_path / "chart.txt")
 
 

@@ -75,8 +75,8 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
         ({"grid": {"epsilon": [1]}}, "also has epsilon=2"),
         ({"grid": {"mechanism": ["sign"]}}, "varies epsilon"),
         ({"seeds": [0]}, "also has seed 1"),
-        ({"rounds": 3}, r"other settings \(rounds=2"),
-        ({"device": "auto"}, "other device"),
+        ({"rounds": 3}, r"differs in its settings \(rounds=2"),
+        ({"device": "auto"}, "differs in its device"),
     ],
 )
 def test_a_different_sweep_does_not_continue_in_the_folder(
@@ -101,7 +101,7 @@ def test_two_processes_cannot_work_on_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def again(order: object, means: object) -> str:
-        with pytest.raises(RunError, match="another process is at work"):
+        with pytest.raises(RunError, match="another process is working"):
             swept(tmp_path / "sweep")
         return "seen"
 
@@ -140,7 +140,7 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
         out=tmp_path / "sweep",
     )  # fmt: skip
     assert [row["settings"]["learning_rate"] for row in found.table] == [0.1, 0.2]
-    with pytest.raises(RunError, match="other data"):
+    with pytest.raises(RunError, match="different data"):
         fedldp.sweep(config, grid={"learning_rate": [0.1, 0.2]}, out=tmp_path / "sweep")
 
 
@@ -153,8 +153,8 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
         ({"workers": None, "cluster": "auto", "device": "cuda"}, "cluster = auto trains on CPUs"),
         ({"grid": {"epsilon": 1}}, "epsilon = 1: give a list of values"),
         ({"grid": {"model": "cnn"}}, "model = cnn: give a list of values"),
-        ({"grid": {"model": [object]}}, "a sweep writes its settings down"),
-        ({"grid": {"epsilon": [float("nan")]}}, "a sweep writes its settings down"),
+        ({"grid": {"model": [object]}}, "a sweep writes its settings to a file"),
+        ({"grid": {"epsilon": [float("nan")]}}, "a sweep writes its settings to a file"),
         ({"seeds": 3}, "seeds = 3: give a list"),
         ({"seed": 3}, "seed: give a sweep's seeds"),
     ],

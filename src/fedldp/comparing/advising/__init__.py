@@ -1,7 +1,7 @@
 """Advice on a table: who can be protected, from whom, and at what cost.
 
-``plan`` says what is run, ``asking`` refuses input that does not fit, ``advice`` applies the rule
-and words the verdicts, and ``page`` makes the page for a data-protection officer.
+``plan`` determines the runs, ``asking`` refuses unsuitable input, ``advice`` applies the rule and
+words the verdicts, and ``page`` makes the page for a data-protection officer.
 """
 
 from fedldp.comparing.advising.advice import Advice

@@ -1,4 +1,4 @@
-"""The results of `fedldp advise`: figures, a verdict for each trust, and the costs.
+"""The results of `fedldp advise`: metrics, a verdict for each kind of trust, and the costs.
 
 The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
 """
@@ -52,19 +52,19 @@ KEPT = 0.8
 """The share of the way from guessing to an unprotected model that a viable model keeps."""
 
 GUESS = 0.5
-"""The AUC of a random guess, or of always naming the most frequent class."""
+"""The AUC of random guessing, or of always predicting the most frequent class."""
 
 NEXT = "next.toml"
-"""The file, in the folder of the advice, that holds the advised run."""
+"""The file in the advice folder that holds the advised run."""
 
 SMALL = 0.01
-"""A difference in AUC up to this is not called a cost."""
+"""A difference in AUC up to this value is not called a cost."""
 
 State = Literal["viable", "no gain", "lost", "nothing learned", "refused", "not measured"]
 
 TRUST_WORDS = {
     "none": "Trust in nobody",
-    "sum": "Trust that a server sees sums only",
+    "sum": "Trust that a server sees only sums",
     "central": "Trust in one server",
 }
 UNITS = {"person": "one person", "record": "one row", "client-run": "one client as a whole"}
@@ -89,7 +89,7 @@ class Figure:
     seeds: int
 
     def values(self, metric: str) -> list[float]:
-        """Return the values of a metric, one for each seed."""
+        """Return the values of a metric, one per seed."""
         found = [run["metrics"].get(metric) for run in self.runs]
         return [each for each in found if each is not None]
 
@@ -110,7 +110,7 @@ class Figure:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no run is missing."""
+        """Whether all runs are measured."""
         return self.refused is not None or len(self.runs) >= self.seeds
 
 
@@ -122,7 +122,7 @@ class Advice:
         request: the request for advice.
         data: the table's data.
         comparison: the contestants.
-        figures: the figures, by contestant and epsilon.
+        figures: the measurements, by contestant and epsilon.
         out: the folder, or None if nothing was kept.
         seconds: the CPU seconds of all runs.
     """
@@ -152,16 +152,16 @@ class Advice:
     # Figures
 
     def at(self, trust: str, epsilon: float) -> Figure:
-        """Return the figure measured under a trust."""
+        """Return the measurements under a kind of trust."""
         return self.figures[TRUSTS[trust][0], epsilon]
 
     def free(self, name: str) -> Figure:
-        """Return the figure measured without a guarantee."""
+        """Return the measurements without a guarantee."""
         return self.figures[name, None]
 
     @property
     def alone(self) -> list[Figure]:
-        """The figures of sites that train alone, unprotected; empty if there are many clients."""
+        """The measurements of sites that train alone, unprotected; empty with many clients."""
         if self.unit == "client-run":
             return []
         return [self.free(alone_name(site)) for site in alone(self.data)]
@@ -179,7 +179,7 @@ class Advice:
 
     @property
     def chance(self) -> float:
-        """An upper bound on the standard deviation of a random order's AUC on this test set."""
+        """An upper bound on the standard deviation of a random ranking's AUC on this test set."""
         return auc_deviation(self._counts)
 
     @property
@@ -187,7 +187,7 @@ class Advice:
         return np.bincount(self.data.test.labels, minlength=self.data.num_classes)
 
     def baseline(self, metric: str) -> float | None:
-        """Return the value to beat: the most frequent class, or each site alone if that is better.
+        """Return the value to beat: always the most frequent class, or each site alone if better.
 
         For the calibration error, the value to beat is always each site alone.
         """
@@ -202,22 +202,22 @@ class Advice:
 
     @property
     def learns(self) -> bool | None:
-        """Whether a model learns anything without protection; None if that is not measured."""
+        """Whether a model learns anything without protection; None if this is not measured."""
         free = self.free(FREE).mean()
         return None if free is None else free > GUESS + 2 * self.chance
 
     def kept(self, figure: Figure) -> float | None:
-        """Return the share of the way from guessing to no protection that a figure keeps."""
+        """Return the share of the way from guessing to no protection that a contestant keeps."""
         free, mean = self.free(FREE).mean(), figure.mean()
         if free is None or mean is None or not self.learns:
             return None
         return (mean - GUESS) / (free - GUESS)
 
     def state(self, trust: str, epsilon: float) -> State:
-        """Return the rule's verdict on a trust and an epsilon.
+        """Return the rule's verdict on a kind of trust at an epsilon.
 
         A result is viable if it keeps ``KEPT`` of the way from guessing to a model without
-        protection, and beats a site that trains alone by two standard errors over the seeds.
+        protection, and if it beats a site that trains alone by two standard errors over the seeds.
         """
         figure = self.at(trust, epsilon)
         if figure.refused is not None:
@@ -239,11 +239,11 @@ class Advice:
         return all(figure.is_whole for figure in self.alone)
 
     def viable(self, trust: str) -> list[float]:
-        """Return the epsilons that are viable under a trust, ascending."""
+        """Return the epsilons that are viable under a kind of trust, ascending."""
         return [each for each in self.epsilons if self.state(trust, each) == "viable"]
 
     def verdict(self, trust: str) -> tuple[str, str]:
-        """Return the verdict on a trust, in a word or two and in sentences."""
+        """Return the verdict on a kind of trust, in a few words and in sentences."""
         word, text = self._verdict(trust)
         return word, text + self._same_noise(trust)
 
@@ -258,8 +258,8 @@ class Advice:
         if self.viable("sum") == self.viable("central"):
             return ""
         return (
-            " Sums and one server have noise of the same size here, so their verdicts differ only "
-            "by chance."
+            " Sums and one trusted server have noise of the same size here, so their verdicts "
+            "differ only by chance."
         )
 
     def _verdict(self, trust: str) -> tuple[str, str]:
@@ -269,17 +269,21 @@ class Advice:
             assert free is not None
             return "not viable", (
                 f"Even without protection the AUC is {free:.3f}, no better than guessing as far as "
-                "this test can tell. Protection cannot make it worse: look at the columns and the "
-                "labels first."
+                "this test set can tell. Protection cannot make it worse: check the columns and "
+                "the labels first."
             )
         if good := self.viable(trust):
             first = good[0]
             above = [each for each in self.epsilons if each >= first]
             gaps = [each for each in above if each not in good]
             return f"viable from epsilon {first:g}", (
-                (f"But not at {_epsilons(gaps)}. " if gaps else "")
+                (f"It is not viable at {_epsilons(gaps)}. " if gaps else "")
                 + self._reached(trust, first)
-                + ("" if own is None else f" A site alone, without protection, has {own:.3f}.")
+                + (
+                    ""
+                    if own is None
+                    else f" A site that trains alone, without protection, has {own:.3f}."
+                )
                 + self._doubted(trust, first)
             )
         if "not measured" in states.values():
@@ -299,22 +303,22 @@ class Advice:
                     if ahead
                     else ": nothing is gained by taking part"
                 )
-                + ". If a site gives its own model away, that model needs noise too, and would "
-                "be the fair comparison; it was not measured here."
+                + ". If a site gives its own model away, that model also needs noise, and would be "
+                "the fair comparison; it was not measured here."
             )
         return "not viable", (
-            f"{self._reached(trust, last)} The rule asks for {100 * KEPT:.0f} %, and no smaller "
+            f"{self._reached(trust, last)} The rule requires {100 * KEPT:.0f} %, and no smaller "
             "epsilon reached it."
         )
 
     def _doubted(self, trust: str, epsilon: float) -> str:
-        """Return a sentence if the gain may be due to chance on a test of this size."""
+        """Return a sentence if the gain may be due to chance on a test set of this size."""
         mean, own = self.at(trust, epsilon).mean(), self.alone_mean()
         if mean is None or own is None or mean - own > self.chance:
             return ""
         return (
-            f" It is ahead of that by only {mean - own:.3f}, which may be chance on a test of this "
-            f"size ({self.chance:.3f}): confirm it on more rows before you rely on it."
+            f" The gain over that site is only {mean - own:.3f}, which may be chance on a test set "
+            f"of this size ({self.chance:.3f}): confirm it on more rows before you rely on it."
         )
 
     def _reached(self, trust: str, epsilon: float) -> str:
@@ -325,18 +329,19 @@ class Advice:
         assert kept is not None
         return (
             f"At epsilon {epsilon:g} the AUC is {mean:.3f}; guessing has {GUESS}, and a model "
-            f"without protection {free:.3f}: {_share(kept)} of the way is kept."
+            f"without protection {free:.3f}: this keeps {_share(kept)} of the way from guessing to "
+            "no protection."
         )
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """The least trust that is viable, with its least epsilon; None if none is viable."""
+        """The least trust that is viable, with its smallest viable epsilon; None if none is."""
         return next(((trust, good[0]) for trust in TRUSTS if (good := self.viable(trust))), None)
 
     # In words
 
     def costs(self) -> list[str]:
-        """Return in sentences what each choice costs, from differences between runs."""
+        """Return sentences on what each choice costs, from differences between runs."""
         found: list[str] = []
         free, clipped = self.free(FREE).mean(), self.free(CLIPPED).mean()
         larger = self.free(LARGER).mean()
@@ -350,13 +355,13 @@ class Advice:
                 + (
                     f"So the linear model costs {gain:.3f}, before any protection."
                     if gain > SMALL
-                    else "So the simple model is not the cost."
+                    else "So the simple model costs nothing."
                 )
             )
         if clipped is not None:
             found.append(
-                f"The clip, which bounds what {UNITS[self.unit]} can contribute: with it and "
-                f"without noise the AUC is {clipped:.3f}. {_cost('It', free - clipped)}"
+                f"The clip, which bounds what {UNITS[self.unit]} can contribute: with the clip and "
+                f"without noise the AUC is {clipped:.3f}. {_cost('The clip', free - clipped)}"
             )
             parts = []
             for trust in TRUSTS:
@@ -368,32 +373,32 @@ class Advice:
                 if known:
                     parts.append(f"{TRUST_WORDS[trust].lower()}: {', '.join(known)}")
             if parts:
-                found.append(f"The noise, in AUC at each epsilon: {'; '.join(parts)}.")
+                found.append(f"The noise, as a loss of AUC at each epsilon: {'; '.join(parts)}.")
         found += self._of_trust()
         if is_imbalanced(self.most_frequent):
             balanced = self.free(FREE).mean("balanced_accuracy")
             assert balanced is not None
             found.append(
-                f"Imbalance: {_share(self.most_frequent)} of the test is one class, and always "
-                "naming it has that accuracy. So the verdicts go by the AUC. Without protection "
-                f"the balanced accuracy is {_share(balanced)}"
+                f"Imbalance: {_share(self.most_frequent)} of the test set is one class, and always "
+                "predicting that class has this accuracy. So the verdicts use the AUC. Without "
+                f"protection the balanced accuracy is {_share(balanced)}"
                 + (f": {self._of_rare()}" if balanced < 0.65 else ".")
             )
         return found
 
     def _of_rare(self) -> str:
-        """Return what helps a model to name rare classes, and what that costs."""
+        """Return what helps a model to predict rare classes, and what that costs."""
         count = self.data.num_classes
-        text = "the model seldom names rare classes, and noise is not the reason. "
+        text = "the model seldom predicts rare classes, and noise is not the reason. "
         if count == 2:
             second = "1" if self.data.classes is None else self.data.classes[1]
             text += (
-                "After training, and without changing the AUC, a threshold helps: fedldp evaluate "
-                f"and predict with --threshold P name {second} from that probability on; begin "
-                "with its published share. "
+                "After training, a threshold helps and does not change the AUC: with --threshold "
+                f"P, fedldp evaluate and predict choose {second} if its probability is at least P; "
+                "begin with the published share of that class. "
             )
         text += (
-            f"In training, class_weights help: 1/({count} p) for each class of a published share "
+            f"In training, class_weights help: 1/({count} p) for each class with a published share "
             "p. "
         )
         if self.unit != "client-run":
@@ -402,7 +407,7 @@ class Advice:
                 "same epsilon. "
             )
         return text + (
-            "Never take a share or a threshold from these rows: that is a release, which no "
+            "Never compute a share or a threshold from these rows: that would be a release that no "
             "epsilon covers."
         )
 
@@ -418,8 +423,9 @@ class Advice:
                 else f"each of the {self.sites} clients adds its own noise"
             )
             found.append(
-                f"Trust: at epsilon {middle:g}, trust in nobody has AUC {none:.3f} and trust in "
-                f"one server {central:.3f}. {_cost('Trusting nobody', central - none)}"
+                f"Trust: at epsilon {middle:g} the AUC is {none:.3f} if nobody is trusted, and "
+                f"{central:.3f} if one server is trusted. "
+                f"{_cost('Trusting nobody', central - none)}"
                 + (f" The reason: {who}." if central - none > SMALL else "")
             )
         found += self._of_sums()
@@ -428,9 +434,9 @@ class Advice:
             kept = self.kept(whole)
             told = "" if kept is None else f", {_share(kept)} of the way"
             found.append(
-                f"Few sites: hiding one of {self.sites} sites as a whole, among the others, was "
-                f"tried under the most trust and the largest epsilon, {self.epsilons[-1]:g}: AUC "
-                f"{mean:.3f}{told}. The other verdicts do not hide what is true of most people of "
+                f"Few sites: hiding one of {self.sites} sites as a whole was tried with the most "
+                f"trust and the largest epsilon, {self.epsilons[-1]:g}: the AUC is "
+                f"{mean:.3f}{told}. The other verdicts do not hide what is true of most people at "
                 "a site."
             )
         return found
@@ -448,9 +454,9 @@ class Advice:
         worst = max(gaps, key=lambda epsilon: gaps[epsilon])
         return [
             "Sums or one server: at the same epsilon the sum over all sites has noise of the same "
-            "size either way, because the sites' shares add up to what one server would add. Only "
-            "the random numbers differ, and so possibly the chosen tries. A difference between "
-            "these two is therefore chance"
+            "size either way, because the sites' shares add up to the noise that one server would "
+            "add. Only the random numbers differ, and therefore possibly the chosen tries. A "
+            "difference between these two is therefore chance"
             + (
                 f", even where the trusted server is behind, by {gaps[worst]:.3f} at epsilon "
                 f"{worst:g}."
@@ -470,9 +476,9 @@ class Advice:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings that a reader of the figures needs."""
+        """The warnings that a reader of the results needs."""
         found = [
-            "all figures here are functions of private rows, and are not private: protect them as "
+            "all numbers here are computed from private rows and are not private: protect them as "
             "you protect the table",
             RELEASE,
         ]
@@ -481,17 +487,17 @@ class Advice:
         found.append(SIMULATED)
         if self.unit == "record":
             found.append(
-                "the guarantee protects one row, and not a person who has several; if a column "
-                "names the person of each row, give it with --person"
+                "the guarantee protects one row, not a person who has several rows; if a column "
+                "names each row's person, give it with --person"
             )
         if is_imbalanced(self.most_frequent):
             found.append(
-                f"one class makes up {100 * self.most_frequent:.0f} % of the test: accuracy says "
-                "little"
+                f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "
+                "says little"
             )
         found.append(
-            f"on this test of up to {rounded_count(len(self.data.test)):,} rows a random order has "
-            f"an AUC of 0.5 ± {self.chance:.3f}: differences of that size may be chance"
+            f"on this test set of up to {rounded_count(len(self.data.test)):,} rows a random order "
+            f"has an AUC of 0.5 ± {self.chance:.3f}: differences of that size may be chance"
         )
         refused = [figure for figure in self.figures.values() if figure.refused is not None]
         for figure in refused:
@@ -503,7 +509,7 @@ class Advice:
 
     @property
     def missing(self) -> list[str]:
-        """The runs that are not measured yet; the same command with the same folder makes them."""
+        """The runs that are not measured yet; the same command and folder measure them."""
         return [
             figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
             for figure in self.figures.values()
@@ -514,7 +520,7 @@ class Advice:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A mapping for each trust, epsilon and metric, as in the JSON document."""
+        """A mapping for each kind of trust, epsilon and metric, as in the JSON document."""
         return [
             {
                 "trust": trust,
@@ -539,13 +545,13 @@ class Advice:
 
     @property
     def heads(self) -> list[str]:
-        """The headings of the columns of figures in ``groups``."""
+        """The headings of the metric columns in ``groups``."""
         return [*METRICS.values(), "way kept"]
 
     def groups(self) -> list[tuple[str, list[list[str]]]]:
-        """Return the tables to display: one of the references, and one for each trust.
+        """Return the tables to display: one for the references, and one for each kind of trust.
 
-        A row begins with its name or its epsilon. Then come the figures of ``METRICS``, each with
+        A row begins with its name or its epsilon. Then come the metrics in ``METRICS``, each with
         its deviation; the share of the way from guessing to no protection that the model keeps; and
         the rule's verdict.
         """
@@ -608,9 +614,8 @@ class Advice:
         if folder is not None:
             config = config.changed(**seen_from(folder, config))
         return (
-            "# Chosen by fedldp advise, by scores on private rows: that choice is a release, "
-            f"which no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon "
-            f"{epsilon:g}.\n{to_toml(config)}"
+            "# Chosen by fedldp advise from scores on private rows: this choice is a release that "
+            f"no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon {epsilon:g}.\n{to_toml(config)}"
         )
 
     def _config(self, trust: str, epsilon: float) -> RunConfig | None:
@@ -643,9 +648,9 @@ def advice_of(
 
     Args:
         request: the request for advice.
-        comparison: its contestants.
+        comparison: the request's contestants.
         data: the table's data.
-        rows: lines of runs; lines of other comparisons are left out.
+        rows: lines of runs; lines from other comparisons are ignored.
         out: the folder.
         failed: why the runs of a cell could not be made.
 
@@ -669,12 +674,12 @@ def advice_of(
 
 
 def document_of(request: AdviceRequest, data: Dataset) -> bytes:
-    """Return the folder's record of the request, with a shareable description of the data."""
+    """Return the record of the request in its folder, with a shareable description of the data."""
     return as_json(json.loads(json.dumps({**request.document(), "own_data": data.own_data})))
 
 
 def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:
-    """Format a figure with its deviation for display; return an empty text if there is none."""
+    """Format a value with its deviation for display; return an empty string if there is none."""
     if mean is None:
         return ""
     if metric in ("accuracy", "balanced_accuracy"):

@@ -1,7 +1,7 @@
 """Turns a user's arguments into a checked request for advice, or refuses with one clear line.
 
-Only the owner of the table sees these lines, because they reveal private rows. They are sent to
-nobody.
+Only the owner of the table sees these lines, because they reveal private rows. They are not sent to
+anyone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_DATA = tuple(
     for name in SHARED
     if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
 )
-"""Settings that declare a table's columns, and the client and person of its rows."""
+"""The settings that declare a table's columns, and each row's client and person."""
 
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
@@ -45,12 +45,12 @@ def read_request(
     """Return a request for advice on a table, with its columns checked.
 
     Args:
-        table: a .csv or .parquet file; or a .toml file whose ``dataset`` is one. Only the
+        table: a .csv or .parquet file; or a .toml file whose ``dataset`` is such a file. Only the
             declarations about the data are read from a .toml file.
-        client: the column that names the client, or site, of a row.
-        person: the column that names the person of a row.
-        label: the column of the classes.
-        settings: settings of the data, by dotted name.
+        client: the column that names each row's client or site.
+        person: the column that names each row's person.
+        label: the column that holds the classes.
+        settings: the data's settings, by dotted name.
 
     Raises:
         FedldpError: there is no such file or column, or a column lacks a declaration.
@@ -62,7 +62,7 @@ def read_request(
     for key in settings:
         if key.split(".")[0] not in OF_DATA:
             raise ConfigError(
-                f"set {key}: advice sets everything but the data's own settings; give one of "
+                f"set {key}: advice chooses all settings except the data's; give one of "
                 f"{', '.join(OF_DATA)}"
             )
     for key, value in nested(settings.items()).items():
@@ -81,26 +81,26 @@ def read_request(
 
 
 def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
-    """Refuse data on which no advice can be given.
+    """Refuse data about which no advice can be given.
 
     Args:
-        data: the data as read.
-        settings: their settings, for messages.
+        data: the data that were read.
+        settings: the data's settings, for messages.
 
     Raises:
-        DataError: there are too few people, sites, or examples of a class.
+        DataError: there are too few people or sites, or too few examples of a class.
     """
     name, sites = data.name, len(data.clients or ())
     if sites < 2:
         raise DataError(
-            f"{name}: column {settings['client_column']!r} has one value, so there is one site; "
-            "name the column that tells sites or clients apart with --client"
+            f"{name}: column {settings['client_column']!r} has only one value, so there is only "
+            "one site; use --client to name the column that distinguishes sites or clients"
         )
     if data.num_classes > MOST_CLASSES:
         raise DataError(
             f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
-            f"classes, and advice covers at most {MOST_CLASSES}; name the column of the classes "
-            "with --label"
+            f"classes, and advice covers at most {MOST_CLASSES}; use --label to name the column "
+            "that holds the classes"
         )
     unit = unit_of(data)
     if unit != "client-run":
@@ -115,7 +115,7 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
 
 
 def _declared(table: str) -> dict[str, Any]:
-    """Return the data's settings from a file that is the table or names it."""
+    """Return the data's settings from a file that is the table, or that names the table."""
     if not table.endswith(".toml"):
         if not is_table(table):
             raise ConfigError(f"table {table!r}: give a .csv or .parquet file, or a .toml file "
@@ -138,8 +138,8 @@ def _check_names(table: Table, config: RunConfig) -> None:
     names = ", ".join(table.names)
     if config.client_column is None:
         raise ConfigError(
-            f"client: name the column of each row's site or device with --client; {table.path} has "
-            f"{names}"
+            f"client: use --client to name the column with each row's site or device; {table.path} "
+            f"has {names}"
         )
     for option, name in (
         ("client", config.client_column),
@@ -148,23 +148,25 @@ def _check_names(table: Table, config: RunConfig) -> None:
     ):
         if name is not None and name not in table.names:
             raise ConfigError(
-                f"{option}: {table.path} has no column {name!r}; name one of its columns with "
-                f"--{option}: {names}"
+                f"{option}: {table.path} has no column {name!r}; use --{option} to name one of its "
+                f"columns: {names}"
             )
     known = {config.client_column, config.person_column, config.label_column}
     for setting in ("ignore_columns", "scale_columns", "fill_columns", "categories"):
         for name in getattr(config, setting):
             if name not in table.names:
-                raise ConfigError(f"{setting}: {table.path} has no column {name!r}; it has {names}")
+                raise ConfigError(
+                    f"{setting}: {table.path} has no column {name!r}; its columns are {names}"
+                )
     if not set(table.names) - known - set(config.ignore_columns):
         raise ConfigError(
-            f"{table.path}: no column is left for the model; add columns beside client, person and "
-            "label"
+            f"{table.path}: no column is left for the model; add columns besides client, person "
+            "and label"
         )
 
 
 def _check_missing(table: Table, columns: Columns) -> None:
-    """Refuse missing values, naming all columns that hold some."""
+    """Refuse missing values, and name all columns that hold some."""
     gaps = [
         name
         for name in dict.fromkeys(table.names)
@@ -182,20 +184,20 @@ def _check_missing(table: Table, columns: Columns) -> None:
             "client, a person and a label; fill them in, or drop these rows"
         )
     raise DataError(
-        f"{table.path}: missing values in {_listed(gaps)}; declare public values for them, never "
-        f"means of the rows: {' '.join(_fills(table, gaps))}; or leave columns out: --set "
-        f"'ignore_columns={_toml(gaps)}'"
+        f"{table.path}: missing values in {_listed(gaps)}; declare public values to replace them, "
+        f"never means of the rows: {' '.join(_fills(table, gaps))}; or leave these columns out: "
+        f"--set 'ignore_columns={_toml(gaps)}'"
     )
 
 
 def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
-    """Return example options that fill missing values: in a column of numbers, and of texts."""
+    """Return example options that fill missing values in columns of numbers and of strings."""
     texts = [name for name in gaps if _holds_texts(table, name)]
     numbers = [name for name in gaps if name not in texts]
     found = [f"--set fill_columns.{name}=0 (a number)" for name in numbers[:1]]
     return found + [
-        f'--set fill_columns.{name}=unknown --set \'categories.{name}=["a", "unknown"]\' (a text, '
-        "with the list of all possible texts)"
+        f'--set fill_columns.{name}=unknown --set \'categories.{name}=["a", "unknown"]\' (a '
+        "string, with the list of all possible strings)"
         for name in texts[:1]
     ]
 
@@ -207,9 +209,9 @@ def _holds_texts(table: Table, name: str) -> bool:
 
 
 def _check_declared(table: Table, columns: Columns) -> None:
-    """Refuse columns without a public range or list of categories, all in one line.
+    """Refuse columns without a public range or list of categories, all on one line.
 
-    Numbers from -1 to 1 need no range; neither do true and false.
+    Numbers from -1 to 1, and true and false, need no range.
     """
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
     plain, texts = [], []
@@ -222,19 +224,20 @@ def _check_declared(table: Table, columns: Columns) -> None:
         elif not (np.abs(cells[~np.isnan(cells)]) <= 1).all():
             plain.append(name)
     if plain or texts:
-        first = [f"a public range of {_listed(plain)}"] if plain else []
-        first += [f"a public list of the texts of {_listed(texts)}"] if texts else []
+        first = [f"a public range for {_listed(plain)}"] if plain else []
+        first += [f"a public list of the strings in {_listed(texts)}"] if texts else []
         examples = [f"--set 'scale_columns.{plain[0]}=[0, 120]'"] if plain else []
         examples += [f'--set \'categories.{texts[0]}=["a", "b"]\''] if texts else []
         raise ConfigError(
             f"{table.path}: declare {' and '.join(first)}, from public knowledge and never "
             f"measured on the rows: {' '.join(examples)}, or all of them in a .toml file; or leave "
-            "columns out with ignore_columns; name the column of each row's person with --person"
+            "columns out with ignore_columns; use --person to name the column with each row's "
+            "person"
         )
 
 
 def _centred(config: RunConfig) -> dict[str, Any]:
-    """Return centres for columns without one: the middle of the public range, or an equal share."""
+    """Return centres for columns without any: the middle of the public range, or an equal share."""
     found = dict(config.centre_columns)
     for name, (low, high) in config.scale_columns.items():
         found.setdefault(name, (low + high) / 2)
@@ -250,16 +253,16 @@ def _check_people(data: Dataset, settings: Mapping[str, Any], unit: str) -> None
     what = "rows" if unit == "record" else "persons"
     if total < LEAST_PEOPLE:
         raise DataError(
-            f"{data.name}: {total} {what} to train on, but the noise that hides one of so few also "
-            f"hides what they have in common; give {LEAST_PEOPLE} or more, or use public data"
+            f"{data.name}: only {total} {what} to train on: noise that hides one of so few also "
+            f"hides what they have in common; give at least {LEAST_PEOPLE}, or use public data"
         )
     for site in range(len(data.clients or ())):
         here = owners == site
         own = int(here.sum()) if people is None else count_of(people[here])
         if own < LEAST_AT_SITE:
             raise DataError(
-                f"{data.name}: a site in column {settings['client_column']!r} has {own} {what} to "
-                f"train on; leave out sites of fewer than {LEAST_AT_SITE}"
+                f"{data.name}: a site in column {settings['client_column']!r} has only {own} "
+                f"{what} to train on; leave out sites with fewer than {LEAST_AT_SITE}"
             )
 
 
@@ -268,9 +271,9 @@ def _check_classes(data: Dataset, part: Examples, where: str) -> None:
     for label in np.flatnonzero(counts == 0).tolist():
         shown = label if data.classes is None else data.classes[label]
         raise DataError(
-            f"{data.name}: no row of the {where} has the label {shown}, so its AUC is not "
-            "defined; give more rows of that class, merge it with another, or, if there is no "
-            'such class, list the classes: --set \'classes=["a", "b"]\''
+            f"{data.name}: no row in the {where} has the label {shown}, so its AUC is not defined; "
+            "give more rows of that class, merge it with another class, or, if there is no such "
+            'class, list the classes: --set \'classes=["a", "b"]\''
         )
 
 

@@ -24,19 +24,19 @@ FROM = {
     "none": "any server, the other sites, and anyone who gets the model. Nobody is trusted: noise "
     "is added before anything leaves a site.",
     "sum": "a server that sees only the sum of what all sites send, the other sites, and anyone "
-    "who gets the model. A secure sum must hide the single messages, and all sites must add "
+    "who gets the model. A secure sum must hide the individual messages, and all sites must add "
     "their share of the noise.",
-    "central": "anyone who sees what the server publishes, or gets the model. Not against the "
-    "server: it sees what each site sends, and adds the noise.",
+    "central": "anyone who sees what the server publishes, or gets the model. There is no "
+    "protection against the server, which sees what each site sends and adds the noise.",
 }
 
 WHO = {
     "person": "One person: all rows of that person at one site. The table below bounds how often "
-    "an adversary can tell whether this person's rows were these or somebody else's: at a "
-    "small epsilon hardly more often than by guessing.",
-    "record": "One row of the table. That is one person only if nobody has two rows: no column was "
-    "named for the person of a row.",
-    "client-run": "One client as a whole: all rows that it has, and all that it sends in a run.",
+    "an adversary can tell this person's rows from somebody else's: at a small epsilon, hardly "
+    "more often than by guessing.",
+    "record": "One row of the table. This protects one person only if nobody has two rows: no "
+    "column was named for each row's person.",
+    "client-run": "One client as a whole: all its rows, and everything that it sends in a run.",
 }
 
 NOT_HIDDEN = {
@@ -87,7 +87,7 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return how many of 100 guesses between two equally likely cases are right, at most.
+    """Return how many of 100 guesses between two equally likely cases can be right at most.
 
     The number is rounded up.
 
@@ -98,7 +98,7 @@ def _right(epsilon: float) -> float:
 
 
 def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
-    """Return a run's statement under each trust, at the advised epsilon, or else at the largest."""
+    """Return a statement for each kind of trust, at the advised or else the largest epsilon."""
     found = []
     for trust in TRUSTS:
         good = advice.viable(trust)

@@ -1,7 +1,7 @@
-"""What `fedldp advise` runs: existing compositions under each trust, and references.
+"""What `fedldp advise` runs: existing compositions under each kind of trust, and references.
 
-The protected unit is a person if a column names the person of each row; else a whole client if
-there are many clients; else a row. Every contestant has the same number of tries.
+The protected unit is a person if a column names each row's person; else a whole client if there are
+many clients; else a row. Every contestant has the same number of tries.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from fedldp.simulation.settings import from_mapping
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5
 METRIC = "auc"
-"""The metric for choosing tries and for verdicts: it does not reward always naming one class."""
+"""The metric for choosing tries and for verdicts: it does not reward always predicting one
+class."""
 
 MANY = 100
 """The number of clients from which a whole client can be hidden among the others."""
 
 MOST_ALONE = 5
-"""The largest number of sites that also train alone; if there are more, this many are drawn."""
+"""The largest number of sites that also train alone; with more sites, this many are drawn."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
-"""The seeds that are measured; more at an epsilon of 1 and below, where results vary more."""
+"""The seeds that are measured; there are more at an epsilon of 1 or less, where results vary
+more."""
 
 TABLE = "table"
 
 ANY, SUM, CENTRAL = "any server", "a server that sees sums", "a trusted server"
-"""The names of the contestants under each trust."""
+"""The names of the contestants under each kind of trust."""
 
 TRUSTS: Mapping[str, tuple[str, Adversary]] = {
     "none": (ANY, "server"), "sum": (SUM, "summing-server"), "central": (CENTRAL, "downlink"),
 }  # fmt: skip
-"""The contestant and the adversary of each trust."""
+"""The contestant and the adversary for each kind of trust."""
 
 FREE, CLIPPED, LARGER = "no protection", "clip without noise", "larger model, no protection"
 WHOLE = "a whole site, trusted server"
@@ -80,8 +82,8 @@ FREE_TRIES = _tries(
     (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
 )  # fmt: skip
 
-# For whole clients. Lengths of weights are in units of 10 over the norm of an example, rates in
-# units of its square.
+# For whole clients. Weight norms are in units of 10 divided by an example's norm, rates in units of
+# the square of that.
 _ONCE: Settings = {
     "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
     "bound": "direction", "epsilon": 1.0,
@@ -128,21 +130,21 @@ _CLIENTS = {
 
 
 def starting_point(unit: str, adversary: str) -> Settings:
-    """Return the settings that advice tries for a guarantee, at the middle of its tries.
+    """Return the settings that advice tries for a guarantee, from the middle of its tries.
 
     Args:
         unit: "person", "record" or "client-run".
         adversary: "server", "summing-server" or "downlink".
 
     Raises:
-        ConfigError: advice does not cover such a guarantee.
+        ConfigError: advice does not cover this guarantee.
     """
     trust = next((trust for trust, (_, seen) in TRUSTS.items() if seen == adversary), None)
     if trust is None or unit not in ("person", "record", "client-run"):
         raise ConfigError(
-            f"unit = {unit}, adversary = {adversary}: without a recipe, the unit is person, record "
-            "or client-run, and the adversary server, summing-server or downlink; choose from "
-            "these, or give a recipe"
+            f"unit = {unit}, adversary = {adversary}: without a recipe, the unit must be person, "
+            "record or client-run, and the adversary server, summing-server or downlink; choose "
+            "from these, or give a recipe"
         )
     own: Settings = {**_PEOPLE, "channel": _CHANNELS[trust]}
     tries = PEOPLE_TRIES
@@ -163,10 +165,10 @@ class AdviceRequest:
     """A request for advice about a table; it can be pickled.
 
     Attributes:
-        settings: settings of the data: the table, its columns, and the declarations about them.
+        settings: the data's settings: the table, its columns, and the declarations about them.
         epsilons: the epsilons, ascending.
-        tries: the largest number of tries of each contestant.
-        seeds: the seeds to measure; None for the default ones.
+        tries: the largest number of tries per contestant.
+        seeds: the seeds to measure; None for the default seeds.
     """
 
     settings: Settings
@@ -198,7 +200,7 @@ class AdviceRequest:
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
         """Return the contestants, under the rule of equal guarantees and equal effort."""
         unit = unit_of(data)
-        # The data are divided already; the scheme makes the tries hold out whole people or clients.
+        # The data are already divided; the scheme makes the tries hold out whole people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         found = self._of_clients() if unit == "client-run" else self._of_people(unit)
         if unit != "client-run":
@@ -217,7 +219,7 @@ class AdviceRequest:
         )
 
     def cells(self, comparison: Comparison, sites: int) -> list[Cell]:
-        """Return the cells in the order of measuring: without protection, then epsilon by epsilon.
+        """Return the cells in the order of measurement: unprotected, then epsilon by epsilon.
 
         The middle epsilon comes first, because it is the most informative.
         """
@@ -238,7 +240,7 @@ class AdviceRequest:
         return found
 
     def document(self) -> dict[str, Any]:
-        """Return the folder's record of the request."""
+        """Return the record of the request for its folder."""
         return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
                 "tries": self.tries}  # fmt: skip
 
@@ -307,12 +309,12 @@ def alone(data: Dataset) -> list[int]:
 
 
 def alone_name(site: int) -> str:
-    """Return the name of one site's contestant; it hides the table's name for the site."""
+    """Return the name of one site's contestant, which hides the table's name for the site."""
     return f"site {site + 1} alone, no protection"
 
 
 def of_site(data: Dataset, site: int) -> Dataset:
-    """Return the data of one site, with the test set shared by all."""
+    """Return the data of one site, with the test set that all sites share."""
     assert data.clients is not None
     train = data.train.taken(data.clients[site])
     whole = shares_of(np.zeros(len(train), np.int64), 1)

@@ -43,30 +43,31 @@ def advise(
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Advice:
-    """Return who can be protected with a table, under which trust, and at what cost.
+    """Return who in a table can be protected, under which kind of trust, and at what cost.
 
-    Makes short runs of existing compositions under each trust, at equal epsilons and with equal
-    tries, and runs without protection to compare with. The runs look at private rows, and their
-    results are not private; see ``Advice.warnings``.
+    This makes short runs of existing compositions under each kind of trust, at equal epsilons and
+    with equal numbers of tries, and runs without protection for comparison. The runs use private
+    rows, and their results are not private; see ``Advice.warnings``.
 
     Args:
-        table: a .csv or .parquet file; or a .toml file that names one and declares its columns.
-        client: the column that names the client, or site, of a row.
-        person: the column that names the person of a row; without it the unit is a row, or a whole
+        table: a .csv or .parquet file; or a .toml file that names such a file and declares its
+            columns.
+        client: the column that names each row's client or site.
+        person: the column that names each row's person; without it the unit is a row, or a whole
             client if there are 100 clients or more.
-        label: the column of the classes; "label" by default.
+        label: the column that holds the classes; "label" by default.
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...
         epsilon: the epsilons of the guarantees, ascending.
-        tries: the number of tries of each contestant, 2 to 6.
-        seeds: the seeds to measure; by default three, and five at an epsilon of 1 and below.
+        tries: the number of tries per contestant, 2 to 6.
+        seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
         budget: no run begins after this time, "20m" or seconds; the result then says what is
             missing, and the same call with the same ``out`` completes it.
-        out: the folder. A folder that holds this advice, or a part of it, is continued. With None,
-            nothing is kept.
+        out: the folder. If it already holds this advice, or a part of it, that advice is continued.
+            With None, nothing is kept.
         data_dir: the data folder.
         workers: the number of runs at once; None for one per core.
-        say: is called with a line about every run.
-        progress: is called with the number of runs done and the largest possible total.
+        say: called with a line about every run.
+        progress: called with the number of completed runs and the largest possible total.
 
     Raises:
         FedldpError: the table or an argument is wrong, or ``out`` holds something else.
@@ -123,5 +124,6 @@ def _check_place(out: Path, document: bytes) -> None:
         check_new(out)
     elif (out / NAME).read_bytes() != document:
         raise RunError(
-            f"out = {out}: the advice there is about other data or other columns; give another out"
+            f"out = {out}: the advice there is about different data or columns; give a different "
+            "out"
         )

@@ -33,7 +33,7 @@ class PaperClaim:
             and it holds if the difference exceeds the standard error of the seeds.
         not_above: pairs of groups of cells: the claim says that the first group does not have the
             higher mean, and it holds unless the first exceeds the second by more than that error.
-        cause: why the claim does not hold: a cause that a run has tested, or a text that begins
+        cause: why the claim does not hold: a cause that a run has tested, or a string that begins
             with "not known". None if it holds, or if nothing is measured.
         cost: what a measurement would take, for a claim that has no recipe.
     """

@@ -82,7 +82,7 @@ def _none(figure: int) -> PaperClaim:
     _, title, accuracy, _ = _FIGURES[figure]
     return PaperClaim(
         place=f"5.{2 if figure < 5 else 3}.2, Fig. {figure} a",
-        says=f"{accuracy:g} % without noise ({title})",
+        says=f"accuracy is {accuracy:g} % without noise ({title})",
         cells=_of(figure, "none"),
         ours="{:.1f}",
         holds=near(accuracy, _WITHIN[figure]),
@@ -279,7 +279,7 @@ def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
 def _claimed(figure: int, epsilon: float, cause: str) -> PaperClaim:
     return PaperClaim(
         place=f"3.1, Fig. {figure}",
-        says=f"(ε, δ)-LDP for two records, at ε = {epsilon:g}",
+        says=f"(ε, δ)-LDP holds for two records, at ε = {epsilon:g}",
         derive=lambda found: [least_epsilon(_of(figure, "low")[0], "record")],
         ours="ε = {:,.0f} is proven",
         holds=lambda found: found[0] <= epsilon,

@@ -87,8 +87,8 @@ CLAIMS = (
     ),
     PaperClaim(
         place="III-A, IV",
-        says="(ε, δ)-DP for one sample over L uploads, at ε = 0.5 (Fig. 5; δ = 0.01 and L = T are "
-        "our readings of the paper)",
+        says="(ε, δ)-DP holds for one sample over L uploads, at ε = 0.5 (Fig. 5; δ = 0.01 and L = "
+        "T are our readings of the paper)",
         derive=lambda found: [least_epsilon(_FIG5[3], "record")],
         ours="ε = {:.1f} is proven",
         holds=lambda found: found[0] <= 0.5,

@@ -1,4 +1,4 @@
-"""The results of one combination of settings, and what is stated about its runs."""
+"""The results for one combination of settings, and what is stated about its runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Stated:
     Attributes:
         epsilon: the smallest stated epsilon; infinite if none is stated.
         delta: the delta of that epsilon.
-        idealised: whether it holds only for noise in real arithmetic, not for the numbers sent.
-        by: who states it; see ``fedldp.accounting.guarantees.Guarantee``.
+        idealised: whether the epsilon holds only for noise in real arithmetic, not for the numbers
+            that are sent.
+        by: who states the epsilon; see ``fedldp.accounting.guarantees.Guarantee``.
         unit: what is protected.
         adversary: against whom it is protected.
         behind_sums: see ``fedldp.reporting.text.behind_sums``.
@@ -38,22 +39,22 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """What the epsilon covers; empty for all that a client sends, against the server."""
+        """What the epsilon covers; empty for everything that a client sends, against the server."""
         return about(self.unit, self.adversary)
 
     @property
     def of_client(self) -> bool:
-        """Whether the epsilon covers all that a client sends, in a round or in the run."""
+        """Whether the epsilon covers everything that a client sends, in a round or in the run."""
         return self.unit in ("client-round", "client-run")
 
     @property
     def is_proven(self) -> bool:
-        """Whether none of the user's own code states the epsilon; true also without a guarantee."""
+        """Whether no code of the user's own states the epsilon; also true without a guarantee."""
         return self.by == HOUSE
 
     @classmethod
     def of(cls, privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> Stated:
-        """Return what a statement says; lines for the numbers that are sent come first.
+        """Return a statement's headline; lines for the numbers that are sent take precedence.
 
         Args:
             privacy: the statement.
@@ -76,11 +77,11 @@ class Stated:
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of one combination of settings, for all seeds.
+    """The runs with one combination of settings, for all seeds.
 
     Attributes:
         settings: the combination.
-        runs: the runs that finished.
+        runs: the finished runs.
         reason: why a run was refused or failed, or None.
     """
 
@@ -105,7 +106,7 @@ class Cell:
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether most test examples of some run have one class; see ``reporting.scores``."""
+        """Whether most test examples in some run have one class; see ``reporting.scores``."""
         found = [run.get("metrics", {}) for run, _ in self.runs]
         return any(
             is_imbalanced(each.get("most_frequent")) and each.get("auc") is not None
@@ -124,7 +125,7 @@ class Cell:
 
     @property
     def stated(self) -> Stated | None:
-        """The largest epsilon of its runs, which holds for every one of them."""
+        """The largest epsilon of the cell's runs, which holds for each of them."""
         found = [stated for _, stated in self.runs]
         return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
 

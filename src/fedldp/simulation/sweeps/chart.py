@@ -14,7 +14,7 @@ from fedldp.simulation.sweeps.grid import in_words
 
 KINDS = (".svg", ".png", ".pdf")
 BUDGETS = ("epsilon", "target.epsilon")
-"""Settings that vary along a line; every combination of the others gets its own line."""
+"""Settings that vary along a line; every combination of the other settings gets its own line."""
 
 NAMES = {
     "accuracy": "accuracy",
@@ -27,7 +27,7 @@ NAMES = {
 """The names of metrics in charts."""
 
 AS_IT_IS = ("loss", "brier")
-"""Metrics that are not shares, and so not shown in percent."""
+"""Metrics that are not shares, so they are not shown in percent."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 _MARKERS = "osD^vPX*<>"
@@ -36,7 +36,8 @@ _MARKERS = "osD^vPX*<>"
 def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) -> Any:
     """Draw the means of ``cells``, each with one standard deviation up and down.
 
-    The metric is ``metric``; if None, the accuracy, or the AUC where most of the test is one class.
+    The metric is ``metric``; if None, the accuracy, or the AUC if most of the test set is one
+    class.
 
     If nothing is proven, epsilon is infinite, and the mean is drawn as a horizontal line.
 
@@ -44,8 +45,8 @@ def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) ->
         Matplotlib's figure, which is also written to ``path`` if one is given.
 
     Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has an unknown ending.
-        RunError: the file cannot be written.
+        ConfigError: Matplotlib is not installed, or the file's name has an unknown extension.
+            RunError: the file cannot be written.
     """
     check_kind(path)
     figure, axes = new_axes()
@@ -56,18 +57,18 @@ def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) ->
     _set_x(axes, [x for found in lines.values() for x, _, _ in found if 0 < x < math.inf], cells)
     shown = "area under the ROC curve" if figure_of == "auc" else NAMES[figure_of]
     shown += "" if figure_of in AS_IT_IS else " in %"
-    axes.set_ylabel(f"{shown}, with its deviation over seeds")
+    axes.set_ylabel(f"{shown}, with its standard deviation over seeds")
     return finished(figure, path, len(lines))
 
 
 def check_kind(path: Path | None) -> None:
-    """Refuse the path of a picture whose ending is unknown.
+    """Refuse the path of a picture whose file extension is unknown.
 
     Raises:
-        ConfigError: the file's name has an unknown ending.
+        ConfigError: the file's name has an unknown extension.
     """
     if path is not None and path.suffix.lower() not in KINDS:
-        raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
+        raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(KINDS)}")
 
 
 def new_axes() -> tuple[Any, Any]:
@@ -87,7 +88,7 @@ def new_axes() -> tuple[Any, Any]:
 
 
 def finished(figure: Any, path: Path | None, lines: int) -> Any:
-    """Return a figure with its legend of ``lines`` lines, written to ``path`` if one is given.
+    """Return a figure with a legend for ``lines`` lines, written to ``path`` if one is given.
 
     Raises:
         RunError: the file cannot be written.
@@ -107,7 +108,7 @@ def finished(figure: Any, path: Path | None, lines: int) -> Any:
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
-"""Keep text as text, because some publishers refuse fonts as outlines (type 3, the default)."""
+"""Keep text as text, because some publishers refuse type 3 fonts (outlines, the default)."""
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """Make equal figures give equal files."""
@@ -141,7 +142,7 @@ def _name(cell: Cell) -> str:
 
 
 def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
-    # A logarithmic axis has no place for an epsilon of 0, so it is drawn at the left end.
+    # A logarithmic axis cannot show an epsilon of 0, so that point is drawn at the left end.
     draw_line(axes, name, [point for point in points if 0 < point[0] < math.inf], place)
     for epsilon, mean, deviation in points:
         if not 0 < epsilon < math.inf:
@@ -150,7 +151,7 @@ def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
 
 
 def draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None:
-    """Draw points with their deviations and the line through them; ``place`` gives the colour."""
+    """Draw points with their deviations and the line through them; ``place`` sets the colour."""
     if points:
         x, y, deviations = zip(*points, strict=True)
         axes.errorbar(x, y, yerr=deviations, label=name, color=_COLOURS[place % len(_COLOURS)],
@@ -188,7 +189,7 @@ def _x_label(cells: Sequence[Cell]) -> str:
     proven = "proven " if all(found.is_proven for found in known) else ""
     pairs = {(found.unit, found.adversary) for found in known}
     if len(pairs) > 1:
-        return f"{proven}epsilon, of a client's whole run unless named otherwise, at delta {at}"
+        return f"{proven}epsilon, for a client's whole run unless named otherwise, at delta {at}"
     ((unit, adversary),) = pairs
     of = "a client's whole run" if unit == "client-run" else f"one {unit}"
-    return f"{proven}epsilon of {of}, against the {adversary}, at delta {at}"
+    return f"{proven}epsilon for {of}, against the {adversary}, at delta {at}"

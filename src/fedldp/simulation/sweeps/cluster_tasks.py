@@ -1,4 +1,4 @@
-"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` does so locally."""
+"""Several tasks at once on a Ray cluster, one on each CPU; ``Processes`` does the same locally."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TICK = 0.5
 
 
 class ClusterTasks(Generic[Task]):
-    """Does tasks on the CPUs of a cluster; use it as a context manager.
+    """Runs tasks on the CPUs of a cluster; use it as a context manager.
 
     Args:
         address: the cluster's address; see ``Cluster``.
         work: what the tasks share, with their data; each node gets one copy.
 
     Raises:
-        FedldpError: the cluster cannot be reached, or cannot take ``work``.
+        FedldpError: the cluster cannot be reached, or has no room for ``work``.
     """
 
     def __init__(self, address: str, work: Work[Task]) -> None:
@@ -74,7 +74,7 @@ class ClusterTasks(Generic[Task]):
 def _carried_out(
     work: Work[Any], expected: Mapping[str, str], task: Any
 ) -> tuple[Any] | FedldpError:
-    """Do a task on a node; return its result in a tuple, because the result may be an error."""
+    """Run a task on a node; return its result in a tuple, because the result may be an error."""
     try:
         check_versions(expected)
     except FedldpError as error:

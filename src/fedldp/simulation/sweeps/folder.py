@@ -30,7 +30,7 @@ def check_place(path: Path, design: Design) -> None:
     """Refuse a folder in which this sweep can be neither started nor continued.
 
     Raises:
-        FedldpError: the folder holds something else, or a sweep that does not fit.
+        FedldpError: the folder holds something else, or a sweep that this one does not contain.
     """
     if (path / NAME).exists():
         _check_contains(design, read_design(path), path)
@@ -40,7 +40,7 @@ def check_place(path: Path, design: Design) -> None:
 
 @contextmanager
 def held(path: Path, design: Design) -> Iterator[None]:
-    """Hold a sweep's folder as the only process; make the folder if it is missing.
+    """Hold a sweep's folder as the only process; create the folder if it is missing.
 
     Raises:
         RunError: another process works in it, or it cannot be written.
@@ -52,7 +52,7 @@ def held(path: Path, design: Design) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a folder as the only process; make the folder if it is missing.
+    """Hold a folder as the only process; create the folder if it is missing.
 
     Args:
         path: the folder.
@@ -71,7 +71,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RunError(
-                f"out = {path}: another process is at work on this {what}; wait until it ends"
+                f"out = {path}: another process is working on this {what}; wait until it ends"
             ) from error
         yield
 
@@ -85,13 +85,15 @@ def read_design(path: Path) -> Design:
     try:
         found = json.loads((path / NAME).read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError(f"resume = {path}: no {NAME} there; give a sweep's folder") from error
+        raise RunError(
+            f"resume = {path}: there is no {NAME} in it; give a sweep's folder"
+        ) from error
     except ValueError as error:
-        raise RunError(f"{path / NAME} is damaged: start the sweep anew") from error
+        raise RunError(f"{path / NAME} is damaged: start the sweep again") from error
     try:
         if found["version"] != VERSION:
             raise RunError(
-                f"{path / NAME}: another version of fedldp made it; continue with that version"
+                f"{path / NAME}: a different version of fedldp wrote it; continue with that version"
             )
         return Design(
             bases={name: from_mapping(config) for name, config in found["recipes"].items()},
@@ -104,20 +106,21 @@ def read_design(path: Path) -> Design:
     except RunError:
         raise
     except (KeyError, TypeError, AttributeError, FedldpError) as error:
-        raise RunError(f"{path / NAME} is damaged ({error}): start the sweep anew") from error
+        raise RunError(f"{path / NAME} is damaged ({error}): start the sweep again") from error
 
 
 def check_plain(name: str, value: Any) -> None:
     """Refuse a value that a file cannot keep.
 
     Raises:
-        ConfigError: it does not consist of numbers, texts, lists and mappings.
+        ConfigError: it does not consist of numbers, strings, lists and mappings.
     """
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{name} = {value}: a sweep writes its settings down; give a number, a text or a list"
+            f"{name} = {value}: a sweep writes its settings to a file; give a number, a string or "
+            "a list"
         ) from error
 
 
@@ -134,12 +137,12 @@ def _document(design: Design) -> dict[str, Any]:
 
 
 def _check_contains(new: Design, old: Design, path: Path) -> None:
-    """Refuse a design that lacks a part of the sweep that was begun."""
+    """Refuse a design that lacks a part of the sweep in the folder."""
     problem = _lacks(new, old)
     if problem is not None:
         raise RunError(
-            f"out = {path}: the sweep there {problem}; keep everything it has, or choose another "
-            "out"
+            f"out = {path}: the sweep there {problem}; include everything it has, or choose "
+            "another out"
         )
 
 
@@ -148,15 +151,15 @@ def _lacks(new: Design, old: Design) -> str | None:
         if name not in new.bases:
             return f"also has recipe {name}"
         if not _same(new.bases[name].model_dump(), config.model_dump()):
-            return f"was made with other settings of {name}"
+            return f"was made with different settings of {name}"
     for what, one, other in (
         ("settings", old.settings, new.settings),
         ("device", old.device, new.device),
     ):
         if not _same(one, other):
-            return f"has other {what} ({_text(one)})"
+            return f"differs in its {what} ({_text(one)})"
     if old.own_data not in (new.own_data, new.exact_data):  # an earlier version kept exact counts
-        return f"has other data ({old.own_data})"
+        return f"has different data ({old.own_data})"
     if set(old.grid) != set(new.grid):
         return f"varies {', '.join(old.grid) or 'no setting'}"
     for key, values in old.grid.items():

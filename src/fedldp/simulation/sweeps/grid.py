@@ -33,8 +33,8 @@ class Design:
         grid: the values of each varying setting, by dotted name.
         seeds: the seeds with which every combination runs.
         device: where models are trained.
-        own_data: the description of the user's own data, if they were given as arrays.
-        exact_data: what identifies the data exactly; it is not written to a file.
+        own_data: a description of the user's own data, if they were given as arrays.
+        exact_data: a string that identifies the data exactly; it is not written to a file.
     """
 
     bases: Mapping[str, RunConfig]
@@ -58,7 +58,7 @@ class Design:
                     f"{key}: it is given both for all runs and in the grid; leave one out"
                 )
             if not values:
-                raise ConfigError(f"grid {key}: there is no value; give one or more")
+                raise ConfigError(f"grid {key}: there are no values; give at least one")
         _check_seeds(self.seeds)
         combinations = len(self.bases) * len(self.seeds)
         for values in self.grid.values():
@@ -83,10 +83,10 @@ class Job:
 
     Attributes:
         recipe: the recipe's name.
-        settings: what identifies its cell of the table: "recipe", and the grid's settings.
+        settings: what identifies the run's cell in the table: "recipe", and the grid's settings.
         seed: the seed of the run.
         config: the run's configuration, or None if it is refused.
-        refused: why it is refused, in one line.
+        refused: why it is refused, on one line.
     """
 
     recipe: str
@@ -124,7 +124,7 @@ def shown(value: Any) -> str:
 
 
 def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> list[Job]:
-    """Return the runs of a sweep; a run that is refused before training says why.
+    """Return the runs of a sweep; a run that is refused before training has the reason.
 
     Args:
         design: the design of the sweep.
@@ -132,7 +132,7 @@ def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> 
         given_data: whether the data are given, so that no data files are read.
 
     Raises:
-        ConfigError: all runs are refused, or two of them are the same.
+        ConfigError: all runs are refused, or two runs are the same.
     """
     found, missing = [], _Missing(None if given_data else [data_dir])
     for name, base in design.bases.items():
@@ -150,7 +150,7 @@ def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> 
 
 
 class _Missing:
-    """Looks for the files of data sets, once for each data set."""
+    """Searches for the files of data sets, once per data set."""
 
     def __init__(self, data_dirs: Sequence[Path | None] | None) -> None:
         self._data_dirs = data_dirs
@@ -185,7 +185,7 @@ def _job(
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text in one line."""
+    """Return an error's message on one line."""
     return " ".join(str(error).split())
 
 
@@ -197,7 +197,7 @@ def _check_different(found: Iterable[Job]) -> None:
         key = json.dumps([job.recipe, job.config.model_dump()], sort_keys=True)
         if key in seen:
             raise ConfigError(
-                f"grid: {seen[key].label} and {job.label} are the same configuration; leave out one"
+                f"grid: {seen[key].label} and {job.label} are the same configuration; leave one out"
             )
         seen[key] = job
 
@@ -207,12 +207,13 @@ def _has(config: RunConfig, key: str) -> bool:
 
 
 def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the values of each setting from texts such as "epsilon=1,2,4".
+    """Return the values of each setting from strings such as "epsilon=1,2,4".
 
-    Each value is read as TOML, else as text. A comma within brackets or quotes does not split.
+    Each value is read as TOML, or else as a string. A comma within brackets or quotes does not
+    split.
 
     Raises:
-        ConfigError: a text has another form, or names a setting twice.
+        ConfigError: a string has another form, or names a setting twice.
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -230,7 +231,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def _pieces(values: str, text: str) -> Iterator[str]:
-    """Yield the texts between commas that stand outside brackets and quotes."""
+    """Yield the strings between commas that stand outside brackets and quotes."""
     depth, quote, start = 0, "", 0
     for place, letter in enumerate(values):
         if quote:
@@ -252,10 +253,10 @@ def _pieces(values: str, text: str) -> Iterator[str]:
 
 
 def read_seeds(text: str) -> list[int]:
-    """Return the seeds of a text such as "0-4" or "0,2,5".
+    """Return the seeds in a string such as "0-4" or "0,2,5".
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the string has another form.
     """
     found: list[int] = []
     for piece in text.split(","):
@@ -270,6 +271,4 @@ def read_seeds(text: str) -> list[int]:
 def _check_seeds(seeds: Sequence[int]) -> None:
     whole = all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds)
     if not seeds or not whole or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"seeds = {list(seeds)}: give one or more whole numbers from 0 on, each of them once"
-        )
+        raise ConfigError(f"seeds = {list(seeds)}: give one or more different integers from 0")

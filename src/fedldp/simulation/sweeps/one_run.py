@@ -26,8 +26,8 @@ class RunContext:
         dataset: the data, if they are given.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: number of processes for each run that is not small.
-        cluster: the address of a Ray cluster, if its tasks do the runs.
+        workers: the number of processes for each run that is not small.
+        cluster: the address of a Ray cluster, if its tasks carry out the runs.
     """
 
     dataset: Dataset | None = None
@@ -37,11 +37,11 @@ class RunContext:
     cluster: str | None = None
 
     def carry_out(self, task: RunTask) -> str | None:
-        """Do a run; see ``carry_out``."""
+        """Carry out a run; see ``carry_out``."""
         return carry_out(task, self)
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same context with this many processes for each run."""
+        """Return the same context with this many processes per run."""
         return replace(self, workers=workers)
 
 
@@ -55,17 +55,17 @@ class RunTask:
 
 
 def carry_out(task: RunTask, context: RunContext) -> str | None:
-    """Do a run, or what is left of it; return why it failed, in one line, or None."""
+    """Carry out a run, or the rest of it; return why it failed, on one line, or None."""
     return attempt(lambda: _simulate(task, context))
 
 
 def attempt(work: Callable[[], object]) -> str | None:
-    """Do some work of a run; return why it failed, in one line, or None."""
+    """Carry out some work of a run; return why it failed, on one line, or None."""
     try:
         work()
     except FedldpError as error:
         return " ".join(str(error).split())
-    except Exception as error:  # one run's bug, or its model's, must not end the others
+    except Exception as error:  # a bug in one run, or in its model, must not end the others
         traceback.print_exc(file=sys.stderr)
         return f"{type(error).__name__}: {first_line(error)}; its traceback is on stderr"
     return None

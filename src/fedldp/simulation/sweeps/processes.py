@@ -1,9 +1,8 @@
-"""Several runs at once, in processes that each do one run after another with one thread.
+"""Several runs at once, in processes that carry out one run after another with one thread.
 
 The processes are separate programs, not a pool of ``multiprocessing``, because a pool would run the
 script that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends with
-its
-connection: when the connection is closed, and when this process dies for whatever reason.
+its connection: when the connection is closed, or when this process dies for any reason.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PROGRAM = (
     "from fedldp.simulation.sweeps.processes import serve; serve(int(sys.argv[1]))"
 )
 _TICK = 0.5
-"""Seconds between two checks of how far the runs are."""
+"""Seconds between two checks of the runs' progress."""
 
 DIED = "its process died: perhaps memory ran out; continue with fewer workers"
 
@@ -35,19 +34,19 @@ Given = TypeVar("Given", contravariant=True)
 
 
 class Work(Protocol[Given]):
-    """How one task is done, and the state that all tasks share. It and the tasks can be pickled."""
+    """How a task is carried out, and the state that tasks share; it and they can be pickled."""
 
     def carry_out(self, task: Given, /) -> Any:
-        """Do a task; the result can be pickled."""
+        """Carry out a task; the result can be pickled."""
         ...
 
     def with_workers(self, workers: int) -> Self:
-        """Return the same work, in which each task may use this many processes."""
+        """Return the same work, but with this many processes for each task."""
         ...
 
 
 class _Worker(Generic[Task]):
-    """A process that does tasks, seen from the process that started it."""
+    """A process that carries out tasks, seen from the process that started it."""
 
     def __init__(self, work: Work[Task]) -> None:
         self.connection, theirs = Pipe()
@@ -75,8 +74,8 @@ class _Worker(Generic[Task]):
             return DIED
 
     def end(self) -> None:
-        # Killing is safe: the task is no longer needed, or can be continued, because a run folder
-        # is always whole.
+        # Killing is safe: either the task is no longer needed, or it can be continued, because a
+        # run folder is always complete.
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -89,10 +88,10 @@ def _search_path() -> list[str]:
 class Processes(Generic[Task]):
     """Processes of this machine; see ``SweepExecutor``.
 
-    The processes of one ``do`` are kept for the next, and end with the ``with`` block.
+    The processes of one ``do`` call are reused by the next, and end with the ``with`` block.
 
     Args:
-        work: what tasks share; ``at_most`` decides how many processes a task has.
+        work: what tasks share; ``at_most`` determines how many processes a task has.
         at_most: the largest number of processes, at least 1.
     """
 
@@ -117,19 +116,19 @@ class Processes(Generic[Task]):
         tick: Callable[[], None] = lambda: None,
         go_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Do tasks; see ``SweepExecutor``.
+        """Carry out tasks; see ``SweepExecutor``.
 
         Args:
             tasks: the tasks, in the order in which they begin.
-            done: receives each task, and what ``carry_out`` returned, or ``DIED``.
-            tick: is called from time to time.
-            go_on: is asked before a task begins; if it returns false, the remaining tasks are left.
+            done: called with each task, and with what ``carry_out`` returned, or ``DIED``.
+            tick: called from time to time.
+            go_on: called before a task begins; if it returns False, no more tasks begin.
         """
         at_once = max(1, min(self.at_most, len(tasks)))
         each = self.at_most // at_once
         work = self._work.with_workers(each)
-        # Runs that may start processes are not done in this process: the started processes would
-        # run the caller's script again.
+        # Runs that may start processes are not carried out in this process: the started processes
+        # would run the caller's script again.
         if at_once > 1 or each > 1:
             _all_of(tasks, work, self._workers, at_once, done, tick, go_on)
             return
@@ -149,7 +148,7 @@ def _all_of(
     tick: Callable[[], None],
     go_on: Callable[[], bool],
 ) -> None:
-    """Do tasks, ``at_once`` at a time, each in another process."""
+    """Carry out tasks, ``at_once`` at a time, each in another process."""
     waiting = deque(tasks)
     while waiting or any(worker.task is not None for worker in workers.values()):
         if waiting and not go_on():
@@ -175,8 +174,8 @@ def _all_of(
 
 
 def serve(descriptor: int) -> None:
-    """Do tasks, in the process that was started for them."""
-    os.dup2(2, 1)  # what a user's model prints must not mix with results
+    """Carry out tasks in the process that was started for them."""
+    os.dup2(2, 1)  # output from a user's model must not mix with results
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     work: Work[Any] = connection.recv()

@@ -43,7 +43,7 @@ class SweepProgress(Watcher):
             self._bar.stop()
 
     def planned(self, plan: Planned) -> None:
-        """Show the plan, and the runs that are refused already."""
+        """Show the plan, and the runs that are already refused."""
         rounds = sum(job.config.rounds for job in plan.places.values() if job.config is not None)
         refused = [job for job in plan.jobs if job.refused is not None]
         at_once = f", {plan.at_once} at once" if plan.at_once > 1 else ""

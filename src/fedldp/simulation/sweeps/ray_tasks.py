@@ -1,6 +1,6 @@
-"""Many runs at once on a Ray cluster, each in short tasks on one CPU until it is done.
+"""Many runs at once on a Ray cluster, each split into short tasks on one CPU.
 
-A task is a stretch of a run: it starts from the run's folder, does rounds for half a minute, and
+A task is a stretch of a run: it starts from the run's folder, runs rounds for half a minute, and
 returns what is new in the folder, which this process then writes. It depends on nothing else and
 changes nothing elsewhere. So if a worker dies, Ray repeats the stretch; if this process dies, the
 sweep continues after the last stretch. Only this machine needs the data and the disk.
@@ -39,11 +39,11 @@ from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, ver
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
 
 SECONDS = 30.0
-"""The minimum length of a stretch in seconds; it ends with the round that is then under way."""
+"""The minimum length of a stretch in seconds; a stretch ends at the end of a round."""
 
 _TICK = 0.5
 _LAST = {"checkpoint": 1, "summary.json": 2}
-"""Files that are written last, because they imply that others exist."""
+"""Files that are written last, because they imply that other files exist."""
 
 Files = Mapping[str, bytes]
 """Contents by path below a folder."""
@@ -55,10 +55,10 @@ class _Done:
 
     Attributes:
         reason: why the run failed in the stretch, or None.
-        finished: whether nothing of the run is left to do.
-        new: the files of the run's folder that were made or changed.
+        finished: whether the run is complete.
+        new: the files in the run's folder that were created or changed.
         gone: the files that were removed.
-        planned: the run's plan, if it was made.
+        planned: the run's plan, if the stretch made it.
         said: the output to stdout and stderr.
     """
 
@@ -75,7 +75,7 @@ class _Paused(BaseException):
 
 
 class RayTasks:
-    """The tasks of a Ray cluster, one run on each CPU; see ``SweepExecutor``.
+    """The tasks on a Ray cluster, one run per CPU; see ``SweepExecutor``.
 
     Args:
         cluster: the connection to the cluster.
@@ -91,7 +91,7 @@ class RayTasks:
 
     @property
     def at_most(self) -> int:
-        """How many runs are done at the same time."""
+        """How many runs are carried out at the same time."""
         return self._cluster.num_cpus()
 
     def do(
@@ -101,7 +101,7 @@ class RayTasks:
         done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
-        """Do runs; see ``SweepExecutor``.
+        """Carry out runs; see ``SweepExecutor``.
 
         Raises:
             FedldpError: a node differs from this machine.
@@ -136,7 +136,7 @@ class RayTasks:
             shutil.rmtree(task.place, ignore_errors=True)  # killed before its config was written
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json")),  # these are remade in any case
+            _read(task.place, but=("arrivals", "summary.json")),  # these are made again anyway
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
@@ -167,7 +167,7 @@ class RayTasks:
         return self._once(("public", name), lambda: _files_of(name, self._context.data_dir))
 
     def _keep(self, task: RunTask, found: _Done) -> None:
-        """Write what a stretch returned; a crash in between leaves a folder that can continue."""
+        """Write what a stretch returned; after a crash meanwhile, the folder can continue."""
         sys.stderr.write(found.said)
         if not found.finished:
             self._plans[task.place] = found.planned
@@ -201,7 +201,7 @@ def _read(folder: Path, *, but: Sequence[str] = ()) -> Files:
 
 
 def _write(folder: Path, files: Files) -> None:
-    """Write files; those that imply that others exist come last."""
+    """Write files; files that imply the existence of other files come last."""
     for name in sorted(files, key=lambda name: (_LAST.get(name, 0), name)):
         path = folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ def _stretch(
     expected: Mapping[str, str],
     seconds: float,
 ) -> _Done | FedldpError:
-    """Do some rounds of a run, as a task. It returns errors for the user, which Ray would wrap."""
+    """Run some rounds, as a task; return user-facing errors, because Ray would wrap them."""
     try:
         check_versions(expected)
     except FedldpError as error:
@@ -251,7 +251,7 @@ def _stretch(
 def _go_on(
     task: RunTask, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
 ) -> None:
-    """Continue a run to its end, or until it is time to stop; ``plans`` receives its plan."""
+    """Continue a run to its end, or until it is time to stop; add its plan to ``plans``."""
     begun = RunFolder(folder) if (folder / "config.json").exists() else None
     saved = None if begun is None else begun.read_checkpoint()
     before = 0 if saved is None else len(saved[1])

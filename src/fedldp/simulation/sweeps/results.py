@@ -23,13 +23,13 @@ from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import NAMES, draw
 
 METRICS = (*FIGURES, "most_frequent")
-"""The metrics of a run's test that a sweep reports besides its accuracy and loss."""
+"""The test metrics that a sweep reports for a run besides accuracy and loss."""
 
 SHOWN = CHOSEN_BY
-"""Metrics that may come first."""
+"""Metrics that may be shown first."""
 
 CSV_BEGINS = b"recipe,"
-"""The beginning of every table of runs, by which such a table is recognised."""
+"""The beginning of every table of runs, which identifies a file as such a table."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,12 +37,13 @@ class Sweep:
     """The result of a sweep.
 
     Attributes:
-        cells: one for each combination of settings, in the grid's order.
+        cells: one per combination of settings, in the grid's order.
         failed: the runs that were refused or ended early: "settings", "seed" and "reason".
         out: the sweep's folder; None if nothing was kept.
-        private_scores: whether some of its metrics were measured on clients' private rows.
-        metric: the metric that comes first and is drawn, if one was requested.
-        score_releases: what the scores of some recipes reveal about clients' examples, by name.
+        private_scores: whether some metrics were measured on clients' private rows.
+        metric: the metric that is shown first and drawn, if one was requested.
+        score_releases: what the scores of some recipes reveal about clients' examples, by recipe
+            name.
         doubts: for every run whose metrics are doubtful, the first reason.
     """
 
@@ -56,28 +57,29 @@ class Sweep:
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """A mapping for each run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
+        """A mapping per run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
 
-        In its "metrics" are "auc", "average_precision", "balanced_accuracy" and "brier" (see
-        ``Evaluation``), and "most_frequent", the share of the test's most frequent class; each
-        None where it is not defined.
+        Its "metrics" are "auc", "average_precision", "balanced_accuracy" and "brier" (see
+        ``Evaluation``), and "most_frequent", the share of the test set's most frequent class; each
+        is None where it is not defined.
 
-        The epsilon is that of the requested guarantee, or else of the run's target. Without either
-        it covers all that a client sends in the run, against the server; if nothing is known about
-        that, it covers one "person" or one "record" where a line does. "unit" and "adversary" name
-        what it covers. The epsilon holds at the statement's delta; None means infinity, that is, no
-        guarantee. The epsilon is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the
-        address of the user's own code that states it. If "idealised" is true, it holds only for
-        noise in ideal arithmetic, and not for the numbers that are sent.
+        The epsilon belongs to the requested guarantee, or else to the run's target. Without either,
+        it covers everything that a client sends in the run, against the server; if nothing is known
+        about that, it covers one "person" or one "record" where a line of the statement does.
+        "unit" and "adversary" name what the epsilon covers. It holds at the statement's delta; None
+        means infinity, that is, no guarantee. The epsilon is proven if "stated_by" is "fedldp";
+        otherwise "stated_by" is the address of the user's own code that states it. If "idealised"
+        is true, the epsilon holds only for noise in ideal arithmetic, and not for the numbers that
+        are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A mapping for each combination with a run: settings, mean, deviation, number of seeds.
+        """A mapping per combination with a run: settings, mean, deviation, number of seeds.
 
-        The mean and the standard deviation over seeds (n - 1) are those of the accuracy, 0 to 1.
-        "stated_by" names who states its privacy.
+        The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
+        "stated_by" names who states the epsilon.
         """
         return [
             {
@@ -102,7 +104,7 @@ class Sweep:
         }
 
     def warnings(self) -> list[str]:
-        """Return releases that no epsilon of the table covers, and doubts about its metrics."""
+        """Return releases that no epsilon in the table covers, and doubts about the metrics."""
         found = [
             f"{name}: {what} are a separate release, which no epsilon covers"
             for name, what in self.score_releases.items()
@@ -111,7 +113,7 @@ class Sweep:
             found += [CHOOSING, HELD_OUT]
         if self.doubts:
             found.append(
-                f"the figures of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
+                f"the metrics of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
                 f"first because {self.doubts[0]}"
             )
         return found
@@ -130,7 +132,7 @@ class Sweep:
             f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
             f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
             f"epsilon is what is {'stated' if own else 'proven'} for {_of_what(self.cells)}{at}; "
-            "infinity (null in JSON) where nothing is",
+            "it is infinity (null in JSON) where nothing is",
         ]
         found += [
             f"an epsilon marked{what} does not protect a client as a whole"
@@ -140,14 +142,15 @@ class Sweep:
             if any(s.is_proven for s in stated):
                 found.append("what fedldp states is proven")
             what = " or ".join(own)
-            found.append(f"what {what} states is an assumption: nothing here proves it")
+            found.append(f"what {what} states is an assumption that nothing here proves")
         if ideal := dict.fromkeys(
             str(cell.settings["recipe"])
             for cell in self.cells
             if any(s.idealised for _, s in cell.runs)
         ):
             found.append(
-                f"for {', '.join(ideal)} it holds only in idealised arithmetic: in simulation"
+                f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
+                "simulation"
             )
         return found + self.warnings()
 
@@ -162,18 +165,18 @@ class Sweep:
         return list(found)
 
     def keys(self) -> list[str]:
-        """Return the settings that vary; the recipe is one of them only if there are several."""
+        """Return the settings that vary, including the recipe if there are several recipes."""
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         several = len({cell.settings["recipe"] for cell in self.cells}) > 1
         return keys if several else [key for key in keys if key != "recipe"]
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return the runs as flat mappings: a column for each setting, then the results.
+        """Return the runs as flat mappings: a column per setting, then the results.
 
-        "epsilon" is the setting, and "proven_epsilon" is what is proven, infinite if nothing is.
-        "stated_epsilon" is what "stated_by" states: the same number if that is "fedldp", and an
-        unproven one if it is the user's own code. Both hold for the numbers that are sent, or only
-        for "idealised" ones.
+        "epsilon" is the setting, and "proven_epsilon" is what is proven, infinite if nothing is
+        proven. "stated_epsilon" is what "stated_by" states: the same number if "stated_by" is
+        "fedldp", and an unproven number if it is the user's own code. Both hold for the numbers
+        that are sent, or only in ideal arithmetic if "idealised" is true.
         """
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         return [
@@ -209,15 +212,15 @@ class Sweep:
             pandas = import_module("pandas")
         except ImportError as error:
             raise ConfigError(
-                f"to_frame: {error}: install it with pip install pandas, or use .to_records(), a "
-                "list of mappings"
+                f"to_frame: {error}: install it with pip install pandas, or use .to_records(), "
+                "which returns a list of mappings"
             ) from error
         return pandas.DataFrame(self.to_records())
 
     def to_csv(self) -> str:
-        """Return the runs as CSV, one run a line, with the columns of ``to_records``.
+        """Return the runs as CSV, one run per line, with the columns of ``to_records``.
 
-        The warnings follow, each as a comment that begins with #.
+        The warnings follow, each in a comment that begins with #.
         """
         records = self.to_records()
         text = io.StringIO()
@@ -230,7 +233,7 @@ class Sweep:
     def plot(self, path: Path | str | None = None) -> Any:
         """Draw accuracy against epsilon; a notebook shows the returned figure.
 
-        If most of the test is one class, the AUC replaces the accuracy.
+        If most of the test set is one class, the AUC replaces the accuracy.
 
         Args:
             path: where to save the picture (.svg, .png or .pdf); None only draws it.
@@ -239,7 +242,7 @@ class Sweep:
             Matplotlib's figure.
 
         Raises:
-            ConfigError: Matplotlib is not installed, or the file's ending is unknown.
+            ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
         return draw(self.cells, None if path is None else Path(path), self.metric)
@@ -265,7 +268,7 @@ class Sweep:
         return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table to display: its head and its rows."""
+        """Return the table to display: its column headings and its rows."""
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
         own = bool(self.own_words())
@@ -297,7 +300,7 @@ def _share_text(cell: Cell, figure: str) -> str:
 
 
 def _figure_text(cell: Cell, figure: str) -> str:
-    """Return a metric's mean and deviation: shares in percent, others as they are."""
+    """Return a metric's mean and deviation; only shares are in percent."""
     if figure == "balanced_accuracy":
         return _share_text(cell, figure)
     deviation = cell.deviation_of(figure)
@@ -353,7 +356,7 @@ def run_of(
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
-        # A run of an earlier version has none of these metrics, but a sweep accepts it.
+        # A run made by an earlier version has none of these metrics, but a sweep accepts it.
         "metrics": {name: summary["final"].get(name) for name in METRICS},
     }
 

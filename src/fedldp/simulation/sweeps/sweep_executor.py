@@ -27,12 +27,12 @@ class SweepExecutor(Protocol):
         done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
-        """Do runs; each gives in its folder, bit for bit, what one process alone would give.
+        """Carry out runs; each folder has, bit for bit, what a single process would write.
 
         Args:
-            tasks: the runs; a run that was begun continues where its folder ends.
-            done: receives each run, and why it failed, as soon as it has ended.
-            tick: is called from time to time.
+            tasks: the runs; a run that was begun continues from its folder.
+            done: called with each run as soon as it has ended, and with why it failed.
+            tick: called from time to time.
         """
         ...
 
@@ -43,10 +43,10 @@ def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecuto
 
     Args:
         context: what the runs share.
-        workers: processes of this machine; None takes one for each core.
+        workers: the number of processes on this machine; None starts one per core.
 
     Raises:
-        FedldpError: the settings exclude each other, or the cluster cannot be reached.
+        FedldpError: the settings contradict each other, or the cluster cannot be reached.
     """
     _check(context, workers)
     if context.cluster is None:

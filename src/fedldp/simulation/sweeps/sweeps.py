@@ -38,7 +38,7 @@ def sweep(
     metric: str | None = None,
     **settings: Any,
 ) -> Sweep:
-    """Run every combination of recipes, the grid's values, and seeds.
+    """Run every combination of recipes, grid values and seeds.
 
     Each run equals, bit for bit, ``fedldp.run`` with the same configuration. A refused run does not
     end the sweep: it is listed in ``failed``.
@@ -47,22 +47,22 @@ def sweep(
         recipe: a recipe's name, a .toml file's path, a configuration, or several of these.
         grid: a list of values for each setting that varies: ``{"epsilon": [1, 2, 4]}``. A recipe
             that lacks a setting of the grid runs once, without it.
-        seeds: every combination runs once with each; None takes each recipe's own seed.
-        out: the sweep's folder. If it holds this sweep, or a part of it, the sweep continues. If
-            None, the runs' folders are deleted.
+        seeds: every combination runs once with each seed; None uses each recipe's own seed.
+        out: the sweep's folder. If it holds this sweep, or a part of this sweep, the sweep
+            continues. If None, the runs' folders are deleted.
         dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; None loads
             each configuration's data set.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: how many runs at once, each in its own process; None takes one for each core. With
-            1, this process does them.
-        cluster: "auto" or the address of a Ray cluster, each of whose CPUs then does one run at a
-            time, instead of ``workers``; see docs/cluster.md.
+        workers: the number of runs at once, each in its own process; None starts one per core. With
+            1, runs take place in this process.
+        cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
+            at a time, instead of ``workers``; see docs/cluster.md.
         guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY", such as
-            "person:server"; None takes the guarantee of a run's target, and without a target the
-            first one that is proven.
-        metric: the metric that is shown first and drawn: one of ``METRICS``; None takes the AUC
-            where most of the test is one class, and the accuracy otherwise.
+            "person:server"; None uses the guarantee of a run's target, and without a target the
+            first proven guarantee.
+        metric: the metric that is shown first and drawn, one of ``METRICS``; None uses the AUC if
+            most of the test set is one class, and the accuracy otherwise.
         settings: settings that are changed in all runs.
 
     Raises:
@@ -105,7 +105,7 @@ def sweep(
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
-    """Return the configurations of recipes by name; one without a name is named by its system.
+    """Return the configurations of recipes by name; without a name, the system's name is used.
 
     Args:
         recipes: each a recipe's name, a .toml file's path, or a configuration.
@@ -119,25 +119,25 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
     for recipe in recipes:
         name = recipe.system if isinstance(recipe, RunConfig) else recipe
         if name in found:
-            raise ConfigError(f"recipe {name}: it occurs twice; leave one out")
+            raise ConfigError(f"recipe {name}: it occurs twice; remove one")
         found[name] = recipe if isinstance(recipe, RunConfig) else named(recipe, left_out)
     if not found:
-        raise ConfigError("recipe: there is none; give one or more")
+        raise ConfigError("recipe: there are none; give at least one")
     return found
 
 
 def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
-    """Return the seeds that the configurations set themselves."""
+    """Return the seeds that the configurations themselves set."""
     return sorted({config.seed for config in found.values()})
 
 
 @dataclass(frozen=True)
 class View:
-    """The figures that a sweep shows of its runs.
+    """What a sweep shows for its runs.
 
     Attributes:
-        guarantee: the unit and the adversary whose epsilon is shown; None takes a run's target.
-        metric: the metric that comes first; None takes the one that fits the labels.
+        guarantee: the unit and the adversary whose epsilon is shown; None uses a run's target.
+        metric: the metric that is shown first; None chooses one that suits the labels.
     """
 
     guarantee: tuple[str, str] | None = None
@@ -145,7 +145,7 @@ class View:
 
     @classmethod
     def of(cls, guarantee: str | None, metric: str | None) -> View:
-        """Return the view that a user asks for.
+        """Return the view that a user requests.
 
         Raises:
             ConfigError: there is no such unit, adversary or metric.
@@ -165,13 +165,13 @@ class Watcher:
     """Receives the events of a sweep; this one ignores them."""
 
     def planned(self, plan: Planned) -> None:
-        """All runs are known, and none has begun."""
+        """Called when all runs are known, before any begins."""
 
     def done(self, job: Job, run: Mapping[str, Any] | None, reason: str | None) -> None:
-        """A run has finished, or failed for a reason."""
+        """Called when a run has finished, or has failed for a reason."""
 
     def tick(self) -> None:
-        """Some time has passed."""
+        """Called from time to time."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ class Planned:
         design: the design of the sweep.
         jobs: its runs, including the refused ones.
         places: the folders of the runs that are not refused.
-        finished: how many of these runs were finished before.
-        at_once: how many runs are done at the same time.
+        finished: how many of these runs had already finished.
+        at_once: how many runs are carried out at the same time.
         out: the sweep's folder; None if nothing is kept.
     """
 
@@ -203,15 +203,15 @@ def carry_out_all(
     watcher: Watcher,
     view: View | None = None,
 ) -> Sweep:
-    """Carry out what is left of a sweep, and return the result of the whole sweep.
+    """Carry out the remaining runs of a sweep, and return the result of the whole sweep.
 
     Args:
         design: the design of the sweep.
-        context: how runs are done; ``context.workers`` is set later.
-        out: the sweep's folder, new or begun; None keeps nothing.
-        workers: number of processes; None takes one for each core.
+        context: what runs share; ``context.workers`` is set later.
+        out: the sweep's folder, which may hold a part of the sweep; None keeps nothing.
+        workers: the number of processes; None starts one per core.
         watcher: receives the sweep's events.
-        view: what is shown of runs.
+        view: which guarantee and which metric to show for the runs.
 
     Raises:
         FedldpError: the sweep cannot be made; see ``sweep``.
@@ -248,13 +248,13 @@ def _do(
     places: Mapping[Path, Job],
     watcher: Watcher,
 ) -> dict[Path, str]:
-    """Do the runs that are left; return why some of them failed."""
+    """Carry out the remaining runs; return why some of them failed."""
     reasons: dict[Path, str] = {}
 
     def done(task: RunTask, reason: str | None) -> None:
         job, summary = places[task.place], summary_of(task.place)
         if reason is None and summary is None:
-            reason = f"{task.place} lacks its summary.json; continue the sweep"
+            reason = f"{task.place} has no summary.json; continue the sweep"
         if reason is not None:
             reasons[task.place] = reason
             watcher.done(job, None, reason)
@@ -292,7 +292,7 @@ def _result(
             private_scores |= scores_are_private(summary["privacy"]["warnings"])
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(told)
-            doubts += list(summary.get("doubts") or ())[:1]  # an earlier version kept none
+            doubts += list(summary.get("doubts") or ())[:1]  # earlier versions kept none
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
@@ -316,7 +316,7 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value as files keep it: numbers and arrays of NumPy become Python's."""
+    """Return a value in the form that files keep: NumPy's numbers and arrays become Python's."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     check_plain(name, plain)
     return plain
