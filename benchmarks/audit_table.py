@@ -5,10 +5,11 @@
     python -m benchmarks.audit_table COMMIT audit.json audit-own-budgets.json
 
 This keeps one or both audits in benchmarks/results, with the commit that made them. Without
-arguments it makes the pages again from the kept audits.
+arguments it makes the pages again from the kept audits. If attacks or settings are renamed in a
+kept audit, set "renamed" to true in its file, and the pages say so.
 
-Mechanisms and systems each have a page with one line for each; the rows themselves are on further
-pages, with few and short columns that fit a phone.
+One page has a line for each mechanism, another a line for each system. The rows themselves are on
+additional pages, with few and short columns that fit a phone.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ BROKEN = RESULTS / "broken_claims.md"
 OWN_PAGE = RESULTS / "audit_own_budgets.md"
 
 FAMILIES = {
-    "weight": "Audit of mechanisms with a budget for each weight",
-    "report": "Audit of mechanisms with a budget for a whole report",
+    "weight": "Audit of mechanisms with a budget per weight",
+    "report": "Audit of mechanisms with a budget per report",
 }
 FIGURES = ["claimed", "proven", "at least", "bug from"]
-COLUMNS = """- *line*: the attacked line of the statement, by its unit, its adversary if that is not
-  the server, and δ if it is not 0
-- *at least*: the epsilon that the attack reached, in bold if it is more than is claimed; "exact" if
-  it was computed and not counted in trials
-- *bug from*: the smallest epsilon that so many trials would have called a bug; a dash if there is
-  none"""
-BY = "- *by*: the number of the attack in the [list](#attacks) at the end"
-OVERVIEW = """The figures are of the row whose bound comes nearest to what is proven; where nothing
-is proven, of the row with the largest bound. *broken* counts the rows that break a claim.
-[Audit](../audit.md#reading-a-verdict) says how to read a verdict."""
+COLUMNS = """- *line*: the attacked line of the statement, named by its unit, its adversary unless
+  that is the server, and its δ unless that is 0
+- *at least*: the lower bound on epsilon that the attack gave; bold if it exceeds the claim; "exact"
+  if it was computed rather than estimated from trials
+- *bug from*: the smallest epsilon at which the row would have shown a bug, with this many trials; a
+  dash if there is no such epsilon"""
+BY = "- *by*: the number of the attack in the [list of attacks](#attacks) at the end"
+OVERVIEW = """Each line shows the row whose bound comes closest to the proven epsilon or, where
+nothing is proven, the row with the largest bound. *broken* is the number of rows that break a
+claim. [Audit](../audit.md#reading-a-verdict) explains the verdicts."""
 
 
 def kept(name: str = ALL) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
         own = [
             _mechanism(name, rows) for name, rows in mechanisms.items() if families[name] == page
         ]
-        where = "[Audit of all mechanisms](audit_mechanisms.md) says which audit this is."
+        where = "[Audit of all mechanisms](audit_mechanisms.md) names the command, commit and seed."
         found[page] = "\n".join([f"# {title}\n\n{where}\n\n{COLUMNS}\n", *own])
     return {RESULTS / name: text for name, text in found.items()} | {
         BROKEN: with_blocks(
@@ -102,13 +103,18 @@ def _made_by(
 ) -> str:
     """Return where an audit's rows come from, and their verdicts."""
     verdicts = Counter(row["verdict"] for row in audit["rows"])
-    told = ", ".join(f"{count} `{name}`" for name, count in verdicts.most_common())
+    told = ", ".join(f"{count} `{name or '-'}`" for name, count in verdicts.most_common())
     count = len(audit["rows"])
+    renamed = (
+        "Since then, some attacks and settings have been renamed; the figures are unchanged.\n"
+        if audit.get("renamed")
+        else ""
+    )
     which = f"All {count} rows" if number == count else f"{number} of the {count} rows"
     return (
-        f"{which} of {source} at commit\n{audit['commit']}, seed {audit['seed']}. All bounds of "
-        f"all rows hold together with probability {audit['confidence']}.\n"
-        f"Verdicts of all rows: {told}."
+        f"{which} of {source} at commit\n{audit['commit']}, seed {audit['seed']}. With probability "
+        f"at least {audit['confidence']}, the bounds of all rows hold together.\n"
+        f"{renamed}Verdicts over all rows: {told}."
     )
 
 
@@ -143,13 +149,13 @@ def _mechanism(name: str, rows: Sequence[Row]) -> str:
         own = {key: value for key, value in all_.items() if key not in shared}
         own["d"] = f"{row['size']:,}"
         lines.append([_listed(own), _line(row), *_figures(row)])
-    intro = f"All with {_listed(shared)}.\n\n" if shared else ""
+    intro = f"In all rows: {_listed(shared)}.\n\n" if shared else ""
     return f"## {name}\n\n{intro}{table(['with', 'line', *FIGURES], lines)}"
 
 
 def _system(name: str, rows: Sequence[Row]) -> str:
     """Return the page of a system."""
-    where = "[Audit of all systems](audit_systems.md) says which audit this is."
+    where = "[Audit of all systems](audit_systems.md) names the command, commit and seed."
     return f"# Audit of {name}\n\n{where}\n\n{COLUMNS}\n{BY}\n\n{_settings(rows)}"
 
 
@@ -186,7 +192,7 @@ def _broken(audit: Mapping[str, Any], places: Mapping[str, str]) -> str:
         else:
             name, where = row["system"], row["setting"].partition(", but ")[0]
         lines.append([f"[`{name}`]({places[name]}), {where}", _line(row), *_figures(row)[:3]])
-    return f"{_made_by(audit, len(rows))}\n\n{table(['of', 'line', *FIGURES[:3]], lines)}"
+    return f"{_made_by(audit, len(rows))}\n\n{table(['subject', 'line', *FIGURES[:3]], lines)}"
 
 
 def _nearness(row: Row) -> tuple[bool, float]:
@@ -230,12 +236,14 @@ def _figures(row: Row) -> list[str]:
     claimed = "-" if row["claimed"] is None else f"{row['claimed']:,.4g}"
     if row.get("claim_unit") not in (None, row["unit"]):
         claimed += f" per {row['claim_unit']}"
-    finds = re.search(r"from (\d+\.\d+) on it would be a bug", row["note"])
+    finds = re.search(r"would show a bug from epsilon (\d+\.\d+)", row["note"])
     return [claimed, _proven(row), _lower(row), _figure(float(finds[1])) if finds else "-"]
 
 
 def _lower(row: Row) -> str:
-    """Return the bound, rounded down so that no more is shown than was reached."""
+    """Return the bound, rounded down so that no more is shown than was reached; "-" if none is."""
+    if row["verdict"] is None:
+        return "-"
     shown = _figure(math.floor(row["lower"] * 1000) / 1000)
     if row["note"].startswith("exact"):
         shown += " exact"

@@ -87,7 +87,7 @@ def test_verdicts() -> None:
     assert "near" in note_of(1.0, 0.9)
     assert "far" in note_of(1.0, 0.1)
     assert "nothing" in note_of(1.0, 0.0)
-    assert note_of(1.0, 0.1, finds=1.5).endswith("; from 1.5000 on it would be a bug")
+    assert note_of(1.0, 0.1, finds=1.5).endswith("; would show a bug from epsilon 1.5000")
 
 
 def test_there_are_just_enough_trials_to_show_a_small_epsilon() -> None:
@@ -239,6 +239,6 @@ def test_any_number_of_processes_prints_the_same_table_of_a_system(
 ) -> None:
     arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers")
     one, two = (fedldp_command(*arguments, workers) for workers in (1, 2))
-    assert "fedavg: as given" in one.out
+    assert "fedavg: as configured" in one.out
     assert "against" in one.out
     assert one.out == two.out

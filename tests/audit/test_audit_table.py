@@ -12,13 +12,13 @@ def row(**more: Any) -> dict[str, Any]:
     return {
         "unit": "record", "size": 1234, "delta": 1e-5, "claimed": 1.0, "proven": None,
         "lower": 2.0, "trials": 4000, "verdict": "claim-broken",
-        "note": "alone: nothing is proven; from 3.1416 on it would be a bug",
+        "note": "unproven: no epsilon to compare with; would show a bug from epsilon 3.1416",
     } | more  # fmt: skip
 
 
 def of_system(**more: Any) -> dict[str, Any]:
     return row(
-        system="nbafl", setting="as given", adversary="server", attack="label swapped", **more
+        system="nbafl", setting="as configured", adversary="server", attack="label swapped", **more
     )
 
 
@@ -37,18 +37,25 @@ def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
     assert "1 `claim-broken`" in of_all
     assert "| [`Gaussian`](audit_report_mechanisms.md#gaussian) | 1 | 0.999 | 1.500 | - |" in of_all
     of_one = made["audit_report_mechanisms.md"]
-    assert "All with clip 1, sigma 1.235." in of_one
+    assert "In all rows: clip 1, sigma 1.235." in of_one
     assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 | 0.999 | 3.142 |" in of_one
     assert "| [`nbafl`](audit_nbafl.md) | 1 | **2.000** | none | 1 |" in made["audit_systems.md"]
     assert "| record, δ 1e-05 | 1 | none | **2.000** | 3.142 | 1 |" in made["audit_nbafl.md"]
     assert "1. label swapped (4,000 trials)" in made["audit_nbafl.md"]
-    assert "| [`nbafl`](audit_nbafl.md), as given | record" in made["broken_claims.md"]
+    assert "| [`nbafl`](audit_nbafl.md), as configured | record" in made["broken_claims.md"]
     assert "Gaussian" not in made["broken_claims.md"].partition("## Why")[0]
 
 
 def test_a_verdict_other_than_ok_or_claim_broken_is_named() -> None:
     made = pages(of_system(verdict="bug", proven=1.0), of_system())
     assert "| **2.000 bug** |" in made["audit_nbafl.md"]
+
+
+def test_a_row_without_a_verdict_shows_a_dash_in_place_of_a_bound() -> None:
+    made = pages(of_mechanism(verdict=None, proven=1.5, lower=0.0, note="omitted: no verdict"))
+    assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 | - | - |" in made["audit_report_mechanisms.md"]
+    assert "1 `-`" in made["audit_mechanisms.md"]
+    assert not any("None" in text for text in made.values())
 
 
 def test_the_overview_shows_the_row_nearest_to_its_proof() -> None:

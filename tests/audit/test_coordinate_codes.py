@@ -92,7 +92,7 @@ def test_repeating_noise_behind_another_layout_is_found() -> None:
     game = RepetitionGame(mechanism=planted_layouts.SignsFirstRepeating(1.0), size=SIZE)
     seen = game.play(AuditKeys(0), 0.999)
     assert seen.lower > 1.0
-    assert "at a distance of 700" in seen.attack
+    assert "two coordinates 700 apart" in seen.attack
 
 
 def test_bits_that_the_server_does_not_read_are_seen_in_pieces() -> None:

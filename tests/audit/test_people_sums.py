@@ -41,7 +41,7 @@ def games(config: Any, adversary: str = "server", small: bool = True) -> list[An
         each
         for each in planned_games(config, problem(config), FEW)
         if isinstance(each, PlannedSystemGame)
-        and each.setting.startswith("small" if small else "as given")
+        and each.setting.startswith("small" if small else "as configured")
         and (each.unit, each.game.adversary, each.game.apart) == ("person", adversary, "")
     ]
 

@@ -56,8 +56,8 @@ BUGS: list[tuple[type[RunConfig], str, str]] = [
     (planted_systems.SameNoiseConfig, "client-run", ""),
     (planted_systems.HalfNoiseConfig, "client-round", ""),
     (planted_systems.RemembersConfig, "client-round", ""),
-    (planted_systems.LessAndLessConfig, "client-round", "round 12 alone"),
-    (planted_systems.ToldHowMuchConfig, "client-round", "times 16"),
+    (planted_systems.LessAndLessConfig, "client-round", "round 12 only"),
+    (planted_systems.ToldHowMuchConfig, "client-round", "multiplied by 16"),
     (planted_systems.UnclippedStatisticsConfig, "client-round", ""),
     (planted_systems.DoubledStatisticsConfig, "client-round", ""),
 ]
@@ -74,7 +74,10 @@ def test_a_planted_mistake_of_a_system_is_found(cls: type[RunConfig], unit: str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["", "asked again", "round 12 alone", "times 16", "times 0.0625"])
+@pytest.mark.parametrize(
+    "how",
+    ["", "every request sent twice", "round 12 only", "multiplied by 16", "multiplied by 0.0625"],
+)
 def test_the_correct_system_passes(how: str) -> None:
     right = planted_systems.RightConfig(rounds=12)
     assert audited(right, small("client-round", how)).verdict == "ok"
@@ -84,7 +87,9 @@ def test_the_correct_system_passes(how: str) -> None:
 def test_one_bit_that_is_requested_again_is_the_same_bit() -> None:
     """A site's ledger keeps what it sent; a refusal in its place would reveal that."""
     assert (
-        audited(planted_systems.OneBitConfig(), small("client-round", "asked again")).verdict
+        audited(
+            planted_systems.OneBitConfig(), small("client-round", "every request sent twice")
+        ).verdict
         == "ok"
     )
 
@@ -151,7 +156,9 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(harness, "MemoryLedger", lambda **_: Forgetful())
-    found = audited(planted_systems.RightConfig(), small("client-round", "asked again"))
+    found = audited(
+        planted_systems.RightConfig(), small("client-round", "every request sent twice")
+    )
     assert found.rows[0].lower > found.rows[0].proven  # two answers for the price of one
     assert found.verdict == "bug"
 
@@ -164,7 +171,7 @@ def test_the_budget_of_one_weight_does_not_cover_a_whole_report() -> None:
     config = fedldp.recipe("ldp-fl-digits")
 
     def chosen(planned: Any) -> bool:
-        return bool(planned.setting == "as given" and planned.unit == "client-round")
+        return bool(planned.setting == "as configured" and planned.unit == "client-round")
 
     for row in audited(config, chosen).rows:
         assert (row.claimed, row.claim_unit, row.verdict) == (1.0, "weight", "claim-broken")
@@ -205,7 +212,7 @@ def test_every_system_has_a_game_for_each_line_against_its_server(
     for variants in all_games.values():
         for found in variants:
             game = found[0].game
-            assert found[0].setting.startswith("as given")
+            assert found[0].setting.startswith("as configured")
             lines = plan(game.config, game.problem).privacy["guarantees"]
             played = {
                 (each.unit, delta)
@@ -240,7 +247,7 @@ def test_figures_are_those_of_the_statement(all_games: dict[str, list[Any]]) -> 
     (planned,) = [
         each
         for each in all_games["ldp_fl"][0]
-        if (each.setting, each.unit) == ("as given", "client-round")
+        if (each.setting, each.unit) == ("as configured", "client-round")
     ]
     assert planned.deltas == (0.0, 1e-5)
     assert planned.proven == pytest.approx((650.0, 393.1976081019369))

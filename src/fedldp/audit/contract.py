@@ -71,7 +71,7 @@ class PlannedContractCheck:
                 delta=self.deltas[0],
                 proven=self.proven[0],
                 verdict="fails its contract",
-                note="certain: no trials",
+                note="certain: found without trials",
                 stated_by=self.stated_by,
             )
 

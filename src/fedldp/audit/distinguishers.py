@@ -29,30 +29,36 @@ _LEARNED = 256
 
 def scores(first: Transcript, second: Transcript) -> Iterator[tuple[str, Score]]:
     """Yield scores, fitted on some trials with each canary."""
-    yield "length", lambda seen: seen.lengths.sum(1)
+    yield "length of the answer", lambda seen: seen.lengths.sum(1)
     for column in range(first.heads.shape[1]):
         if len(np.unique(np.concatenate([first.heads[:, column], second.heads[:, column]]))) > 1:
             yield _HEADS[column % len(_HEADS)], partial(_head, column)
     if len({*first.whole, *second.whole}) <= len(first) // 2 + 2:
-        yield "histogram of all that is seen", _histogram(first, second)
+        yield "histogram of everything observed", _histogram(first, second)
     if first.lengths.shape[1] > 1:
         yield "equal payloads in all rounds", lambda seen: seen.same
         yield from _fitted("change between rounds", _between, first, second)
-        yield "size of the change between rounds", lambda seen: np.abs(_between(seen)).sum(1)
-    yield "estimate along the difference of the updates", lambda seen: seen.along[:, 0::2].sum(1)
-    yield "estimate along the signs of that", lambda seen: seen.along[:, 1::2].sum(1)
-    yield "size of the estimate", lambda seen: np.abs(_values(seen)).sum(1)
-    yield "largest of the estimate", lambda seen: np.abs(_values(seen)).max(1)
+        yield "L1 norm of the change between rounds", lambda seen: np.abs(_between(seen)).sum(1)
+    yield "estimate projected onto the difference of the updates", partial(_along, 0)
+    yield "estimate projected onto the signs of the updates' difference", partial(_along, 1)
+    yield "L1 norm of the estimate", lambda seen: np.abs(_values(seen)).sum(1)
+    yield "largest absolute value in the estimate", lambda seen: np.abs(_values(seen)).max(1)
     yield "one coordinate of the estimate", _one_coordinate(first, second)
     yield from _fitted("estimate", _values, first, second)
     yield "logistic regression on bits and estimates", _classifier(first, second)
 
 
-_HEADS = ("refusal", "weight told", "epsilon told", "sender told")
+_HEADS = ("refusal", "weight in the report", "epsilon in the report", "sender in the report")
 
 
 def _head(column: int, seen: Transcript) -> Floats:
     return seen.heads[:, column]
+
+
+def _along(column: int, seen: Transcript) -> Floats:
+    """Return a projection of the estimate, summed over rounds: see ``Transcript.along``."""
+    found: Floats = seen.along[:, column::2].sum(1)
+    return found
 
 
 def _values(seen: Transcript) -> Floats:
@@ -95,7 +101,8 @@ def _fitted(
     weights = (mean_a - mean_b) / (pooled + floor) / scale
     yield f"{name}: linear discriminant", lambda seen: features(seen) @ weights
     signs = np.sign(mean_a - mean_b) / scale
-    yield f"{name}: along the signs of the mean difference", lambda seen: features(seen) @ signs
+    onto_signs = "projection onto the signs of the mean difference"
+    yield f"{name}: {onto_signs}", lambda seen: features(seen) @ signs
     share = _PRIOR / (_PRIOR + len(first))
     one, other = ((1 - share) * var + share * pooled + floor for var in (var_a, var_b))
 
@@ -111,7 +118,7 @@ def _fitted(
         found: Floats = features(seen) ** 2 @ trust
         return found
 
-    yield f"{name}: sizes of coordinates with other variances", sizes
+    yield f"{name}: squares of the coordinates whose variances differ", sizes
 
 
 def _classifier(first: Transcript, second: Transcript) -> Score:

@@ -103,18 +103,21 @@ class PlannedWeightCheck:
         ratio = _largest_ratio(list(laws.values()))
         lower, above = 0.0, False
         if ratio is None:
-            wrong, note = "", "unchecked: the words of a category are not one run of 64-bit words"
+            wrong = ""
+            note = (
+                "unchecked: one word does not decide, or the words of a report are not contiguous"
+            )
         else:
             above = proven is not None and ratio > exp_below(Fraction(proven))
             # Rounding up must not lift a ratio within the proven epsilon above that epsilon.
             lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
             note = "exact: the weights are as stated"
             if wrong or above:
-                note = f"beyond the stated {'weights' if wrong else 'epsilon'}"
+                note = "different from the stated weights" if wrong else "above the stated epsilon"
         yield Result(
             subject=repr(self.mechanism),
             game="mechanism",
-            attack=f"words counted; {wrong or 'the law of each input compared'}",
+            attack=f"64-bit words counted for each report; {wrong or 'distributions compared'}",
             measure="epsilon",
             measured=Estimate.at_least(lower),
             size=self.size,
@@ -221,7 +224,7 @@ def _unlike(law: Law, stated: SubsetResponse) -> str:
     if not law or found == due:
         return ""
     weight = next(weight for weight in sorted(found | due) if found[weight] != due[weight])
-    return f"{found[weight]} reports of weight {weight}, where {due[weight]} are stated"
+    return f"{found[weight]} reports have weight {weight}, but {due[weight]} are stated"
 
 
 def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:

@@ -207,7 +207,7 @@ def scores(first: ObservedRounds, second: ObservedRounds, *, inputs: Sequence[ND
     if _distinct(first, second) <= len(first[0]) // 2 + 2:
         yield "histogram of whole reports", _histogram(_whole_keys, first, second)
     if len(first) > 1:
-        yield "equal reports of two rounds", _equal
+        yield "equal reports in two rounds", _equal
     mechanism = first[-1].mechanism
     if hasattr(mechanism, "log_ratio") and (first[-1].lengths >= 0).all():
         yield "log-likelihood ratio", _log_ratio(mechanism, inputs)
@@ -267,10 +267,11 @@ def _decoded_scores(
     scale = np.abs(changed).max()
     direction = changed / scale if scale else changed
     at = int(np.abs(direction).argmax())
-    yield "estimate along the difference", lambda r: r[-1].decoded @ direction
+    along = "estimate projected onto the difference of the inputs"
+    yield along, lambda r: r[-1].decoded @ direction
     yield "estimate of one coordinate", lambda r: r[-1].decoded[:, at]
-    yield "sum of the estimate", lambda r: r[-1].decoded.sum(1)
-    yield "size of the estimate", lambda r: np.abs(r[-1].decoded).sum(1)
+    yield "sum of the estimated coordinates", lambda r: r[-1].decoded.sum(1)
+    yield "L1 norm of the estimate", lambda r: np.abs(r[-1].decoded).sum(1)
     yield "distances of the estimate from both inputs", lambda r: _nearer(r[-1], one, other)
 
 

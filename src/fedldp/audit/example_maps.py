@@ -72,12 +72,12 @@ class PlannedMapGame:
             setting="features",
             size=mapping.size,
             unit="record",
-            neighbours="one example of a client is replaced; only the features of others are seen",
+            neighbours="one example is replaced; the adversary sees the features of the others",
             proven=0.0,
             confidence=confidence,
             trials=count,
             verdict="bug" if told or again else "ok",
-            note="beyond the proven figure" if told or again else "exact: bit for bit the same",
+            note="above the proven epsilon" if told or again else "exact: bit for bit the same",
         )
 
     def _counts(
@@ -106,5 +106,5 @@ def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -
 
 def _attack(told: int, again: int, count: int) -> str:
     if again:
-        return f"the same data set mapped again: other features in {again} of {count} trials"
-    return f"features of the other examples compared: others in {told} of {count} trials"
+        return f"the same data set mapped twice: features differed in {again} of {count} trials"
+    return f"features of the other examples compared: different in {told} of {count} trials"

@@ -347,7 +347,7 @@ class CoordinateGame:
 
 
 def _code_scores(first: NDArray[Any], second: NDArray[Any]) -> Iterable[tuple[str, Score]]:
-    yield "size", lambda seen: seen.astype(np.float64)
+    yield "value", lambda seen: seen.astype(np.float64)
     codes, at = np.unique(np.concatenate([first, second]), return_inverse=True)
     if len(codes) > _FEW_CODES:
         return

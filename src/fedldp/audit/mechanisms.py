@@ -109,7 +109,7 @@ class PlannedMechanismGame:
             delta=self.deltas[0],
             claimed=self.claimed[0],
             proven=self.proven[0],
-            note="nothing judged",
+            note="omitted: no verdict",
             stated_by=whose(type(self.game.mechanism)),
         )
 

@@ -115,5 +115,5 @@ def best_lower(
     for share in SHARES:
         guesses, right = guessed(scores, coins, share)
         lower = epsilon_lower(len(scores), guesses, right, delta=delta, confidence=each)
-        found.append((lower, f"{right} of {guesses} guesses right"))
+        found.append((lower, f"{right} of {guesses} guesses correct"))
     return max(found, key=lambda one: one[0])

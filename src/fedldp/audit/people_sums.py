@@ -101,7 +101,7 @@ class PlannedPeopleCheck:
             subject=self.config.name(),
             game="system",
             attack="sums over people compared; "
-            + (wrong[0] if wrong else "each part follows from its own rows"),
+            + (wrong[0] if wrong else "each person's part depends only on that person's rows"),
             measure="epsilon",
             measured=Estimate.at_least(
                 epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
@@ -109,11 +109,11 @@ class PlannedPeopleCheck:
             setting="sums over people",
             size=self.config.layout(self.problem).size,
             unit="record" if self.problem.people is None else "person",
-            neighbours="one person of a client is replaced; what the others add to its sum is seen",
+            neighbours="one person of a client is replaced; the adversary sees what the others add",
             proven=0.0,
             trials=count,
             verdict="bug" if wrong else "ok",
-            note="beyond the proven figure" if wrong else "exact: bit for bit the same",
+            note="above the proven epsilon" if wrong else "exact: bit for bit the same",
         )
 
     @cached_property

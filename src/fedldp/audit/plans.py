@@ -25,7 +25,7 @@ from fedldp.audit.people_sums import PlannedPeopleCheck
 from fedldp.audit.playing import PlannedGame
 from fedldp.audit.senders import PlannedSenderGame
 from fedldp.audit.systems import PlannedSystemGame, SystemGame
-from fedldp.audit.whole_runs import PlannedWholeRun, WholeRun
+from fedldp.audit.whole_runs import PlannedWholeRun, WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
@@ -52,7 +52,7 @@ BUDGET = 1.5
 """The budget of the small setting. At 1, so few trials would not detect noise of half the size."""
 MOST_EXAMPLES = 100
 
-_CLAIMED = "a claim of 1"
+_CLAIMED = "with the claim scaled to 1"
 
 _TARGETS: tuple[tuple[Unit, Adversary], ...] = (
     ("record", "server"),
@@ -92,8 +92,8 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
         changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
-        return [_setting("as given, but two clients and a small model", few, SMALL)]
-    found = [_setting("as given", config, problem)]
+        return [_setting("as configured, but with two clients and a small model", few, SMALL)]
+    found = [_setting("as configured", config, problem)]
     claim = found[0].planned.scheduled.claim()
     if claim is not None and claim.epsilon > REFUTABLE:
         found += _tried(_CLAIMED, lambda: _with_claim(config, claim.epsilon), problem)
@@ -153,7 +153,8 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> AuditedSetting:
         if not name.startswith("small") and config.rounds > 1:
             changes["rounds"] = 1
         if changes:
-            name += ", but " + " and ".join(f"{key} = {value}" for key, value in changes.items())
+            told = " and ".join(f"{key} = {value}" for key, value in changes.items())
+            name += f", but with {told}"
             planned = plan(planned.config.changed(**changes, target=None), problem)
             attacked = _attacked(planned)
     return AuditedSetting(name, planned, attacked)
@@ -219,7 +220,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Au
                     unit=unit, epsilon=BUDGET, delta=config.delta, adversary=adversary
                 )
                 small = config.changed(**changes, **model, target=target)
-                return [_setting(f"small, a budget of {BUDGET:g}", small, shape)]
+                return [_setting(f"small setting with a budget of {BUDGET:g}", small, shape)]
             except (FedldpError, ValueError):
                 continue
     return []
@@ -386,7 +387,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
             continue
         delta = min(line["delta"] for line in own)
         yield PlannedWholeRun(
-            setting=f"small, {planned.scheduled.rounds} rounds",
+            setting=f"small setting, {rounds_in_words(planned.scheduled.rounds)}",
             size=planned.scheduled.layout(few).size,
             neighbours=own[0]["neighbours"],
             game=WholeRun(config=planned.scheduled, problem=few, unit=unit),

@@ -70,7 +70,7 @@ class RepetitionGame:
             delta=0.0,
             confidence=confidence,
         )
-        return replace(found, attack=f"two coordinates at a distance of {lag:,}; {found.attack}")
+        return replace(found, attack=f"two coordinates {lag:,} apart; {found.attack}")
 
     def _codes(self, values: NDArray[np.float64], keys: AuditKeys, purpose: str) -> NDArray[Any]:
         (stream,) = keys.draws(1, self.label, purpose, simulated=False).streams(0, 1)
@@ -92,5 +92,5 @@ class RepetitionGame:
 
 def _scores() -> Iterable[tuple[str, Score]]:
     yield "their difference", lambda pairs: (pairs[:, 0] - pairs[:, 1]).astype(np.float64)
-    yield "how far they are apart", lambda pairs: np.abs(pairs[:, 0] - pairs[:, 1]).astype(float)
+    yield "their absolute difference", lambda pairs: np.abs(pairs[:, 0] - pairs[:, 1]).astype(float)
     yield "their sum", lambda pairs: pairs.sum(1).astype(np.float64)

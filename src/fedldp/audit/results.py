@@ -302,17 +302,17 @@ def note_of(
     """
     beyond = proven is not None and proven < lower
     if finds is not None and not beyond:
-        return f"{note_of(proven, lower, stated_by)}; from {finds:.4f} on it would be a bug"
+        return f"{note_of(proven, lower, stated_by)}; would show a bug from epsilon {finds:.4f}"
     how = "proven" if stated_by == HOUSE else "stated"
     if proven is None:
-        return f"alone: nothing is {how}"
+        return f"un{how}: no epsilon to compare with"
     if proven < lower:
-        return f"beyond the {how} figure"
+        return f"above the {how} epsilon"
     if lower == 0:
-        return "nothing shown: a weak attack, too few trials, or a loose proof"
+        return "nothing found: a weak attack, too few trials, or a loose proof"
     if lower >= NEAR * proven:
-        return f"near the {how} figure"
-    return f"far from the {how} figure: a weak attack, too few trials, or a loose proof"
+        return f"near the {how} epsilon"
+    return f"far below the {how} epsilon: a weak attack, too few trials, or a loose proof"
 
 
 def _json(value: Any) -> Any:

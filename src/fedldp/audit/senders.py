@@ -65,7 +65,7 @@ class PlannedSenderGame:
                 [self._seen(side, explore // 2, keys, purpose) for side in (0, 1)]
                 for purpose in ("fit", "explore")
             )
-            found = [*scores(*fit), ("bits that two rounds share", _shared)]
+            found = [*scores(*fit), ("bits that agree between rounds", _shared)]
             events = best(found, *rest, delta=0.0, trials=count)
             fresh = [self._seen(side, count, keys, "count") for side in (0, 1)]
             shown = lower_bound(
@@ -86,12 +86,12 @@ class PlannedSenderGame:
             against="shuffled-server",
             size=self.config.layout(self.problem).size,
             unit="client-round",
-            neighbours="another client sends a report of the same data",
+            neighbours="another client with the same data sends the report",
             proven=0.0,
             confidence=confidence,
             trials=shown.trials,
             verdict=verdict_of(None, 0.0, lower),
-            note=note_of(0.0, lower, by) if lower else "nothing shown, and nothing should show",
+            note=note_of(0.0, lower, by) if lower else "nothing found, as expected",
             stated_by=by,
             finds=shown.finds(0.0),
         )

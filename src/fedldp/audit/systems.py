@@ -77,9 +77,10 @@ class SystemGame:
     @property
     def apart(self) -> str:
         """How this run differs from one with an honest server, as text after a comma, or empty."""
-        found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
-        found += ["asked again"] if self.asked > 1 else []
-        found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
+        found = [f"in round {self.rounds[0]} only"] if self.rounds[0] > 1 else []
+        found += ["with every request sent twice"] if self.asked > 1 else []
+        if self.factor != 1:
+            found.append(f"with all numbers from the server multiplied by {self.factor:g}")
         return "".join(f", {each}" for each in found)
 
     def pairs(self) -> list[CanaryPair]:

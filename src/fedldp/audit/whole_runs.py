@@ -134,6 +134,11 @@ class WholeRun:
         return (LIGHT * np.eye(pixels, dtype=np.float32)).reshape(-1, *self.problem.input_shape)
 
 
+def rounds_in_words(rounds: int) -> str:
+    """Return "1 round", "2 rounds", and so on."""
+    return "1 round" if rounds == 1 else f"{rounds} rounds"
+
+
 def _of_server(round: int, purpose: str) -> Stream:
     return Stream.simulation(seed=0, round=round, client=-1, purpose=purpose)
 
@@ -169,14 +174,14 @@ class PlannedWholeRun:
         """Play, and yield the row; its number of trials is the number of canaries."""
         scores, coins = self.game.play(keys)
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
-        rounds = self.game.config.rounds
+        rounds = rounds_in_words(self.game.config.rounds)
         by = whose_word(self.game.config)
         unit = self.game.unit
         kind = "clients" if unit == "client-run" else f"{unit}s of one client"
         yield Result(
             subject=self.game.config.name(),
             game="system",
-            attack=f"one run of {rounds} rounds, {len(coins)} {kind} swapped by coins; {how}",
+            attack=f"one run of {rounds}, {len(coins)} {kind} swapped by coin flips; {how}",
             measure="epsilon",
             measured=Estimate.at_least(lower),
             setting=self.setting,
