@@ -157,8 +157,8 @@ def test_a_model_that_learned_nothing_gets_a_warning(fedldp_command: Any) -> Non
     ("setting", "says"),
     [
         ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
-        ("partition=shards:2", "client_column = hospital names the client"),
-        ("num_examples=10", "client_column = hospital names the client"),
+        ("partition=shards:2", "client_column = hospital already names the client"),
+        ("num_examples=10", "client_column = hospital already names the client"),
         ("dataset=digits", "client_column: this applies only to .csv and .parquet files"),
         ("test_file=later.npz", "test_file = later.npz"),
         ("categories={}", "column 'sex' holds"),

@@ -143,7 +143,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
 @pytest.mark.parametrize(
     ("parameters", "extra", "line"),
     [
-        ({}, {}, "unit, adversary, epsilon: say whom to protect"),
+        ({}, {}, "unit, adversary, epsilon: say what to protect"),
         (
             {"epsilon": 1.0},
             {},

@@ -200,7 +200,7 @@ def test_pandas_is_used_if_installed(
 
 
 def test_an_empty_path_for_a_plot_is_refused(result: fedldp.Result) -> None:
-    assert refusal(lambda: result.plot("")) == "plot '': give the path of an .svg or .png"
+    assert refusal(lambda: result.plot("")) == "plot '': give the path of an .svg or .png file"
 
 
 def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:

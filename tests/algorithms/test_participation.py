@@ -229,7 +229,7 @@ def test_participation_is_written_only_if_set_and_is_stated() -> None:
     ("system", "given", "line"),
     [
         ("composed", {"epsilon": 1.0, "rounds": 11},
-         "participation = once and rounds = 11: num_clients = 10 .* set rounds = 10"),
+         "participation = once and rounds = 11: with num_clients = 10, .* set rounds = 10"),
         ("composed", {"epsilon": 1.0, "clients_per_round": 3},
          "participation = once and clients_per_round = 3: .* leave clients_per_round out"),
         ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0},

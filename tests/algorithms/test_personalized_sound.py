@@ -395,7 +395,7 @@ def test_a_sum_has_the_servers_lines_and_states_what_it_shows() -> None:
         ({"channel": None}, "only sums have a grid"),
         (
             {"epsilon": 1e-3, "largest_epsilon": 1e5, "num_clients": 300, "num_examples": None},
-            "no room for 300 reports",
+            "no room for the sum of 300 reports",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_schemes_that_divide_rows_are_refused(scheme: str) -> None:
 
 
 def test_there_are_no_more_clients_than_persons() -> None:
-    with pytest.raises(ConfigError, match="num_clients is 33, more than the 32 persons"):
+    with pytest.raises(ConfigError, match="num_clients is 33, more than the 32 people"):
         of_no_client(num_clients=33)
 
 
