@@ -439,7 +439,7 @@ def test_a_witness_reports_a_release_that_everything_else_forgot(
     assert lines == [[str(entry.number), entry.hash] for entry in entries]
     set_back_with_all(env, copy)
     refuses(env)  # although the server shows nothing
-    assert f"lacks release 2, which the witness {witness} knows" in amiss(env)[0]
+    assert f"lacks release 2, which the witness {witness} records" in amiss(env)[0]
     with pytest.raises(LedgerUnusable, match="which the witness"):
         moved_to(env.policies[0], "none")
     charge_lost(env.policies[0], [])
