@@ -19,7 +19,6 @@ PYTHON = b"cos\nsystem\n(S'touch ran'\ntR."
 
 
 def node(target: str, outputs: list[str], **inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return a node of a graph."""
     return {
         "target": f"torch.ops.aten.{target}",
         "inputs": [{"name": name, "arg": arg, "kind": 1} for name, arg in inputs.items()],

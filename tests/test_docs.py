@@ -50,7 +50,6 @@ def page_id(page: Path) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def guides_followed() -> Iterator[None]:
-    """Follow the guides as a reader does."""
     with guides.followed():
         yield
 

@@ -45,7 +45,6 @@ CUT = 60.0
 
 
 def lines(party: Party) -> list[str]:
-    """Return the lines of a log."""
     return [line for line in party.text().splitlines() if " fedldp." in line]
 
 
