@@ -184,11 +184,21 @@ def test_refused_requests_do_not_delete_what_a_client_keeps_for_its_round(
     for message in first:
         runtime.answer(message)
     before = kept()
+    refused = 0
     for message in reversed(second):
         asked = read_request(message)
-        told = asked.broadcast.public
-        for public in ({}, {name: np.zeros(0, values.dtype) for name, values in told.items()}):
-            bad = replace(asked, broadcast=replace(asked.broadcast, public=public))
+        told, weights = asked.broadcast.public, asked.broadcast.weights
+        changes: list[dict[str, Any]] = [{"weights": np.full_like(weights, 3e38)}] * (
+            len(weights) > 0
+        )
+        if told:  # without public arrays, these would be the server's own request
+            empty = {name: np.zeros(0, values.dtype) for name, values in told.items()}
+            changes += [{"public": {}}, {"public": empty}]
+        for change in changes:
+            bad = replace(asked, broadcast=replace(asked.broadcast, **change))
             if isinstance(read_reply(runtime.answer(pack_request(bad)))[2], Report):
+                assert refused, "nothing was refused"
                 return  # it has continued with the next round
+            refused += 1
             assert before.items() <= kept().items()
+    assert refused, "nothing was refused"

@@ -273,7 +273,7 @@ def test_the_number_drawn_at_a_time_does_not_change_the_distribution(
 
 
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
-def test_a_generator_that_is_not_cryptographic_is_refused(
+def test_samplers_use_no_generator_that_is_not_cryptographic(
     monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]
 ) -> None:
     def refuse(self: Stream) -> None:

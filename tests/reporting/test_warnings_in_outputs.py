@@ -140,8 +140,14 @@ def test_all_labels_of_a_chart_are_inside_it() -> None:
     claim = {"epsilon": 0.5, "delta": 0.0, "unit": "client-round", "source": "somebody"}
     made = charts.guarantees("a", {"claim": claim, "guarantees": lines, "warnings": []})
     width = float(made.split('viewBox="0 0 ')[1].split()[0])
-    for place, text in re.findall(r"translate\(([\d.]+) [^>]*>([^<]+)</text>", made):
-        assert float(place) + 0.55 * 10 * len(text) < width or float(place) > 0.5 * width, text
+    labels = re.findall(
+        r'<text [^>]*font-size: (\d+)px; text-anchor: (\w+)[^>]*" x="([\d.]+)"[^>]*>([^<]+)<', made
+    )
+    assert len(labels) == made.count("<text") > 5
+    for size, anchor, x, text in labels:
+        long = 0.55 * float(size) * len(text)  # about, in a sans-serif font
+        left = float(x) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * long
+        assert -2 < left < left + long < width, text
 
 
 @pytest.fixture(scope="module")
