@@ -399,7 +399,7 @@ def test_metrics_are_served_on_this_machine_only_by_default(
             pass
     assert "everyone who can reach" not in caplog.text
     with serving("0.0.0.0:0", found):
-        assert "everyone who can reach 0.0.0.0:0 can read them" in caplog.text
+        assert "everyone who can reach 0.0.0.0:0 can read the metrics" in caplog.text
     with serving(None, found) as port:
         assert port is None
     for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):
