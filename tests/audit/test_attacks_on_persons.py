@@ -131,7 +131,7 @@ def test_whole_runs_have_whole_persons_and_are_asked_about_persons() -> None:
         assert 0 < len(share) < len(np.asarray(own))
     for found in of_members.of_published_model(scenario, FEW):
         assert found.roc is not None
-        assert "12 persons are asked for" in str(found.setting)
+        assert "12 persons are candidates" in str(found.setting)
         assert found.roc.positives + found.roc.negatives == 12 * FEW.member_runs
 
 

@@ -70,7 +70,7 @@ def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
 def test_words_that_are_off_by_one_are_found() -> None:
     row = counted(planted.ClosedWords)
     assert row.verdict == "bug"
-    assert "reports of weight" in row.attack
+    assert "reports have weight" in row.attack
 
 
 @pytest.mark.parametrize("seed", range(20))

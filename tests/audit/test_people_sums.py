@@ -109,9 +109,9 @@ def test_the_correct_sums_pass_against_every_adversary(seed: int, adversary: str
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (planted.FloatSumsConfig, "the sum that they give one by one"),
-        (planted.BatchGradientsConfig, "the sum that they give one by one"),
-        (planted.FloatClipConfig, "times as long as the noise is for"),
+        (planted.FloatSumsConfig, "the sum of what each person gives alone"),
+        (planted.BatchGradientsConfig, "the sum of what each person gives alone"),
+        (planted.FloatClipConfig, "times as long as the noise allows for"),
         (planted.RowsClippedConfig, "one person moves the sum by"),
         (
             planted.PrivateDivisorConfig,
@@ -143,7 +143,7 @@ def test_rows_sampled_instead_of_persons_are_found() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda examples: replace(examples, people=None), "times what the noise is for"),
+        (lambda examples: replace(examples, people=None), "times the calibrated distance"),
         (lambda examples: replace(examples, labels=examples.labels * 0), ""),
     ],
 )

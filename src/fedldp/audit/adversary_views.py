@@ -6,8 +6,8 @@
                        reports of a round, sorted by their bytes
     downlink           the broadcast that follows from a round's reports
 
-A round of several phases, whose server gets only a sum, is played in full, and the server sees its
-result.
+A round with several phases, in which the server gets only a sum, is played in full. The server then
+sees the result of the round.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """What was seen in n trials of R rounds.
+    """What was observed in n trials of R rounds.
 
     Attributes:
-        lengths: bytes of each answer, shape (n, R).
-        heads: everything in a report except its payload, or that the client refused, shape (n, 4
-            R).
+        lengths: the number of bytes in each answer, shape (n, R).
+        heads: the fields of a report other than its payload, and whether the client refused, shape
+            (n, 4 R).
         values: the server's estimate, computed only from what was seen, shape (n, R, k), float32.
-        along: the whole estimate along the difference of the two updates, and along its signs,
-            shape (n, 2 R).
+        along: the whole estimate, projected onto the difference of the two updates and onto the
+            signs of this difference, shape (n, 2 R).
         bits: the bits of the payloads, shape (n, R, b).
-        whole: a digest of all that was seen.
+        whole: a digest of everything that was observed in a trial.
         same: whether all rounds had the same payload, shape (n,).
     """
 
@@ -95,7 +95,7 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class _Glance:
-    """What was seen of one round of one trial."""
+    """What was observed in one round of one trial."""
 
     length: int
     head: tuple[float, ...]
@@ -111,7 +111,7 @@ class AdversaryView:
         attacked: the client.
         adversary: who sees what leaves the client.
         rounds: the rounds that are played, from 1.
-        asked: how often each request is asked; only a server asks more than once.
+        asked: how often each request is sent; only a server sends one more than once.
     """
 
     attacked: AttackedClient
@@ -129,10 +129,10 @@ class AdversaryView:
     )
 
     def observe(self, canary: Canary, pair: CanaryPair, draws: TrialStreams) -> Transcript:
-        """Return what is seen in trials with one canary of a pair, each with its own key.
+        """Return what is observed in trials with one canary of a pair; each trial has its own key.
 
         Raises:
-            RunError: the client answered no request of an honest server, or the server's step
+            RunError: the client answered no request from an honest server, or the server's step
                 failed on every report. Both look the same whatever the client holds, so a game
                 would find nothing and report "ok".
         """
@@ -169,7 +169,7 @@ class AdversaryView:
         )
 
     def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
-        """Return the coordinates to keep: for a large model, those that differ most in trials."""
+        """Return the coordinates to keep: for a large model, those that vary most across trials."""
         size = self.attacked.sent_size
         if size <= MOST_VALUES:
             return np.arange(size)
@@ -184,7 +184,7 @@ class AdversaryView:
         return self._places[id(pair)][1]
 
     def _direction(self, pair: CanaryPair, round: int) -> NDArray[np.float64] | None:
-        """Return the difference of the swapped updates, as far as it is known."""
+        """Return the difference between the canaries' updates; None if it is unknown or zero."""
         attacked = self.attacked
         if attacked.trains_once or (pair.first.change and pair.second.change):
             updates: list[Any] = [
@@ -204,7 +204,7 @@ class AdversaryView:
         return (one - other) / largest if largest else None
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
-        # A repeated request is answered from new streams.
+        # A repeated request is answered with new streams.
         keys = TrialKeys(key, self.attacked.real_arithmetic_only, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
         if self.adversary == "server" and self.attacked.role.phases == 1:
@@ -237,7 +237,7 @@ class AdversaryView:
             yield self._outcome(round, incoming, draw)
 
     def _there(self, round: int, draw: Draw) -> Sequence[int]:
-        """Return who takes part: a secret draw if the adversary sees only broadcasts."""
+        """Return the participants, who are drawn secretly if the adversary sees only broadcasts."""
         if self.adversary != "downlink":
             return range(self.attacked.config.round_size)
         return list(participants(self.attacked.config, round, lambda number: draw))
@@ -294,8 +294,7 @@ class AdversaryView:
                     np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
                 )
         except Exception as error:  # reading a malformed report may raise anything
-            # A step may refuse a report that comes alone, but the report's bytes are still
-            # examined.
+            # A step may refuse a single report, but the report's bytes are still examined.
             refused = self.adversary == "server" and isinstance(error, FedldpError)
             self._steps["" if refused else f"{type(error).__name__}: {first_line(error)}"] += 1
             return np.zeros(self.attacked.sent_size)
@@ -348,7 +347,7 @@ class AdversaryView:
         return alone(attacked.role.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
-        """Return a function that asks all clients a round's requests."""
+        """Return a function that sends a round's requests to all clients."""
         runtimes = {self.attacked.index: runtime}
 
         def ask(

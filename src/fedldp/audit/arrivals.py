@@ -1,8 +1,8 @@
 """When shuffled messages arrive, with realistic clocks, and which links their times reveal.
 
-The game: one of n clients is the target. The server sees when one of its messages arrives, and when
-all n clients' messages for one other position arrive, in the same round or the next. It names the
-target's message. A guess is right with probability 1/n.
+The game: one of n clients is the target. The server sees when one of the target's messages arrives,
+and when all n clients' messages for another position arrive, in the same round or in the next. It
+names the message that it takes to be the target's. Guessing is right with probability 1/n.
 
 The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
 where W_i is T_S for every client that predicts its own times correctly. Then an arrival has the
@@ -10,15 +10,17 @@ same law for every client, and no attack on times beats guessing. ``Clocks`` say
 
 Attacks; all of them know T:
 
-- ``ranks``: each message has a rank among the messages of its position. This attack picks the one
-  with the same rank as the message shown, and uses nothing else.
+- ``ranks``: each message has a rank among the messages of its position. This attack picks the
+  message with the same rank as the one shown, and uses nothing else.
 - ``law``: picks the likeliest message, where the law of W is known. Given W, arrivals are
-  independent, with density 1/T from W to W + T. So the likelihood ratio of "both of one client" and
-  "of two" is P(both windows are open)/(P(the one is) P(the other is)), by that law.
-- ``windows``: does the same, where the server knows the actual windows of this round's clients, as
-  it may after many rounds: among the windows that a message may come from, it scores by the share
-  that both messages have in common.
-- ``ticks``: picks the message whose place within a tick is nearest, if timers have ticks.
+  independent, with density 1/T from W to W + T. So the likelihood ratio of "both from one client"
+  to "from two clients" is P(both windows are open)/(P(the first is open) P(the second is open)),
+  under the law of W.
+- ``windows``: does the same if the server knows the actual windows of this round's clients, as it
+  may after many rounds. The score of a message is a share of the clients whose windows are open
+  when it arrives: the share whose windows were also open when the message shown arrived.
+- ``ticks``: picks the message whose offset within a tick is closest to that of the message shown,
+  if timers have ticks.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ Span = Literal["within", "across"]
 TargetClient = Literal["any", "slowest"]
 
 _LAW = 4096
-"""How many simulated clients estimate the distribution of windows."""
+"""The number of simulated clients from which the distribution of windows is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Clocks:
     """How the clients' clocks, timers and networks differ from what the paper assumes.
 
     Attributes:
-        name: for the reader.
+        name: a name for the reader.
         waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
         prediction_error: the sigma of the log-normal factor by which a client's prediction of its
             own times is wrong, drawn again in every round; None: the time model's error.
@@ -146,7 +148,7 @@ def draw_windows(
 def draw_arrivals(
     windows: Windows, clocks: Clocks, habits: Habits, generator: np.random.Generator
 ) -> Floats:
-    """Draw the arrivals of all clients' messages at one position, shape (n,)."""
+    """Draw the arrival times of all clients' messages for one position, shape (n,)."""
     times: Floats = windows.opens + generator.uniform(0.0, windows.delay, windows.opens.size)
     if clocks.tick_seconds:
         tick, phases = clocks.tick_seconds, habits.phases
@@ -161,7 +163,7 @@ def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Fl
 
     Args:
         own: the arrival that is shown, in the first round.
-        seen: arrivals at another position, shape (n,), in the second round, or in the same.
+        seen: arrivals for another position, shape (n,), in the second round or in the same round.
         first: windows of clients in the first round: a sample from the law, or all clients'
             windows.
         second: windows of the same clients in the second round.
@@ -173,7 +175,7 @@ def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Fl
 
 
 def by_rank(place: int, seen: Floats, others: Floats) -> Floats:
-    """Return scores of ``others``: 1 for the one whose rank equals that of message ``place``."""
+    """Return a score for each of ``others``: 1 for the one with the rank of message ``place``."""
     rank = int((seen < seen[place]).sum())
     scores = np.zeros(others.size)
     scores[np.argpartition(others, rank)[rank]] = 1.0
@@ -181,13 +183,13 @@ def by_rank(place: int, seen: Floats, others: Floats) -> Floats:
 
 
 def by_tick(own: float, seen: Floats, tick: float) -> Floats:
-    """Return scores of ``seen``: lower, the farther from ``own`` within a tick."""
+    """Return a score for each of ``seen``: lower if it is farther from ``own`` within a tick."""
     apart = np.mod(seen - own, tick)
     return -np.minimum(apart, tick - apart)
 
 
 def pick(scores: Floats, generator: np.random.Generator) -> int:
-    """Return the place of the highest score; among ties, a random one."""
+    """Return the index of the highest score, chosen at random among ties."""
     return int(generator.choice(np.flatnonzero(scores == scores.max())))
 
 

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from counts of an attack, at a stated confidence.
+"""Lower bounds on epsilon from the counts of an attack, at a stated confidence.
 
 A mechanism that is (epsilon, delta)-private has P(E) <= e^epsilon Q(E) + delta for every event E,
 where P and Q are the laws of what is seen under two neighbouring inputs. So every E proves
@@ -8,11 +8,11 @@ where P and Q are the laws of what is seen under two neighbouring inputs. So eve
 and any p <= P(E) and q >= Q(E) prove epsilon >= ln((p - delta)/q), where p > delta.
 
 Theorem. Let E be fixed before the counts, H ~ Binomial(n, P(E)) and F ~ Binomial(m, Q(E)) be
-independent of the choice of E, and let alpha be 1 - confidence. Then the bound of
+independent of the choice of E, and let alpha be 1 - confidence. Then the bound from
 ``epsilon_lower`` is above the true epsilon with probability at most alpha.
 Proof. With p the lower Clopper-Pearson bound of H at level alpha/2, P[p > P(E)] <= alpha/2: p is
-the least probability under which H or more has probability alpha/2 at least. Likewise
-P[q < Q(E)] <= alpha/2. Where neither happens, which has probability 1 - alpha at least, the
+the smallest probability of the event for which H or more hits have probability alpha/2 or more.
+Likewise P[q < Q(E)] <= alpha/2. With probability at least 1 - alpha, neither happens, and then the
 inequality above holds. H and F need not be independent of each other.
 
 Source: Clopper, Pearson 1934; Jagielski, Ullman, Oprea 2020, "Auditing Differentially Private
@@ -33,7 +33,7 @@ _SAFE_SIDE = 1e-9
 
 
 def probability_at_least(hits: int, trials: int, alpha: float) -> float:
-    """Return the exact (Clopper-Pearson) lower bound of a probability, at level ``alpha``.
+    """Return the exact (Clopper-Pearson) lower bound on a probability, at level ``alpha``.
 
     Args:
         hits: how often the event occurred.
@@ -48,7 +48,7 @@ def probability_at_least(hits: int, trials: int, alpha: float) -> float:
 
 
 def probability_at_most(hits: int, trials: int, alpha: float) -> float:
-    """Return the exact (Clopper-Pearson) upper bound of a probability, at level ``alpha``.
+    """Return the exact (Clopper-Pearson) upper bound on a probability, at level ``alpha``.
 
     Args:
         hits: how often the event occurred.
@@ -80,7 +80,7 @@ def epsilon_lower(
         trials: the number of trials with that input.
         false_hits: how often it occurred with the other input.
         false_trials: the number of trials with the other input.
-        delta: the delta at which epsilon is bounded, from 0 to below 1.
+        delta: the delta at which epsilon is bounded, at least 0 and below 1.
         confidence: the confidence level of the bound, counting errors on both sides; above 0 and
             below 1.
 
@@ -92,7 +92,7 @@ def epsilon_lower(
     """
     check_confidence(confidence)
     if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number from 0 to below 1")
+        raise ConfigError(f"delta = {delta}: give a number of at least 0 and below 1")
     alpha = (1 - confidence) / 2
     high = probability_at_least(hits, trials, alpha) - delta
     if high <= 0:
@@ -105,8 +105,8 @@ def smallest_found(
 ) -> float | None:
     """Return the smallest epsilon that such counts would have shown to exceed ``proven``.
 
-    It is the epsilon of an event that occurs with the other input as often as was counted (half a
-    time if it never did), and with this input just often enough. None if no event that rare
+    It is the epsilon of an event that occurs under the other input as often as was counted (half a
+    time if it never occurred), and under this input just often enough. None if no event that rare
     suffices, or if nothing is proven; in both cases the game finds no mistake, however large.
 
     Args:

@@ -1,10 +1,10 @@
 """A run in which some clients lie and work together.
 
 They pool their examples, train on them as an honest client would, and send the reports that
-``forged_reports`` makes from that update, each through its own runtime. Ledgers, wire and server
-are the same as in every run. A server drops reports that it cannot count or whose form no honest
-report has (size, chunk, budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``).
-Every forged report is checked against these rules before it is sent.
+``forged_reports`` makes from the resulting update, each through its own runtime. Ledgers, wire
+format and server are the same as in any run. A server drops reports that it cannot count, and
+reports whose form no honest report has (size, chunk, budget, whether there is a weight; numbers
+within ``LARGEST_WEIGHT``). Every forged report is checked against these rules before it is sent.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _ByzantineRun:
         return replace(examples, labels=(examples.labels + 1) % classes)
 
     def found(self, broadcast: Broadcast, client: Client) -> Update:
-        """Return the update from the pooled examples; it is trained only once a round."""
+        """Return the update from the pooled examples, which is computed only once per round."""
         round = broadcast.round
         if round not in self.pooled:
             train, members = self.population.dataset.train, self.population.members
@@ -178,7 +178,7 @@ class _ByzantineRun:
 
 @dataclass(frozen=True, eq=False)
 class _Pooled:
-    """A local update on the examples of all liars, perhaps reversed and made longer."""
+    """A local update on the examples of all liars, optionally reversed and scaled up."""
 
     byzantine: _ByzantineRun
     turned: bool
@@ -200,7 +200,7 @@ def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float
 
 
 def sum_bits(config: RunConfig, problem: Problem) -> int:
-    """Return the bits of the modulus of a system's sums; 64 if there is none."""
+    """Return the number of bits of the modulus of a system's sums; 64 if there is no modulus."""
     check_one_sum(config)
     summing = config.algorithm(problem).summing()
     return 64 if summing is None else summing.bits

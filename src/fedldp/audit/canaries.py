@@ -1,8 +1,8 @@
 """Canaries: neighbouring inputs of a client on which its reports are likeliest to reveal too much.
 
 A canary is what a client has: its examples and, if training draws no noise, perhaps an update that
-replaces the trained one. Such an update is worse than any examples could make it, and an encoder's
-guarantee holds for every update.
+replaces the trained one. Such an update is worse than any that training on examples could give, and
+an encoder's guarantee holds for every update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAR = 1e3
 LARGE = 1e6
 """A change of weights that every bound clips."""
 FEW, MANY = 3, 40
-"""The two numbers of rows that a person may have in games that swap persons."""
+"""Few and many rows, for the swapped person in games that swap one person."""
 
 Floats = NDArray[np.float64]
 Features = NDArray[np.float32]
@@ -64,7 +64,8 @@ class ExampleShape:
     Attributes:
         input_shape: the shape of one example.
         num_classes: labels are 0 to num_classes - 1.
-        count: the number of the client's examples or, where persons are swapped, of its persons.
+        count: the number of the client's examples or, where a person is swapped, of people in its
+            data.
     """
 
     input_shape: tuple[int, ...]
@@ -82,7 +83,7 @@ class ExampleShape:
         return np.full(self.input_shape, value, np.float32)
 
     def half(self, *, upper: bool) -> Features:
-        """Return features one half of which is lit, in the order of the array."""
+        """Return features with one half lit: the first half if ``upper``, else the second."""
         found = np.zeros(int(np.prod(self.input_shape)), np.float32)
         middle = -(-found.size // 2)
         found[:middle] = 1 if upper else 0
@@ -139,7 +140,7 @@ def _clients(shape: ExampleShape) -> Iterator[CanaryPair]:
 
 
 def _records(shape: ExampleShape, swap: Swap) -> Iterator[CanaryPair]:
-    """Yield pairs that differ only in the first example; the other examples are half lit."""
+    """Yield pairs that differ only in the first example; all other features are 0.5."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
     told: tuple[tuple[str, Features, int, Features, int], ...]
@@ -193,7 +194,7 @@ def _persons(shape: ExampleShape) -> Iterator[CanaryPair]:
 
 
 def _with_person(shape: ExampleShape, own: Examples) -> Canary:
-    """Return a client whose first person has given rows, half of them after the others' rows."""
+    """Return a client whose first person has the given rows, half of them after all other rows."""
     count = shape.count - 1
     others = replace(shape, count=count + count // 2).examples(
         shape.lit(0.5), shape.num_classes - 1

@@ -1,21 +1,22 @@
 """Linking messages by their content: what their bits give away.
 
-The game: the server sees one message of a client, and all n clients' messages at one other
-position: another chunk of the same round, or the same chunk of the next. It names the message that
-comes from the same client. A guess is right with probability 1/n.
+The game: the server sees one message from a client, and all n clients' messages for another
+position: another chunk of the same round, or the same chunk of the next round. It names the message
+that it takes to come from the same client. Guessing is right with probability 1/n.
 
 The attack is the best linear attack for weak signals. An adversary trains shadow clients on its own
-data, from the same broadcasts that the clients had, and so knows how the deviations from the mean
-are correlated. The shadows' deviations are X_1 and X_2, shape (s, c), at the two positions. Bits
-estimate a coordinate by y = K (2 b - 1), with a variance of about K^2. So what y_1 says about the
-deviation at the other position is, in expectation under that law,
+data, starting from the same broadcasts as the clients, and so learns how the deviations from the
+mean are correlated. The shadows' deviations are X_1 and X_2, shape (s, c), at the two positions. A
+bit b gives the estimate y = K (2 b - 1) of a coordinate, with a variance of about K^2. So, given
+y_1, the expected deviation at the other position is
 
     X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
 
 and the scores are the products of this vector with the y_2 of all n messages.
 
-Against a secure sum, the same attack gets masked vectors instead of bits. The names that really
-accompany them are withheld, and the server has removed all the masks that it can.
+Against a secure sum, the same attack gets masked vectors instead of bits. The attack does not get
+the senders' names, which accompany these vectors in a real sum. The server has removed all the
+masks that it can.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class BitReports:
         )
 
     def normalised(self, broadcast: Broadcast, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights, shape (n, d), in the coordinates that are randomised, -1 to 1."""
+        """Return weights, shape (n, d), as the coordinates from -1 to 1 that are randomised."""
         assert broadcast.ranges is not None
         sent = weights - broadcast.weights if self.bound.send == "update" else weights
         return np.clip(broadcast.ranges.normalise(sent), -1, 1)
@@ -107,7 +108,7 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     """Train the clients of the first two rounds, and shadows, from the same broadcasts.
 
     The shadows get the test set, in shares of the same size as the clients'. The clients are the
-    first of the run, as many as take part in a round, and they take part in both rounds.
+    first of the run, as many as take part in one round; they take part in both rounds.
     """
     count, bits = config.round_size, BitReports.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
@@ -194,12 +195,12 @@ def content_hits(
 ) -> dict[tuple[Span, int], int]:
     """Play the game with the shuffler's messages; return how often the attack was right.
 
-    All clients randomise again in every trial, so trials with these weights are independent.
+    All clients randomise again in every trial, so the trials are independent, given the weights.
 
     Args:
         trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
-        chunks: coordinates in one message; every trial tries each.
+        chunks: numbers of coordinates per message; every trial tries each of them.
         trials: how often the game is played.
         keys: the source of all randomness.
     """
@@ -273,8 +274,8 @@ def masked_hits(
     Args:
         trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
-        chunks: coordinates that count as one message.
-        clients: the first clients of the run; all of them are in every sum.
+        chunks: numbers of coordinates that count as one message.
+        clients: how many clients take part, the first of the run; all of them are in every sum.
         sums: how often the two rounds are summed.
         keys: the source of all randomness.
     """
@@ -323,11 +324,11 @@ def _apart(
 def masked_vectors(
     setup: SecureSum, round: int, numbers: NDArray[np.integer], streams: Sequence[Stream]
 ) -> NDArray[np.int64]:
-    """Return all that the server of a secure sum learns of each client's vector, shape (n, d).
+    """Return all that the server of a secure sum learns about each client's vector, shape (n, d).
 
-    Clients and server follow the protocol, and every client stays to the end. So the server learns
-    all masks that clients draw for themselves, and removes them. The masks that clients share with
-    each other remain, and hide each vector.
+    Clients and server follow the protocol, and every client stays until the end. So the server
+    learns all masks that clients draw for themselves, and removes them. The masks that clients
+    share with each other remain, and hide each vector.
 
     Args:
         setup: the parameters.

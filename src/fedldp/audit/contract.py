@@ -1,8 +1,9 @@
 """What a mechanism must do whatever its epsilon: refuse non-numbers, and write readable reports.
 
-An encoder never gives a mechanism NaN or infinity, so a mechanism that accepts them breaks no
-figure. But it breaks its contract, and does not protect those who use it directly. And if
-``aggregate`` raises on an honest report, the games that look at the server's estimate see nothing.
+An encoder never gives a mechanism NaN or infinity, so no epsilon is false because a mechanism
+accepts them. But such a mechanism breaks its contract, and does not protect those who call it
+directly. And if ``aggregate`` raises on an honest report, the games that use the server's estimate
+find nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class PlannedContractCheck:
     Attributes:
         mechanism: the checked mechanism.
         size: d, coordinates of its input.
-        deltas: a single delta, for the proven figure.
+        deltas: a single delta, for the proven epsilon.
         stated_by: who states its event.
     """
 
@@ -50,7 +51,7 @@ class PlannedContractCheck:
 
     @property
     def title(self) -> str:
-        """The check in words, for a line of progress."""
+        """A description of the check, for a progress line."""
         return f"{self.mechanism!r}, d = {self.size}, its contract"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
@@ -76,7 +77,7 @@ class PlannedContractCheck:
             )
 
     def _taken(self, stream: Stream) -> Iterator[str]:
-        """Yield how each non-number is accepted, as a whole input or in one coordinate."""
+        """Yield each non-number that is not refused properly, as whole input or in one place."""
         for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
             one = np.ones(self.size)
             one[-1] = value
@@ -108,9 +109,9 @@ class PlannedContractCheck:
             )
             return
         if mean.shape != (self.size,):
-            yield f"aggregate gives a mean of shape {mean.shape}, not {(self.size,)}"
+            yield f"aggregate returns a mean of shape {mean.shape}, not {(self.size,)}"
         elif not np.isfinite(mean).all():
-            yield "aggregate gives NaN or infinity for an honest report"
+            yield "aggregate returns NaN or infinity for an honest report"
 
 
 def _named(error: Exception) -> str:

@@ -1,15 +1,15 @@
-"""What a report shows of each coordinate: a piece of its payload, or else the server's estimate.
+"""What a report reveals of each coordinate: a piece of its payload, or the server's estimate.
 
 Some games count the coordinates of one report as trials. Each trial must depend on one coordinate
-only: bits of two coordinates may show twice the epsilon of one although the mechanism is right.
-Only the mechanism's own ``aggregate`` says which bits belong to which coordinate. The games look at
-the first of these that passes its check:
+only: bits of two coordinates may show twice the epsilon of one coordinate, even if the mechanism is
+correct. Only the mechanism's own ``aggregate`` says which bits belong to which coordinate. The
+games look at the first of the following that passes its check:
 
-- *Pieces.* The payload is cut into d equal pieces. The check replaces random halves of the pieces
-  by another report's; then each estimate must be the estimate from the report that supplied the
-  piece. If a bit lies in another coordinate's piece, differs between the two reports and changes
-  the estimate, each try notices it with probability 1/2. With a layout that does not fit the
-  pieces, thousands of bits lie in another coordinate's piece.
+- *Pieces.* The payload is cut into d equal pieces. The check replaces a random half of the pieces
+  with those of another report; then each estimate must be the estimate from the report that
+  supplied the piece. If a bit lies in another coordinate's piece, differs between the two reports
+  and changes the estimate, each try detects it with probability 1/2. With a layout that does not
+  fit the pieces, thousands of bits lie in another coordinate's piece.
 - *Estimates.* The server's estimates are computed from the report alone, so a bound on them is a
   bound on the report, whatever the layout: all signs before all magnitudes, for example. An
   estimate must not depend on other coordinates. The check flips some bits, one at a time; none may
@@ -18,9 +18,9 @@ the first of these that passes its check:
 
 The games look at whole pieces, because bits that ``aggregate`` does not read may reveal something,
 too. Such a bit counts as part of the coordinate in whose piece it lies. So a sound mechanism that
-fills it from another coordinate may still be called a bug. Estimates do not show such bits, so the
-audit says how many flipped bits changed no estimate. Games of whole reports look at all bits, in
-fewer trials.
+fills it from another coordinate may still be reported as a bug. Estimates do not show such bits, so
+the audit says how many flipped bits changed no estimate. Games on whole reports look at all bits,
+in fewer trials.
 
 The checks see only the layout of the few reports that they use. They miss a layout that depends on
 the values or on the stream, and a misplaced bit that is the same in all these reports. They also
@@ -41,12 +41,12 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.packing import packed_bytes
 
 _SPLICED = 2
-"""How many random halves of a report's pieces are replaced by another report's."""
+"""How many times a random half of a report's pieces is replaced with another report's pieces."""
 _DIFFERENT = 16
-"""How many estimates must differ between two reports: equal ones show nothing about pieces."""
+"""How many estimates must differ between reports: equal estimates say nothing about pieces."""
 _FLIPPED = 32
 """How many bits are flipped at each end of a payload, where a header or a checksum may be, and how
-many anywhere."""
+many at random positions."""
 _LARGEST = 1e12
 """The limit on estimates, so that their squares can be added."""
 _NO_PIECES = "the server's estimates do not each depend on one of d equal pieces of the payload"
@@ -58,7 +58,7 @@ class Pieces:
 
     Attributes:
         size: d, coordinates of a report.
-        width: bits of a piece, from 1 to 32, or 40, 48 or 56.
+        width: bits per piece, from 1 to 32, or 40, 48 or 56.
     """
 
     missing: ClassVar[int] = -1
@@ -72,7 +72,7 @@ class Pieces:
         """Return the pieces of a mechanism's reports; None if no width fits."""
         try:
             width, rest = divmod(mechanism.payload_bits(size), size)
-        except Exception:  # a mechanism that does not take so many coordinates
+        except Exception:  # the mechanism does not accept so many coordinates
             return None
         fits = not rest and (1 <= width <= 32 or width in (40, 48, 56))
         return cls(size=size, width=width) if fits else None
@@ -119,7 +119,7 @@ class Estimates:
     size: int
 
     def codes(self, payload: bytes) -> Floats:
-        """Return the estimates, at most 1e12 in size, shape (d,).
+        """Return the estimates, clipped to absolute values of at most 1e12, shape (d,).
 
         Raises:
             ValueError: the server cannot read the payload.
@@ -138,7 +138,7 @@ class FoundCodes:
     """What the games of coordinates can look at.
 
     Attributes:
-        codes: what shows each coordinate; None if nothing does.
+        codes: what reveals each coordinate; None if nothing does.
         left_out: what these games leave out, and why, for the reader; empty if they see all bits.
     """
 
@@ -147,9 +147,9 @@ class FoundCodes:
 
 
 def coordinate_codes(mechanism: Mechanism, size: int) -> FoundCodes:
-    """Return what shows each coordinate of a mechanism's reports, by a few reports.
+    """Return what reveals each coordinate of a mechanism's reports, found from a few reports.
 
-    The layout does not depend on an audit's seed, so these reports always have the same streams.
+    The layout does not depend on an audit's seed, so these reports always use the same streams.
     """
     keys, label = AuditKeys(0), f"{mechanism!r}/{size}/layout"
     generator = keys.generator(label)
@@ -207,7 +207,7 @@ def _of_estimates(
         return _none(f"{_NO_PIECES}, and no flipped bit changes one of them")
     unread = changed.count(0)
     left_out = (
-        f"{unread} of {len(changed)} flipped bits changed no estimate; only games of whole reports "
+        f"{unread} of {len(changed)} flipped bits changed no estimate; only games on whole reports "
         "look at bits that aggregate does not read"
     )
     return FoundCodes(
@@ -237,7 +237,7 @@ def _none(why: str) -> FoundCodes:
 
 
 def _estimate(mechanism: Mechanism, size: int, payload: bytes) -> Floats | None:
-    """Return the server's estimate from one report, shape (d,); None if it cannot read it."""
+    """Return the server's estimate from one report, shape (d,); None if it is unreadable."""
     try:
         aggregate = mechanism.aggregate(size)
         aggregate.add(payload)

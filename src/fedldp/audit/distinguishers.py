@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Features = Callable[[Transcript], Floats]
 
 _PRIOR = 10.0
-"""How many trials the pooled variance is worth when variances of few trials are compared."""
+"""The weight of the pooled variance, in trials, when variances from few trials are compared."""
 _LEARNED = 256
 
 
@@ -87,7 +87,7 @@ def _one_coordinate(first: Transcript, second: Transcript) -> Score:
 def _fitted(
     name: str, features: Features, first: Transcript, second: Transcript
 ) -> Iterator[tuple[str, Score]]:
-    """Yield what Gaussians fitted to each coordinate say about a trial, by means and by variances.
+    """Yield scores from Gaussians fitted to each coordinate, based on their means and variances.
 
     Coordinates are treated as independent; in reports they are independent, or nearly so.
     """

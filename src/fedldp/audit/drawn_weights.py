@@ -1,14 +1,14 @@
 """The exact check of a category's weights: it counts how many 64-bit words lead to each report.
 
-A mechanism that states a ``SubsetResponse`` draws its category by one word of the stream. Here the
-mechanism itself encodes with chosen words, while its seed stays the same, and the words of each
-report are counted. From these integers the law and its epsilon are computed again. This detects
-weights that are off by one; no number of random trials would.
+A mechanism that states a ``SubsetResponse`` draws its category with one word from the stream. Here
+the mechanism itself encodes with chosen words, while its seed stays the same, and we count the
+words that lead to each report. From these counts we compute the law and its epsilon again. This
+detects weights that are off by one, which no number of random trials would.
 
-The check assumes that if two neighbouring words among those tried lead to one report, then so do
-all words between them. The words tried are both ends of every run of words, as the stated weights
-have them in the order of ``Window``; where neighbours differ, a bisection searches all words
-between them.
+The check assumes that if two neighbouring words among those tried lead to the same report, then all
+words between them lead to it, too. It tries both ends of every run of words that follows from the
+stated weights, in the order of ``Window``. Where neighbouring words lead to different reports, it
+bisects the words between them.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class PlannedWeightCheck:
 
     @property
     def title(self) -> str:
-        """The check in words, for a line of progress."""
+        """A description of the check, for a progress line."""
         return f"{self.mechanism!r}, d = {self.size}, the weights of a category, counted"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Count words, and yield one row; it has no confidence, because it is certain."""
+        """Count words, and yield one row, which has no confidence level, because it is certain."""
         (proven,), stated = self.proven, self.stated
         pair, *others = [
             pair
@@ -104,9 +104,7 @@ class PlannedWeightCheck:
         lower, above = 0.0, False
         if ratio is None:
             wrong = ""
-            note = (
-                "unchecked: one word does not decide, or the words of a report are not contiguous"
-            )
+            note = "unchecked: reports need several words, or their words are not contiguous"
         else:
             above = proven is not None and ratio > exp_below(Fraction(proven))
             # Rounding up must not lift a ratio within the proven epsilon above that epsilon.
@@ -138,12 +136,13 @@ def law_of(
 ) -> Law:
     """Return how many words lead to each report of ``values``.
 
-    The result is empty if one word does not decide, or if the words of a report do not lie in runs.
+    The result is empty if one word does not determine the report, or if the words that lead to one
+    report are not contiguous.
 
     Args:
         mechanism: the mechanism that encodes.
         values: shape (d,).
-        key: gives all other randomness, the same for every word.
+        key: the key of all other randomness, which is the same for every word.
         stated: the stated weights; both ends of their runs of words are tried.
     """
     window = [stated.high] * stated.closest + [stated.low] * (stated.categories - stated.closest)
@@ -217,7 +216,7 @@ def _named(
 
 
 def _unlike(law: Law, stated: SubsetResponse) -> str:
-    """Return how a law differs from the stated one, in words; empty if it does not."""
+    """Describe how a law differs from the stated one; return an empty string if it does not."""
     due = Counter({stated.high: stated.closest})
     due[stated.low] += stated.categories - stated.closest
     found = Counter(law.values())
@@ -230,7 +229,7 @@ def _unlike(law: Law, stated: SubsetResponse) -> str:
 def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
     """Return the largest ratio between a report's probabilities for two inputs.
 
-    None if a law is unknown. A report that one input never gives counts as if one word led to it.
+    None if a law is unknown. A report that an input never leads to counts as if one word led to it.
     """
     if not all(laws):
         return None

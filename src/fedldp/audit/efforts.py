@@ -14,45 +14,48 @@ class Effort:
     """How much is tried; the first word of a field's name is the game that it belongs to.
 
     Attributes:
-        mechanism_settings: (epsilon, d) with which each mechanism is made.
-        mechanism_explore: trials of each input of every pair, for choosing.
-        mechanism_scan: trials of each of many further pairs, of which one is chosen.
-        mechanism_least: fewest trials of each input of the chosen pair, for counting.
-        mechanism_most: most trials, for mechanisms that encode one report at a time.
-        mechanism_most_quick: most trials, for mechanisms that encode many reports at once.
-        mechanism_most_coordinates: most coordinates with each input that a game of coordinates
+        mechanism_settings: the pairs (epsilon, d) for which each mechanism is made.
+        mechanism_explore: trials per input of every pair, for choosing a pair.
+        mechanism_scan: trials for each of many additional pairs, in the scan that chooses one of
+            them.
+        mechanism_least: the fewest trials per input of the chosen pair, for counting.
+        mechanism_most: the most such trials, for mechanisms that encode one report at a time.
+        mechanism_most_quick: the most such trials, for mechanisms that encode many reports at once.
+        mechanism_most_coordinates: the most coordinates per input that a game of coordinates
             counts.
-        mechanism_long: coordinates of a report that is searched for repeated noise.
-        mechanism_most_words: words tried for each input where the words of a category are counted;
-            a mechanism that needs more is not checked.
-        system_explore: trials of each input of every pair, for choosing.
-        system_most: trials of each input of the chosen pair, for counting.
-        system_few: trials where no figure is small enough for ``system_most`` to refute it.
-        system_trained: most trials, for systems that train again in every trial.
-        timing_trials: trials of each game on the arrivals of shuffled messages.
-        content_trials: trials of the games on the bits of messages; each randomises all reports
+        mechanism_long: the number of coordinates of a report that is searched for repeated noise.
+        mechanism_most_words: the most words tried per input where the words that lead to a category
+            are counted; a mechanism that needs more is not checked.
+        system_explore: trials per input of every pair, for choosing a pair.
+        system_most: trials per input of the chosen pair, for counting.
+        system_few: trials where every claimed or proven epsilon is too large to be refuted by
+            ``system_most`` trials.
+        system_trained: the most trials, for systems that train again in every trial.
+        timing_trials: trials per game on the arrival times of shuffled messages.
+        content_trials: trials per game on the bits of messages; each trial randomises all reports
             again.
         content_clients: the largest number of clients in such a game.
-        sum_clients: clients of a secure sum.
-        sum_repeats: how often its two rounds are summed.
+        sum_clients: the number of clients in a secure sum.
+        sum_repeats: how often the two rounds of a secure sum are played.
         lying_shares: shares of clients that lie.
         lying_attacks: the attacks that these clients make.
-        lying_seeds: seeds of a configuration's runs.
-        lying_rounds: most rounds of such a run.
-        attack_examples: most examples of the attacked client.
-        attack_rounds: most rounds that the adversary looks at.
+        lying_seeds: the number of seeds per configuration.
+        lying_rounds: the most rounds of a run with lying clients.
+        attack_examples: the most examples of the attacked client.
+        attack_rounds: the most rounds that the adversary looks at.
         attack_visits: the most work that whole runs may take: examples trained on, times weights.
-        member_clients: shadows of membership inference; as many are targets.
-        member_runs: shadows, and targets, of published models.
-        member_rounds: most rounds of such a run.
-        member_candidates: most examples whose membership in a run is asked for.
-        image_count: images to recover.
-        image_known: the adversary's own images, from which it learns how far to trust its findings.
-        image_matched: images to recover, and the adversary's own images, where each image is
-            searched for step by step.
-        image_steps: steps of that search.
-        image_public: most images that a decoder of codes uses.
-        property_clients: shadows of property inference; as many are targets.
+        member_clients: the number of shadows in membership inference, and of targets.
+        member_runs: the number of shadow runs, and of target runs, for attacks on published models.
+        member_rounds: the most rounds of a shadow or target run.
+        member_candidates: the most examples, or people, whose membership in a run is inferred.
+        image_count: the number of images to recover.
+        image_known: the number of the adversary's own images, from which it learns how far to trust
+            its findings.
+        image_matched: the number of images to recover, and of the adversary's own images, where
+            each image is searched for step by step.
+        image_steps: the number of steps in the search for an image.
+        image_public: the most images that a decoder of codes uses.
+        property_clients: the number of shadows in property inference, and of targets.
     """
 
     mechanism_settings: tuple[tuple[float, int], ...]

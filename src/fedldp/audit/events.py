@@ -37,10 +37,10 @@ class Distinguisher:
 
     Attributes:
         name: the name of the score.
-        score: the score of each trial.
+        score: the function that scores each trial.
         threshold: the threshold of the score.
-        above: whether the event is a score of at least the threshold, or else of at most the
-            threshold.
+        above: True if the event is a score of at least the threshold; False if it is a score of at
+            most the threshold.
         swapped: whether the event is likelier under the second input.
         promise: a guess at the bound on epsilon that the event will give.
     """
@@ -61,15 +61,15 @@ class Distinguisher:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerBound:
-    """The lower bound on epsilon that a game showed.
+    """The lower bound on epsilon that a game gave.
 
     Attributes:
         lower: the bound on epsilon.
-        trials: fresh trials in which the event was counted, with both inputs together.
+        trials: the number of fresh trials in which the event was counted, over both inputs.
         attack: the pair and the event, for the reader.
         delta: the delta at which epsilon is bounded.
         false_hits: how often the event occurred with the input for which it is rarer.
-        confidence: the confidence level of the bound by this event.
+        confidence: the confidence level of the bound from this event.
     """
 
     lower: float
@@ -97,7 +97,7 @@ def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta:
     Few trials do not show rare outcomes, so they cannot decide between these two.
 
     Args:
-        scores: fitted on other trials.
+        scores: scores that were fitted on other trials.
         first: trials with one input.
         second: trials with the other input.
         delta: the delta at which epsilon will be bounded.
@@ -128,7 +128,8 @@ def lower_bound(
     Args:
         events: chosen on other trials; they share the probability of error that ``confidence``
             leaves.
-        hits: in how many of the trials with the first (0) or second (1) input an event happened.
+        hits: returns in how many of the trials with the first (0) or second (1) input an event
+            occurred.
         count: number of trials with each input.
         delta: the delta at which epsilon is bounded.
         confidence: the confidence level of the bound.
@@ -181,7 +182,7 @@ def _promise(
 ) -> Floats:
     """Guess the bound that ``trials`` new trials will give, with a discount for luck in few trials.
 
-    Rates are moved by four standard deviations of the new trials and by 1.5 of the trials seen.
+    Rates are shifted by four standard deviations of the new trials and by 1.5 of the trials seen.
     Otherwise the luckiest of about a thousand events would be chosen.
     """
     p, q = hits / (seen + 1), (others + 0.5) / (seen + 1)

@@ -47,7 +47,7 @@ class PlannedMapGame:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         return f"{self.config.name()}, features: whether replacing one example changes another's"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -1,7 +1,7 @@
 """The audit of a foreign client: a function that maps arrays to what it would send.
 
-The games of mechanisms attack it with the same pairs of inputs, distinguishers and bounds, and see
-everything that it returns, including its form. Two further games look for typical mistakes of
+The games for mechanisms attack it with their usual pairs of inputs, distinguishers and bounds, and
+see everything that it returns, including its form. Two more games look for typical mistakes in
 hand-written clients: answers that repeat, and noise that several numbers share. A third looks at
 everything else that the function returns, such as scores. The function draws its own randomness, so
 a seed repeats the audit's choices but not the function's draws; the audit assumes that trials are
@@ -35,8 +35,8 @@ from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 
 ArrayShape = tuple[int, ...]
 SHAPES: tuple[ArrayShape, ...] = ((4, 3), (4,), (2, 4), (2,))
-"""Shapes of a small model's arrays: several, to tell a clip of each array from a clip of the
-whole."""
+"""Shapes of a small model's arrays: several, to distinguish a clip of each array from a clip of all
+arrays together."""
 
 _NEAR = 1e-6
 """Numbers whose relative difference is smaller have the same noise, up to rounding."""
@@ -101,13 +101,13 @@ class ForeignClient(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return all that is seen of an answer; a foreign function does not use the stream."""
+        """Return all that is observed in an answer; a foreign function does not use the stream."""
         form, arrays, others = self.split(self.answer(values))
         seen = others if self.beside else np.concatenate([arrays, others])
         return form.encode() + b"\0" + seen.tobytes()
 
     def aggregate(self, size: int) -> Aggregate:
-        """Return a reader of one answer's numbers."""
+        """Return an aggregate that reads the numbers of one answer."""
         return _Read(size)
 
     def event(self, size: int) -> Event:
@@ -120,7 +120,7 @@ class ForeignClient(Mechanism):
         raise ConfigError("client: only `fedldp audit --client` uses it")
 
     def payload_bits(self, size: int) -> int:
-        """Return how many bits its numbers have."""
+        """Return the number of bits in an answer's numbers."""
         return 64 * size
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -150,7 +150,7 @@ class _Read(Aggregate):
 
 
 def _items(answer: Any) -> list[tuple[str, Any]]:
-    """Return the items of an answer, by name or place; nested items come after their parent."""
+    """Return an answer's items by name or index; a nested item's name begins with its parent's."""
     if isinstance(answer, Mapping):
         pairs = [(str(key), item) for key, item in answer.items()]
     elif isinstance(answer, list | tuple):
@@ -176,12 +176,12 @@ def _function(address: str) -> Callable[[list[NDArray[np.float32]]], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedForeignGame:
-    """One game against a client, and the claimed figure.
+    """One game against a client, and the claimed epsilon.
 
     Attributes:
         client: the attacked client.
-        kind: "reports": the games of mechanisms; "repeats": whether answers to one input are equal;
-            "shared noise": whether numbers of one answer have equal noise.
+        kind: "reports": the games for mechanisms; "repeats": whether answers to one input are
+            equal; "shared noise": whether numbers of one answer have equal noise.
         unit: the unit of the claim; "client-run": two successive reports.
         epsilon: the claimed epsilon.
         delta: the delta of the claim.
@@ -211,7 +211,7 @@ class PlannedForeignGame:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         return f"{self.client!r}, {self.unit}, {self.setting}"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
@@ -250,7 +250,7 @@ class PlannedForeignGame:
     def _repeats(
         self, generator: np.random.Generator, count: int, confidence: float
     ) -> tuple[float, str]:
-        """Ask each of many inputs twice.
+        """Get two answers for each of many inputs.
 
         If all n first answers o_i differ, the probabilities that the second answers equal them add
         up to at most e^epsilon + n delta. Each of them is at most e^epsilon times the probability
@@ -268,7 +268,7 @@ class PlannedForeignGame:
     def _shared(
         self, generator: np.random.Generator, count: int, confidence: float
     ) -> tuple[float, str]:
-        """Compare numbers of one answer with each other: of equal inputs, and of opposite ones."""
+        """Compare numbers within one answer, for equal inputs and for opposite inputs."""
         size = self.client.size
         alternating = FAR * (-1.0) ** np.arange(size)
         signs = FAR * np.repeat((-1.0) ** np.arange(len(self.client.shapes)), self._sizes)
@@ -288,8 +288,8 @@ class PlannedForeignGame:
                 hits, count, false_hits, count, delta=self.delta,
                 confidence=1 - (1 - confidence) / len(patterns),
             )  # fmt: skip
-            found.append((lower, f"equal noise in {what}: {hits} and {false_hits} times"))
-        return max(found, default=(0.0, "one number alone"))
+            found.append((lower, f"equal noise in {what}, {hits} against {false_hits} times"))
+        return max(found, default=(0.0, "only one number"))
 
     @property
     def _sizes(self) -> list[int]:
@@ -363,7 +363,7 @@ def planned_foreign_games(
     if not (0 < epsilon < math.inf and 0 <= delta < 1):
         raise ConfigError(
             f"epsilon = {epsilon:g}, delta = {delta:g}: give an epsilon above 0 and a delta "
-            "from 0 to below 1"
+            "of at least 0 and below 1"
         )
     if not shapes or min(map(math.prod, shapes)) < 1:
         raise ConfigError("shape: give arrays that have numbers, such as 4x3")

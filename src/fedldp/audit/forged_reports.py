@@ -1,9 +1,9 @@
 """Reports that lying clients would write: no honest randomiser makes them, yet they are accepted.
 
-A report is forged for a direction, which has a number for each weight. It is the report, among all
-that the wire accepts, whose estimate goes furthest in that direction. If its format is unknown
-here, we take the best of some honest reports of a vector in that direction, so that any mechanism
-can be attacked.
+A report is forged for a direction, which has a number for each weight. Among all reports that the
+wire format allows, it is the one whose estimate goes furthest in that direction. If the format of
+the reports is unknown here, we use the best of some honest reports of a vector in that direction,
+so that any mechanism can be attacked.
 
 In expectation, an honest report of a bounded vector moves an estimate by what the bound allows. A
 forged report moves it by what the *encoding* allows, which grows with the noise. (Cheu, Smith,
@@ -37,7 +37,7 @@ from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client_role import SummedEncoder
 
 Lie = Literal["report", "random", "update", "labels"]
-"""``report``: a forged one, against the true update. ``random``: a forged one in a random
+"""``report``: a forged report, against the true update. ``random``: a forged report in a random
 direction. ``update``: an honest report of an update that is reversed and ``FACTOR`` times as long.
 ``labels``: everything is honest except the labels, each of which is replaced by the next class."""
 
@@ -164,12 +164,12 @@ class Forged:
         honest = alone(self.forger.encoder, Sensitive(None), broadcast, sender)
         direction = self.towards(update.open(), broadcast)
         report = self.forger.forge(honest, direction, sender, broadcast.round)
-        assert self.accepts(report, honest), "a forged report that a server refuses"
+        assert self.accepts(report, honest), "the server refuses a forged report"
         return report
 
 
 def forging(encoder: Encoder, make: Callable[[Encoder], Forged]) -> Encoder:
-    """Return an encoder whose reports are forged, also behind a secure sum."""
+    """Return an encoder whose reports are forged, even inside a secure sum."""
     if isinstance(encoder, SummedEncoder):
         return replace(encoder, inner=make(encoder.inner))
     return make(encoder)

@@ -1,7 +1,8 @@
-"""Games: an adversary who knows everything but the input plays them, and a bound says how well.
+"""Games in which an adversary who knows everything but the input tries to tell two inputs apart.
 
-A game explores first: by a few trials of every pair of inputs it chooses a pair and an event. Then
-it counts this event in fresh trials of the pair, with streams that played no part in the choice.
+A game explores first: with a few trials of every pair of inputs, it chooses a pair and an event.
+Then it counts this event in fresh trials of the pair, with streams that played no part in the
+choice. The counts give a bound on epsilon.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ from fedldp.audit.observations import AuditKeys, Floats, Observations, needs_sim
 from fedldp.mechanisms import Mechanism
 
 BLOCK = 1 << 16
-"""Coordinates of one report in a game of coordinates."""
+"""The number of coordinates of one report in a game of coordinates."""
 
 _FEW_CODES = 4096
 _LEFT, _AGAIN = 3, 2
 """How many pairs are explored again, and the factor by which their trials increase."""
 _VALUES, _SCANS, _WIDE = 4096, 8, 1.25
-"""How many values of a coordinate are tried, in how many reports, and the largest size tried."""
+"""How many values of a coordinate are tried, in how many reports, and the largest absolute value
+tried."""
 
 _TRIALS_PER_RARE_EVENT = 100
 
@@ -64,13 +66,13 @@ def trials_for(epsilon: float | None, least: int, most: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportGame:
-    """The adversary sees whole reports of one client, and knows that its input is one of two.
+    """The adversary sees whole reports from one client, and knows that the input is one of two.
 
     Attributes:
         mechanism: the attacked mechanism.
         size: d, coordinates of its input.
         unit: "weight": the inputs differ in one coordinate; "client-round": in all coordinates;
-            "client-run": a report of the first input precedes.
+            "client-run": in all coordinates, after a report of the first input.
     """
 
     mechanism: Mechanism
@@ -168,7 +170,7 @@ class ReportGame:
         return whole_pairs(self.size, generator)
 
     def _scanned(self, trials: int, keys: AuditKeys) -> list[InputPair]:
-        """Return, of many pairs, the one whose estimates are farthest apart, if any is tried."""
+        """Return the pair, among many, whose estimates differ most; empty if none is tried."""
         if self.unit == "client-run" or self.mechanism.costly or trials == 0:
             return []
         pairs = scanned_pairs(self.size, one_coordinate=self.unit == "weight")
@@ -240,7 +242,7 @@ def _apart(one: Observations, other: Observations) -> float:
 def deviations(first: NDArray[Any], second: NDArray[Any]) -> Floats:
     """Return, for each column, the distance between the means of its rows in standard deviations.
 
-    A spread of zero may be luck, so a small spread is always added to it.
+    A spread of zero may be luck, so a small spread is always added.
     """
     error = first.var(0) / len(first) + second.var(0) / len(second)
     least = (np.abs(first).max(0) + np.abs(second).max(0) + 1e-300) / len(first) / 4
@@ -253,8 +255,8 @@ class CoordinateGame:
     """The adversary sees the codes of a report's coordinates, each of which has one of two values.
 
     The game is for events that state independent and identical coordinates, so that each coordinate
-    is a trial. If they are dependent or differ in law, the event is wrong, and a bound above it is
-    still a correct verdict.
+    is a trial. If the coordinates are dependent or differ in law, the stated event is wrong, and a
+    bound above its epsilon is still a correct verdict.
 
     Attributes:
         mechanism: the attacked mechanism.
@@ -271,7 +273,7 @@ class CoordinateGame:
 
     @cached_property
     def found(self) -> FoundCodes:
-        """What shows each coordinate of a report; ``play`` needs its codes."""
+        """What reveals each coordinate of a report; ``play`` needs its codes."""
         return coordinate_codes(self.mechanism, self.size)
 
     def play(

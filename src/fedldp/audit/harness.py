@@ -1,11 +1,11 @@
 """The client harness: the real client runtime of one attacked client answers real requests.
 
-The code between the request's bytes and the answer's is a deployment's: policy, turns, ledger,
-store, training, encoder, packing. Two things differ, and neither gives the adversary less. The
-client's keys come from the audit's seed, so that a game can be repeated; its streams are still of
-the kind that a deployment uses if the mechanism accepts them. And if training draws nothing but the
-order of examples, the harness trains once for each canary and request: an adversary that knows
-this order learns no less.
+The code between the request's bytes and the answer's bytes is the same as in a deployment: policy,
+turns, ledger, store, training, encoder, packing. Two things differ, and neither makes the adversary
+weaker. The client's keys come from the audit's seed, so that a game can be repeated; its streams
+are still of the kind that a deployment uses if the mechanism accepts them. And if training draws
+nothing but the order of examples, the harness trains once for each canary and request: an adversary
+that knows this order learns no less.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RUN = "audit"
 CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"batches", "model"}
-"""The purposes of the draws of a step without noise: the order of examples, and dropout."""
+"""The purposes for which a step without noise draws: the order of examples, and dropout."""
 
 
 def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
@@ -62,7 +62,7 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
 
     Args:
         config: the run's configuration, with its schedule.
-        inputs: its data, and the examples of each client.
+        inputs: the run's data, and the examples of each client.
         folder: where clients keep their files; it is removed after the run.
     """
     return Population(
@@ -175,7 +175,7 @@ class AttackedClient:
 
     @cached_property
     def trains_once(self) -> bool:
-        """Whether training draws at most the order of examples, and its result ignores all draws.
+        """Whether training draws only for ``_PUBLIC_ORDER``, and its result depends on no draw.
 
         The harness trains three times on one example with different keys, and observes the draws.
         """
@@ -211,7 +211,7 @@ class AttackedClient:
 
     @cached_property
     def takes_updates(self) -> bool:
-        """Whether another update can replace the trained one, as protection follows training."""
+        """Whether another update can replace the trained one: if protection follows training."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
@@ -238,8 +238,8 @@ class AttackedClient:
     def estimate_of_sent(self) -> Estimate | None:
         """The estimator of numbers sent in place of weights; None where weights are sent.
 
-        The server turns such numbers into a model, in which little of a difference remains. An
-        adversary need not do so.
+        The server turns such numbers into a model, in which little of the difference between two
+        inputs remains. An adversary need not compute the model.
         """
         release = self._release
         if release.sends is None:
@@ -333,7 +333,7 @@ class AttackedClient:
         return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
-            # A copy, because what an encoder remembers of one client must not reach the next.
+            # A copy, because what an encoder remembers about one client must not reach the next.
             role=replace(self.role, local_update=step, encoder=copy.deepcopy(self.role.encoder)),
             policy=self.policy,
             keys=keys,

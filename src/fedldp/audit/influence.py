@@ -1,11 +1,11 @@
 """The largest change of the weights that one client of a round can cause, whatever it sends.
 
-The server step gets the reports of a round. All clients but one report no update. The report of
-that client is forged, to go as far as possible in one direction, and then in the opposite one.
-Every coordinate of a report moves its own weight, or, behind a rotation, all weights by as much as
-its size allows. So no two reports of one client make a larger difference if the server step is
-linear. Sums modulo a power of two have no furthest report, so half of the modulus is tried there,
-because more might wrap.
+The server step gets the reports of a round. All clients but one report no update. The report from
+the remaining client is forged, to go as far as possible in one direction, and then in the opposite
+direction. Every coordinate of a report moves its own weight, or, behind a rotation, all weights by
+as much as its size allows. So no two reports from one client make a larger difference if the server
+step is linear. Sums modulo a power of two have no furthest report, so half of the modulus is tried
+there, because more might wrap.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def influence(config: RunConfig, problem: Problem) -> Result:
     """Return how far one client of the first round can move the weights after it.
 
     ``measured`` is the largest difference that two reports of the client make in any weight.
-    Figures: "clients" of the round, n; the "norm" of the difference over all weights, L2; the
-    "amplification", how many times as far the estimate of a forged report goes as that of an honest
-    report of the largest update, in expectation; None if no mechanism makes the reports.
+    Figures: "clients", the number of clients in the round; "norm", the L2 norm of the difference
+    over all weights; "amplification", the estimate from a forged report, relative to the expected
+    estimate from an honest report of the largest update; None if no mechanism makes the reports.
     """
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     step = FirstStep(scheduled, problem)
@@ -74,12 +74,12 @@ class FirstStep:
 
     @property
     def kinds(self) -> list[int]:
-        """The places of one client for each kind of encoder."""
+        """The index of one client for each kind of encoder."""
         found = {id(self._encoders[client]): place for place, client in enumerate(self.clients)}
         return sorted(found.values())
 
     def influence(self, place: int) -> Result:
-        """Return how far the client at a place of the round can move the weights."""
+        """Return how far the client at an index of the round can move the weights."""
         ones = np.ones(self.state.weights.size)
         up, down = (self.after(place, self.forged(place, way * ones)) for way in (1.0, -1.0))
         return Result(
@@ -96,12 +96,12 @@ class FirstStep:
         )
 
     def forged(self, place: int, direction: NDArray[np.float64]) -> Report:
-        """Return the report of a client that goes furthest in a direction, shape (d,)."""
+        """Return the report from a client that goes furthest in a direction, shape (d,)."""
         sender = self._sender(self.clients[place])
         return self._forger(place).forge(self._honest[place], direction, sender, 1)
 
     def after(self, place: int, report: Report) -> NDArray[np.float64]:
-        """Return the weights after the round with the given report of the client, shape (d,)."""
+        """Return the weights after the round with the given report from the client, shape (d,)."""
         reports = [*self._honest[:place], report, *self._honest[place + 1 :]]
         incoming: Iterator[Report | Counted] = iter(reports)
         if self._summing is not None:

@@ -31,7 +31,7 @@ class InputPair:
 
 
 def check_one_sum(config: RunConfig) -> None:
-    """Refuse committees: the attacks play a single sum, not a sum of several.
+    """Refuse committees: the attacks play a single sum, not the sums of several committees.
 
     Raises:
         ConfigError: the configuration has committees.
@@ -68,8 +68,9 @@ def whole_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
 def scanned_pairs(size: int, *, one_coordinate: bool) -> list[InputPair]:
     """Return many pairs, from which a few trials choose: some mistakes show only at few values.
 
-    They are values of a coordinate in steps of 0.01, against the farther end, and sizes beyond the
-    bound, each a quarter larger than the previous one. The pairs share a few second inputs.
+    For one coordinate, the first inputs are values in steps of 0.01, each against the farther end.
+    In addition, there are sizes beyond the bound, each a quarter larger than the previous one. The
+    pairs share a few second inputs.
 
     Args:
         size: d.

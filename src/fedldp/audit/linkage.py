@@ -2,13 +2,13 @@
 
 LDP-FL's claim of epsilon per weight assumes that the server cannot (Sun, Qian, Chen 2021, Section
 4, Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender.
-The modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one computes
-the probability of a correct link, with an exact interval, beside the probability for guessing.
+The games and the attacks are in ``arrivals`` and ``content_linkage``. This module computes the
+probability of a correct link, with an exact interval, and compares it with guessing.
 
-Behind a secure sum (``secure_sum``) there is nothing to link, although the server knows which
-client each masked vector comes from: the masked vectors of n - 1 clients are uniform and
-independent of everything that clients hold, the last vector makes the total right, and the total
-has no messages.
+With a secure sum (``secure_sum``) there is nothing to link, although the server knows which client
+each masked vector comes from: the masked vectors of n - 1 clients are uniform and independent of
+everything that clients hold, the last vector only makes the total right, and the total contains no
+single messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fedldp.simulation.inputs import Inputs
 
 _SPANS: tuple[Span, ...] = ("within", "across")
 _MANY = 500
-"""With more clients in a round than this, fewer trials are made."""
+"""If a round has more clients than this, games on arrival times have fewer trials."""
 _IN_WORDS = {"within": "within a round", "across": "from round to round"}
 
 
@@ -53,7 +53,7 @@ class _Count:
         hits: correct links.
         trials: independent trials.
         figures: the figures of the game. "channel": what the server sees, a shuffler's messages or
-            a secure sum's masked vectors; "span": whether both messages are of one round;
+            a secure sum's masked vectors; "span": whether both messages are from one round;
             "evidence": what the attack linked them by; "clocks": how real clocks differ from the
             time model; "target": any client, or the slowest; "clients": n, among whose messages the
             server picks one; "delay_seconds": the typical proposal for T; "chunk": coordinates in
@@ -66,7 +66,7 @@ class _Count:
     figures: dict[str, Any]
 
     def result(self, subject: str, confidence: float) -> Result:
-        """Return the share of correct links, beside the share for guessing."""
+        """Return the share of correct links, with the share for guessing as the baseline."""
         alpha = (1 - confidence) / 2
         low = probability_at_least(self.hits, self.trials, alpha)
         high = probability_at_most(self.hits, self.trials, alpha)
@@ -105,7 +105,7 @@ def linkage(
         confidence: the confidence level at which all intervals hold together.
         seed: the seed of all randomness except the clients' training, which uses the
             configuration's seed.
-        tell: called with a line of progress before each game.
+        tell: called with a progress line before each game.
 
     Raises:
         ConfigError: the system shuffles nothing, or an argument is out of range.
@@ -244,8 +244,8 @@ def _delays(config: RunConfig) -> Delays:
     delays = channel.delays
     if channel.shuffles_reports:
         raise ConfigError(
-            f"linkage: whole reports of {config.name()} arrive together, in the order of their "
-            "bytes, so no time links them; give a configuration whose messages are shuffled"
+            f"linkage: whole reports of {config.name()} arrive together, sorted by their "
+            "bytes, so arrival times cannot link them; give a configuration that shuffles messages"
         )
     if delays is None:
         raise ConfigError(
@@ -287,7 +287,7 @@ _CONTENT = {"evidence": "content", "clocks": "", "target": "any"}
 
 
 def chunks_of(configured: int, size: int) -> tuple[int, ...]:
-    """Return the lengths of messages to try: single weights, the configured one, whole reports."""
+    """Return the message lengths to try: one weight, the configured length, and whole reports."""
     return tuple(sorted({1, configured, max(1, size // 10), size}))
 
 

@@ -20,20 +20,20 @@ from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_e
 
 DELTA = 1e-5
 CLIP = 1.0
-"""The value of the setting of this name, for every mechanism."""
+"""The value of the setting ``clip``, for every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
-"""Further deltas for a guarantee that is a curve: few trials may show more at these."""
+"""More deltas, for a guarantee that is a curve: few trials may show more at these deltas."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedMechanismGame:
-    """One game to play, and the figures that its bounds are compared with.
+    """One game to play, and the epsilons that its bounds are compared with.
 
     Attributes:
         game: the game to play.
         deltas: the deltas at which epsilon is bounded, with one row for each.
-        claimed: the epsilon claimed at each of them.
-        proven: the epsilon proven at each of them.
+        claimed: the epsilon claimed at each delta.
+        proven: the epsilon proven at each delta.
         effort: how many trials.
     """
 
@@ -50,7 +50,7 @@ class PlannedMechanismGame:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         game = self.game
         return f"{game.mechanism!r}, d = {game.size}, {_unit(game)[1]}"
 
@@ -130,13 +130,13 @@ def audit(
     Args:
         subject: what is audited, for the reader.
         classes: the mechanisms' classes.
-        effort: how much to try of each: ``QUICK`` or ``FULL``.
+        effort: how much to try for each mechanism: ``QUICK`` or ``FULL``.
         confidence: the confidence level at which all bounds hold together; the bounds share the
             probability of error.
         trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
         seed: the seed of all randomness.
         workers: the number of processes; any number gives the same bounds.
-        tell: called with a line of progress for each game.
+        tell: called with a progress line for each game.
 
     Raises:
         ConfigError: an argument is out of range, or no setting suits a mechanism.
@@ -158,7 +158,7 @@ def audit(
 def planned_games(
     cls: type[Mechanism], effort: Effort
 ) -> list[PlannedMechanismGame | PlannedWeightCheck | PlannedContractCheck]:
-    """Return the games of a mechanism: at the audit's settings, and of examples with a claim.
+    """Return the games of a mechanism: at the audit's settings, and for its examples with a claim.
 
     If a report is one category, the words that draw each category are counted as well. The audit
     also checks that the mechanism refuses what it must, and that its reports can be read.
@@ -191,7 +191,7 @@ def planned_games(
                 settings = replace(settings, size=effort.mechanism_long)
                 found.append(_repetitions_of(cls.from_settings(settings), epsilon, settings.size))
         except FedldpError:
-            continue  # the mechanism does not take so many coordinates
+            continue  # the mechanism does not accept so many coordinates
     found += _claims_of(cls)
     if not found:
         raise ConfigError(
@@ -216,7 +216,7 @@ def _weights_of(
     try:
         stated = mechanism.category(size)
     except FedldpError:
-        return  # such a report may not be shuffled, so no guarantee depends on its weights
+        return  # such a report must not be shuffled, so no guarantee depends on its weights
     if stated is None or 2 * stated.categories > effort.mechanism_most_words:
         return
     if needs_simulated(mechanism, size):
@@ -286,7 +286,7 @@ def _repetitions_of(mechanism: Mechanism, epsilon: float, size: int) -> PlannedM
 
 
 def _unit(game: ReportGame | CoordinateGame | RepetitionGame) -> tuple[Unit, str]:
-    """Return the unit of a game's figures, and its name."""
+    """Return the unit of a game's epsilons, and the game's name."""
     if isinstance(game, ReportGame):
         return game.unit, game.unit
     return "weight", "coordinates" if isinstance(game, CoordinateGame) else "repetitions"

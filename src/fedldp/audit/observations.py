@@ -15,7 +15,7 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms import Mechanism
 
 REFUSED = -1
-"""The length of a missing answer."""
+"""The length that stands for a missing answer."""
 
 _TOGETHER = 64
 
@@ -94,7 +94,7 @@ class Observations:
 
     @cached_property
     def decoded(self) -> Floats:
-        """The server's estimate from each answer alone, shape (n, d); zeros if it is missing."""
+        """The server's estimate from each answer alone, shape (n, d); zeros if none came."""
         found = np.zeros((len(self), self.size))
         for estimate, row, length in zip(found, self.rows, self.lengths, strict=True):
             if length >= 0:
@@ -118,8 +118,8 @@ def needs_simulated(mechanism: Mechanism, size: int) -> bool:
 def observe(mechanism: Mechanism, values: NDArray[Any], draws: TrialStreams) -> Observations:
     """Return what is seen of the rows of ``values``, shape (n, d), each with its own stream.
 
-    A missing answer is seen, too, whatever the reason. Only some rows are encoded at a time, so
-    that a mistake that rows of one call share does not affect all rows.
+    A missing answer is an observation, too, whatever the reason. Only some rows are encoded at a
+    time, so that a mistake shared by the rows of one call does not affect all rows.
     """
     answers: list[bytes | None] = []
     for start in range(0, len(draws), _TOGETHER):

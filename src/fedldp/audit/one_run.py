@@ -9,11 +9,11 @@ of r guesses are right, then for every v
     f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v].
 
 So if v right guesses were counted, all epsilon for which the right side is below alpha are refuted,
-except for an event of probability alpha. Here coordinate i of S says which of two inputs record i,
-or client i, is, so "changed" means the statement's replacement.
+except with probability alpha. Here coordinate i of S says which of two inputs record i, or client
+i, has. So a change of one coordinate is a replacement, as in the statement.
 
-Proof idea at delta 0. Given T = t, Bayes' rule makes each S_i equal t_i with odds of at most
-e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins with
+Proof idea at delta 0. Given T = t, by Bayes' rule each S_i equals t_i with odds of at most
+e^epsilon to 1, whatever the other coordinates are. So V is at most a sum of independent coins with
 that bias. One run thus gives m trials, and the bound holds although they share a run. Which guesses
 are made may depend on the output, but their number must be fixed beforehand.
 """
@@ -64,7 +64,7 @@ def epsilon_lower(
         canaries: m, whose coins are independent and fair.
         guesses: r, a number fixed before the run.
         right: v, how many of them are right.
-        delta: the delta at which epsilon is bounded, from 0 to below 1.
+        delta: the delta at which epsilon is bounded, at least 0 and below 1.
         confidence: the confidence level of the bound.
 
     Raises:
@@ -75,9 +75,11 @@ def epsilon_lower(
     """
     check_confidence(confidence)
     if not 0 <= right <= guesses <= canaries or guesses < 1:
-        raise ConfigError(f"{right} of {guesses} guesses of {canaries}: give 0 <= right <= guesses")
+        raise ConfigError(
+            f"{right} of {guesses} guesses right: give 0 <= right <= guesses <= {canaries}"
+        )
     if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number from 0 to below 1")
+        raise ConfigError(f"delta = {delta}: give a number of at least 0 and below 1")
     alpha = 1 - confidence
     if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
         return 0.0
@@ -95,9 +97,9 @@ def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float)
     """Return how many guesses are made, and how many are right.
 
     Args:
-        scores: the score of each canary: the larger, the likelier its coin shows heads; 0 says
-            nothing.
-        coins: the coins thrown.
+        scores: the score of each canary: the larger it is, the likelier the canary's coin shows
+            heads; 0 means no evidence.
+        coins: the outcomes of the coin flips.
         share: the share of the canaries that are guessed: those whose scores have the largest
             absolute values.
     """

@@ -23,11 +23,11 @@ _MOST_PICTURES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraAttacks:
-    """Further results on one system, from attacks that give no bound on epsilon.
+    """More results on one system, from attacks that give no bound on epsilon.
 
     Attributes:
         attacks: membership inference, inversion, property inference.
-        links: between a shuffler's messages; None without a shuffler.
+        links: attempts to link a shuffler's messages; None without a shuffler.
         lies: the accuracy that a share of lying clients costs.
     """
 
@@ -43,9 +43,9 @@ def extra_attacks(
 
     Args:
         config: the configuration of the system.
-        quick: whether to try little instead of much.
+        quick: whether to use ``QUICK`` instead of ``FULL``.
         seed: the seed of all randomness.
-        tell: called with lines of progress.
+        tell: called with progress lines.
 
     Raises:
         FedldpError: the configuration or its data is refused.
@@ -91,11 +91,11 @@ def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
         svg = charts.lines(
             f"roc-{len(found)}",
             curves,
-            across=f"false-positive rate; {kind}, by {seen}",
+            across=f"false-positive rate; {kind}, from {seen}",
             up="true-positive rate",
         )
         names = ", ".join(name for name, _ in curves)
-        found.append((svg, f"ROC curves of {kind}, by {seen}: {names}"))
+        found.append((svg, f"ROC curves of {kind}, from {seen}: {names}"))
     return found
 
 

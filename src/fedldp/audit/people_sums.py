@@ -1,10 +1,10 @@
-"""The exact check of sums over people: a person's part follows from the weights and its own rows.
+"""The exact check of sums over people: each part follows from the weights and one person's rows.
 
-Noise is sized for one person's vector. If other people's vectors change when a person comes, goes
-or has more rows, even in the last bit of a float, the sum moves by more than that vector. No number
-of trials shows so small a change. So the check runs the local update on people together, on each
-alone, in another order, without one of them, and with one of them replaced, and compares the sums
-as integers.
+Noise is calibrated to one person's vector. If other people's vectors change when a person is added,
+leaves or has more rows, even in the last bit of a float, the sum moves by more than that vector. No
+number of trials shows so small a change. So the check runs the local update on people together, on
+each alone, in another order, without one of them, and with one of them replaced, and compares the
+sums as integers.
 
 If a step samples people, a person with several rows must be in the sample with all of them, or with
 none. Everything else is compared without sampling.
@@ -48,7 +48,7 @@ _SCALES = (0.01, 1.0, FAR, 1e30)
 _WEIGHTS = (0.0, 0.3, 30.0, 1e30)
 """The standard deviation of the weights that a server broadcasts."""
 _ODD = (np.inf, np.nan, 0.0)
-"""Features of one person."""
+"""Unusual features, which one person has."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PlannedPeopleCheck:
 
     @property
     def title(self) -> str:
-        """The check in words, for a line of progress."""
+        """A description of the check, for a progress line."""
         return f"{self.config.name()}, sums over people: what others add if one is replaced"
 
     @property
@@ -93,7 +93,7 @@ class PlannedPeopleCheck:
         return found
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Sum, and yield one row; it has no confidence, because it is certain."""
+        """Sum, and yield one row, which has no confidence level, because it is certain."""
         generator, count = keys.generator("people"), trials or _TRIALS
         with one_thread(), np.errstate(all="ignore"):
             wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
@@ -118,30 +118,30 @@ class PlannedPeopleCheck:
 
     @cached_property
     def _distance(self) -> int:
-        """How far replacing one person may move a sum: the distance for which the noise is made."""
+        """How far replacing one person may move a sum; the noise is calibrated to this distance."""
         calibration = self.config.composition.calibration
         assert isinstance(calibration, PerPersonRun)
         return calibration.noise(self.config.layout(self.problem).size).distance
 
     def _wrong(self, trial: int, generator: np.random.Generator) -> str:
-        """Return what is wrong, in words; empty if nothing is."""
+        """Describe what is wrong; return an empty string if nothing is."""
         told = self._told(trial, self._weights(trial, generator))
         examples = self._people(trial, generator)
         whole = self._sum(told, examples)
         if not _is_whole(whole):
-            return "a sum is not of whole numbers"
+            return "a sum contains numbers that are not whole"
         place = int(generator.integers(_PEOPLE))
         other = self._with_another(examples, place, generator)
         moved = np.array(_integers(self._sum(told, other)), object) - _integers(whole)
         if (apart := int((moved**2).sum())) > self._distance**2:
             times = math.sqrt(apart) / self._distance
-            return f"one person moves the sum by {times:.9g} times what the noise is for"
+            return f"one person moves the sum by {times:.9g} times the calibrated distance"
         if self._parted(told, examples, place, generator.bytes(32)):
-            return "a sample takes some of a person's rows"
+            return "a sample contains only some of a person's rows"
         order = generator.permutation(_PEOPLE)
         in_turn = np.argsort(order[examples.people], kind="stable")
         if not _same(self._sum(told, examples.taken(in_turn)), _integers(whole)):
-            return "the same people in another order of rows give another sum"
+            return "the same rows in another order give a different sum"
         if self._votes:
             return ""  # voters are drawn by position, and positions shift when a person leaves
         return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
@@ -161,22 +161,22 @@ class PlannedPeopleCheck:
         return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
 
     def _not_of_each(self, told: Broadcast, examples: Examples, place: int) -> str:
-        """Return, in words, how a sum differs from the sum of what each person gives alone."""
+        """Describe how a sum differs from the sum of what each person gives alone."""
         own = [self._sum(told, _of(examples, who)) for who in range(_PEOPLE)]
         longest = max(sum(step**2 for step in _integers(each)) for each in own)
         if 4 * longest > self._distance**2:
             times = 2 * math.sqrt(longest) / self._distance
-            return f"a person's vector is {times:.9g} times as long as the noise is for"
+            return f"a person's vector is {times:.9g} times as long as the noise allows for"
         if not _same(self._sum(told, examples), _sum_of(own)):
-            return "people together do not give the sum that they give one by one"
+            return "the sum over all people is not the sum of what each person gives alone"
         others = _sum_of(own[:place] + own[place + 1 :])
         assert examples.people is not None
         if not _same(self._sum(told, examples.taken(examples.people != place)), others):
-            return "others give another sum after one person has left"
+            return "the other people give a different sum after one person has left"
         return ""
 
     def _not_of_sums(self, told: Broadcast, examples: Examples) -> str:
-        """Return, in words, how weights after several steps depend on more than the noisy sums."""
+        """Describe how weights after several steps depend on more than the noisy sums."""
         update = self._update
         if not isinstance(update, NoisySteps):
             return ""
@@ -184,7 +184,7 @@ class PlannedPeopleCheck:
         noting: Any = _Noise(update.noise, seen, again=False)
         found = self._rows(replace(update, noise=noting), told, examples)
         if len(seen) != update.steps:
-            return f"{len(seen)} noisy sums are made, and {update.steps} are charged"
+            return f"{len(seen)} noisy sums are made, but {update.steps} are charged"
         again: Any = _Noise(update.noise, list(seen), again=True)
         for others in (examples.taken(slice(0, 1)), examples.taken(slice(1, None))):
             again.seen[:] = seen
@@ -222,7 +222,7 @@ class PlannedPeopleCheck:
     def _with_another(
         self, examples: Examples, place: int, generator: np.random.Generator
     ) -> Examples:
-        """Return the people, one of them replaced by many far-out rows of one class."""
+        """Return the people, with one of them replaced by many outlying rows of one class."""
         assert examples.people is not None
         rest = examples.taken(examples.people != place)
         shape = (4 * _MOST_ROWS, *self._shape)

@@ -1,8 +1,8 @@
 """Which games an audit plays against a system: one for each line of its statement and setting.
 
-The settings are the one asked for; the same with less epsilon, if the source claims more than
-counting can refute; and a small one, with a model of few weights and a budget at which every proven
-figure could be refuted if it were false.
+A system is audited as configured; with smaller epsilons, if the source claims more than counting
+can refute; and in a small setting, with a model of few weights and a budget at which every proven
+epsilon could be refuted if it were false.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
 
 CURVE = 0.1
-"""A further delta for a guarantee that is a curve: few trials may show more there."""
+"""One more delta, for a guarantee that is a curve: few trials may show more at this delta."""
 ROUNDS = 2
 """The most rounds of a run that are played."""
 LATE = 12
@@ -39,13 +39,13 @@ LATE = 12
 HOSTILE = (16.0, 1 / 16)
 """The factors by which a dishonest server multiplies all numbers that it sends."""
 WHOLE = 5
-"""The rounds of a whole run."""
+"""The number of rounds in a whole run."""
 CLIENTS = 200
 """How many clients are canaries in a whole run."""
 RECORDS = Problem((1, 16, 16), 2, 512)
 """The input shape of a whole run: as many pixels as there are record canaries."""
 SMALL = Problem((1, 1, 2), 2, 80)
-"""The input shape of the small setting; if examples belong to persons, each is one person's."""
+"""The input shape of the small setting; if the data name people, each person has one example."""
 REFUTABLE = 3.0
 """The largest epsilon of a claim that the trials of the quick mode can refute."""
 BUDGET = 1.5
@@ -86,9 +86,9 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     """Return the settings of a system that are audited.
 
     Raises:
-        ConfigError: the first setting, the one asked for, is refused.
+        ConfigError: the system as configured is refused.
     """
-    if config.composition.channel.phases > 1:  # every trial plays all phases, so play it small
+    if config.composition.channel.phases > 1:  # every trial plays all phases, so use few clients
         changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
@@ -123,8 +123,8 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
 def representatives() -> list[RunConfig]:
     """Return configurations of every system that can train here, from its recipes on digits.
 
-    For each system it is the recipe named after the system and the data, or else its first recipe.
-    A recipe with a public encoder, for which more is proven, is added to these.
+    For each system, this is the recipe named after the system and the data, or else the system's
+    first recipe. A recipe with a public encoder, for which more is proven, is added to these.
     """
     from fedldp.algorithms.recipes import recipes
 
@@ -198,7 +198,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
 
 
 def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[AuditedSetting]:
-    """Return the small setting, in which proven figures can be refuted, if the system has one."""
+    """Return the small setting, in which proven epsilons can be refuted, if the system has one."""
     changes = _small_changes(config, rounds)
     people = problem.people
     few = replace(
@@ -291,7 +291,7 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemG
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
-    """Return games with a server that asks twice or sends wrong numbers."""
+    """Return games with a server that sends every request twice or sends wrong numbers."""
     again = [replace(game, asked=2) for game in games if game.swap in ("client", "person")]
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
@@ -397,7 +397,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
 
 
 def _with_people(small: Problem, problem: Problem) -> Problem:
-    """Return a small problem whose examples are persons if ``problem`` has persons."""
+    """Return ``small``, with one person for each example if ``problem`` names people."""
     return small if problem.people is None else replace(small, people=small.num_examples)
 
 

@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError
 
 
 class PlannedGame(Protocol):
-    """A game, and the figures that its bounds are compared with; it can be pickled."""
+    """A game, and the epsilons that its bounds are compared with; it can be pickled."""
 
     @property
     def bounds(self) -> int:
@@ -26,7 +26,7 @@ class PlannedGame(Protocol):
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         ...
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
@@ -54,7 +54,7 @@ def play(
         trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
         seed: the seed of all randomness.
         workers: the number of processes; any number gives the same bounds.
-        tell: called with a line of progress before each game, or after it if there are several
+        tell: called with a progress line before each game, or after the game if there are several
             processes.
 
     Raises:

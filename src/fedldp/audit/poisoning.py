@@ -52,12 +52,12 @@ def poisoning(
         data_dir: the data folder.
         effort: how much to try: ``QUICK`` or ``FULL``.
         beside: whether to attack FedAvg with the same settings as well.
-        tell: called with a line of progress before each run.
+        tell: called with a progress line before each run.
 
     Returns:
         For each system what one client can do (game "influence"), and for each run its accuracy
         (game "poisoning"); the baseline is the accuracy of an honest run with the same seed.
-        Figures: "share" of the clients that lie, as asked for; "liars", their number, at least one
+        Figures: "share", the requested share of lying clients; "liars", their number, at least one
         if the share is above 0; "clients" and "seed" of the run; "rounds"; and the accuracy "lost".
         If a run did not reach its last round, ``note`` says why, and the accuracy is that of always
         answering the most frequent class.

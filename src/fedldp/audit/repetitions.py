@@ -1,10 +1,11 @@
 """A game that finds repeating noise: pairs of coordinates of one long report are trials.
 
 The game is for events that state independent and identical coordinates. The adversary encodes ones,
-and finds the lag at which the codes of two coordinates agree most (by a Fourier transform). Of
-every two coordinates at that lag, the game then moves the first from 1 to -1. The adversary knows
-the second coordinate, which reveals the first if both draw the same noise. Pairs have no coordinate
-in common, so by the event's own statement each pair is a trial, as in a game of coordinates.
+and finds the lag at which the codes of two coordinates agree most (by a Fourier transform). In
+every pair of coordinates at this lag, the game then moves the first coordinate from 1 to -1. The
+adversary knows the second coordinate, which reveals the first if both draw the same noise. Pairs
+have no coordinate in common, so by the event's own statement each pair is a trial, as in a game of
+coordinates.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedldp.mechanisms import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionGame:
-    """The adversary sees many pairs of coordinates and guesses whether the firsts are 1 or -1.
+    """The adversary sees many pairs of coordinates and guesses if the first of each is 1 or -1.
 
     Attributes:
         mechanism: the attacked mechanism.
@@ -43,7 +44,7 @@ class RepetitionGame:
 
     @cached_property
     def found(self) -> FoundCodes:
-        """What shows each coordinate of a report; ``play`` needs its codes."""
+        """What reveals each coordinate of a report; ``play`` needs its codes."""
         return coordinate_codes(self.mechanism, self.size)
 
     def play(self, keys: AuditKeys, confidence: float) -> LowerBound:
@@ -82,7 +83,7 @@ class RepetitionGame:
             return np.zeros(self.size, np.int64)
 
     def _lag(self, codes: NDArray[Any]) -> int:
-        """Return the lag, at most half of the report, at which codes agree most, in deviations."""
+        """Return the lag, at most half the report, at which codes agree by most deviations."""
         centred = codes - codes.mean()
         spectrum = np.fft.rfft(centred, 2 * self.size)
         agreement = np.fft.irfft(np.abs(spectrum) ** 2)[1 : self.size // 2 + 1]

@@ -27,7 +27,7 @@ Verdict = Literal[
 ]  # fmt: skip
 
 NEAR = 0.75
-"""A bound of at least this share of the proven figure is called near."""
+"""A bound of at least this share of the proven epsilon is called near."""
 
 LEVELS = (0.001, 0.01, 0.1)
 """The false-positive rates at which a curve's true-positive rate is reported."""
@@ -86,10 +86,10 @@ class Roc:
 
     Attributes:
         points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
-        auc: the area below the curve.
+        auc: the area under the curve.
         levels: true-positive rates by false-positive rate, see ``tpr_at``.
-        positives: number of cases with the right answer yes.
-        negatives: number of cases with the right answer no.
+        positives: the number of cases in which the right answer is yes.
+        negatives: the number of cases in which the right answer is no.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -142,29 +142,30 @@ class Result:
         setting: the configuration and the clients; for a foreign client, what the audit examines.
         against: what the adversary sees; for a bound on epsilon, who the adversary is.
         size: d, the number of coordinates sent; 0 if nothing depends on it.
-        unit: what the figures of epsilon protect.
+        unit: the unit that the epsilons protect.
         neighbours: which inputs differ.
-        delta: the delta of the figures of epsilon.
-        claimed: the epsilon that the source claims, or that was asked for; None if nothing is
+        delta: the delta of the epsilons.
+        claimed: the epsilon that the source claims, or that was requested; None if nothing is
             claimed.
         claim_unit: the unit for which a system's source claims this epsilon. A claim for one weight
             is also listed for a client's whole report, because readers take it to mean that.
         proven: the epsilon of the event that is charged; None if nothing is proven.
-        stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code,
-            whose figure nothing here proves; ``as_json`` calls it "stated" then.
+        stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code.
+            Nothing here proves the epsilon that such code states; ``as_json`` calls it "stated".
         confidence: the confidence level of the interval.
         trials: how many trials were counted.
         verdict: for epsilon, "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok";
             "fails its contract" if no figure is false, but a mechanism accepts what it must refuse,
             or its reports cannot be read. For other measures, whether the whole interval is better
             than guessing. None if there is nothing to judge.
-        note: how near a bound is to the proven figure; or why an attack is weak, or why a run
+        note: how close a bound is to the proven epsilon; or why an attack is weak, or why a run
             stopped.
         roc: the ROC curve, if the attack guesses yes or no.
         pictures: examples beside their reconstructions, if the attack recovers images.
-        finds: the smallest epsilon that a game of this many trials would have called a mistake, by
-            an event as rare as the counted one; None if there is no such epsilon, or it is unknown.
-        figures: further figures, by JSON key.
+        finds: the smallest epsilon that a game of this many trials would have called a mistake,
+            with an event as rare as the counted one; None if there is no such epsilon, or it is
+            unknown.
+        figures: more figures, by JSON key.
     """
 
     subject: str
@@ -215,7 +216,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return everything but the pictures, under the keys of its game.
 
-        A figure stated by the user's own code is not called "proven".
+        An epsilon that a user's own code states is not called "proven".
         """
         found: dict[str, Any] = {}
         for each in _KEYS[self.game].split():
@@ -275,7 +276,7 @@ def worst(rows: Sequence[Result]) -> Verdict:
 
 
 def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
-    """Return the verdict that a bound gives on a proven figure and a claim."""
+    """Return the verdict that a bound gives on a proven epsilon and a claim."""
     if proven is not None and proven < lower:
         return "bug"
     return "claim-broken" if claimed is not None and claimed < lower else "ok"
@@ -292,10 +293,10 @@ def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: flo
 def note_of(
     proven: float | None, lower: float, stated_by: str = HOUSE, finds: float | None = None
 ) -> str:
-    """Return how near a bound is to the proven figure; a large distance is not a sign of privacy.
+    """Return how close a bound is to the proven epsilon; a low bound is no sign of privacy.
 
     Args:
-        proven: epsilon.
+        proven: the proven epsilon; None if nothing is proven.
         lower: the bound.
         stated_by: who states ``proven``.
         finds: the smallest epsilon that would have been called a mistake, if it is known.

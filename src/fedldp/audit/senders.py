@@ -1,4 +1,4 @@
-"""Checks whether a report behind a shuffler reveals its sender, with two clients of the same data.
+"""Checks whether a shuffled report reveals its sender, with two clients that have the same data.
 
 The proofs for a shuffler assume that reports of the same data have the same law, whoever sends
 them. If a seed depends on the client's number, or one client's mechanism differs, the report
@@ -31,7 +31,7 @@ _MOST_ROUNDS = 2
 
 @dataclass(frozen=True)
 class PlannedSenderGame:
-    """A game of one client's reports, against reports whose last one is another client's.
+    """A game: reports from one client, against reports of which the last is from another client.
 
     Both clients learned nothing. The proven epsilon is 0: a report of the same data reveals neither
     its sender nor whether an earlier round's report came from the same client.
@@ -53,8 +53,8 @@ class PlannedSenderGame:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
-        return f"{self.config.name()}, senders: a report of one client, or of another"
+        """A description of the game, for a progress line."""
+        return f"{self.config.name()}, senders: a report from one client, or from another"
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield one row."""

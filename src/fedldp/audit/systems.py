@@ -38,7 +38,7 @@ class SystemGame:
         swap: what differs between the inputs.
         rounds: the rounds that are played.
         count: number of the client's examples.
-        asked: how often each request is asked.
+        asked: how often each request is sent.
         factor: the factor by which all numbers that the server sends are multiplied; 1 for an
             honest server.
     """
@@ -76,7 +76,7 @@ class SystemGame:
 
     @property
     def apart(self) -> str:
-        """How this run differs from one with an honest server, as text after a comma, or empty."""
+        """How this game differs from the usual one: a string that begins with a comma, or empty."""
         found = [f"in round {self.rounds[0]} only"] if self.rounds[0] > 1 else []
         found += ["with every request sent twice"] if self.asked > 1 else []
         if self.factor != 1:
@@ -148,19 +148,19 @@ class SystemGame:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSystemGame:
-    """One game of a system, and the figures that its bounds are compared with.
+    """One game of a system, and the epsilons that its bounds are compared with.
 
     Attributes:
         setting: the configuration of the system, in words.
         size: d.
-        unit: the unit of the figures.
+        unit: the unit of the epsilons.
         neighbours: how the inputs differ.
         game: the game to play.
         effort: how many trials.
         deltas: the deltas at which epsilon is bounded, with one row for each.
-        claimed: the epsilon claimed at each of them.
+        claimed: the epsilon claimed at each delta.
         claim_unit: the unit of the claim.
-        proven: the epsilon proven at each of them.
+        proven: the epsilon proven at each delta.
     """
 
     setting: str
@@ -182,7 +182,7 @@ class PlannedSystemGame:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         game = self.game
         return (
             f"{game.config.name()} ({self.setting}), {self.unit}, {game.adversary}, "
@@ -209,12 +209,12 @@ class PlannedSystemGame:
 
     @property
     def figures(self) -> list[float]:
-        """The claimed and the proven figures."""
+        """The claimed and the proven epsilons."""
         return [each for each in (*self.claimed, *self.proven) if each is not None]
 
     @property
     def is_refutable(self) -> bool:
-        """Whether the game's trials could show that a figure is wrong."""
+        """Whether the game's trials could show that one of the epsilons is wrong."""
         return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Whole trainings with many canaries, each played once: see ``one_run``."""
+"""Whole trainings with many canaries, each training run only once: see ``one_run``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LIGHT = np.float32(100.0)
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRun:
-    """One training, from the first round to the last, with a coin for every canary.
+    """One training, from the first round to the last, with a coin flip for every canary.
 
     Attributes:
         config: the configuration of the system, with what the server draws before a run.
         problem: the shape of its data.
         unit: "record": the canaries are records of one client, each either blank or lit in one
-            pixel that no other lights; "person": they are persons of that client, each with two
-            such rows; "client-run": they are clients, each with one of two labels.
+            pixel that no other record lights; "person": they are people of that client, each with
+            two such rows; "client-run": they are clients, each with one of two labels.
     """
 
     config: RunConfig
@@ -55,7 +55,7 @@ class WholeRun:
         return int(np.prod(self.problem.input_shape))
 
     def play(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the adversary's score of every canary, and the coins."""
+        """Return the adversary's score for every canary, and the coins."""
         label = f"{self.config.model_dump_json(exclude={'seed'})}/{self.unit}/one run"
         coins = keys.generator(label, "coins").random(self.canaries) < 0.5
         draws = keys.draws(self.canaries, label, simulated=True).keys
@@ -145,7 +145,7 @@ def _of_server(round: int, purpose: str) -> Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWholeRun:
-    """One whole run, and the figures that its bound is compared with.
+    """One whole run, and the epsilon that its bound is compared with.
 
     Attributes:
         setting: the configuration, in words.
@@ -166,7 +166,7 @@ class PlannedWholeRun:
 
     @property
     def title(self) -> str:
-        """The game in words, for a line of progress."""
+        """A description of the game, for a progress line."""
         game = self.game
         return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
 

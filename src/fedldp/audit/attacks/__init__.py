@@ -50,9 +50,9 @@ def attack(
     Args:
         config: the configuration of the system, which may be a user's own.
         dataset: the system's data; None: loaded by ``config.dataset``.
-        seed: the seed of all the adversary's randomness, from 0 to below 2**32; the same seed
+        seed: the seed of all the adversary's randomness, at least 0 and below 2**32; the same seed
             repeats the attack.
-        quick: whether to try little instead of much.
+        quick: whether to use ``QUICK`` instead of ``FULL``.
         effort: how much to try, in place of what ``quick`` says.
         data_dir: the data folder.
         tell: called with a line before each kind of attack.
@@ -72,9 +72,9 @@ def attack(
         visits=effort.attack_visits,
         data_dir=data_dir,
     )
-    tell("membership, by what the server sees")
+    tell("membership, from what the server sees")
     found = membership.of_reports(scenario, effort)
-    tell("membership, by the published model")
+    tell("membership, from the published model")
     found += membership.of_published_model(scenario, effort)
     if inversion.is_images(scenario):
         tell("inversion")

@@ -19,15 +19,15 @@ from fedldp.data import Examples
 from fedldp.training.bit_training import TrainOnBits
 from fedldp.training.tensors import one_thread
 
-OWN = "every client has its own encoder, so one client's bits do not say what another's mean"
+OWN = "every client has its own encoder, so one client's bits do not explain another's bits"
 
 _SHARE = 0.75
-"""The share of public images to which the decoder is fitted; the others show how far to trust
-it."""
+"""The share of public images to which the decoder is fitted; the rest show how far to trust the
+decoder."""
 
 
 def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
-    """Return the attack by the bits that a client keeps; empty for systems without such bits.
+    """Return the attack on the bits that a client keeps; empty for systems without such bits.
 
     Args:
         scenario: provides the clients.

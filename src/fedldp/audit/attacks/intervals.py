@@ -18,7 +18,7 @@ AttackKind = Literal["membership", "inversion", "property"]
 
 CONFIDENCE = 0.95
 """The confidence of every interval here. The intervals are statistical, and prove nothing; the
-bounds of ``audit.bounds`` do."""
+bounds in ``audit.bounds`` do."""
 
 _BOOTSTRAPS = 400
 _POINTS = 200
@@ -32,7 +32,7 @@ def judged(
     measured: Estimate | None,
     **told: Any,
 ) -> Result:
-    """Return an attack's result with its verdict; further arguments are fields of the result."""
+    """Return an attack's result with its verdict; keyword arguments are fields of the result."""
     return Result(
         subject=subject,
         game=game,
@@ -100,12 +100,12 @@ def curve(
 
 
 def mean_estimate(values: NDArray[np.floating], seed: int) -> Estimate:
-    """Return the mean of independent ``values``, shape (n,), with a bootstrap's interval."""
+    """Return the mean of independent ``values``, shape (n,), with a bootstrap interval."""
     return ratio_estimate(values, np.ones(len(values)), seed)
 
 
 def ratio_estimate(above: NDArray[np.floating], below: NDArray[np.floating], seed: int) -> Estimate:
-    """Return sum ``above`` over sum ``below``, of independent pairs, shape (n,) each."""
+    """Return the sum of ``above`` over the sum of ``below``, shape (n,) each; pairs independent."""
     drawn = []
     for weights in _resampled(len(above), seed):
         over, under = weights @ above, weights @ below
@@ -146,8 +146,8 @@ def _tpr(fpr: Rates, tpr: Rates, level: float) -> Rates:
 def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    # A bootstrap of few groups is too narrow, by the root of n/(n - 1), and by the ratio of normal
-    # to Student quantiles.
+    # The interval from few groups is too narrow by the root of n/(n - 1), and by the ratio of
+    # normal to Student quantiles.
     few = max(2, groups)
     wider = math.sqrt(few / (few - 1)) * float(student.isf(tail, few - 1) / norm.isf(tail))
     return Estimate(

@@ -11,8 +11,8 @@ mixture.
     matching      if it is a convolution: see ``matching``
 
 The guessed class is the one along whose mean gradient the update lies most (Zhao, Mopuri, Bilen
-2020 read the class from signs, which do not survive noise). Of two decoders the adversary takes the
-one that does better on its own images; ``recovering`` says what it does next.
+2020 read the class from signs, which do not survive noise). The adversary uses whichever of two
+decoders does better on its own images; ``recovering`` describes what it does next.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fedldp.data import Examples
 Labels = NDArray[np.int64]
 
 _COPIES_A_ROUND = 2
-"""How many copies of the image a client has that uses each example in one round only."""
+"""How many copies of the image a client has per round, if it uses each example in one round."""
 _CHANNELS = (1, 3)
 _MOST_PUBLIC = 2000
 
@@ -48,7 +48,7 @@ def is_images(scenario: AttackScenario) -> bool:
 
 
 def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attack on an image by a client's reports."""
+    """Return the attack that recovers an image from a client's reports."""
     scoring = Scoring(scenario)
     inputs = scoring.inputs(scenario.public.features[:1], scenario.states[0])
     if inputs is None or inputs.shape[1:] != scenario.problem.input_shape:
@@ -95,8 +95,8 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
         subject=scenario.config.name(),
         name=name,
         against=scenario.against,
-        setting=f"a client of {'one image' if copies == 1 else f'{copies} copies of an image'}; "
-        f"{images} to recover, {known} of the adversary's own",
+        setting=f"a client with {'one image' if copies == 1 else f'{copies} copies of an image'}; "
+        f"{images} images to recover, {known} of the adversary's own",
     )
     return [attack]
 
@@ -149,7 +149,7 @@ def _by_first_layer(
     labels: list[Labels],
     own: Examples,
 ) -> dict[str, list[Floats]]:
-    """Return what each decoder finds in the updates of the adversary's images and of the others."""
+    """Return what each decoder finds in the updates from the adversary's and the hidden images."""
     layout, scale = (
         scoring.scenario.config.layout(scoring.scenario.problem),
         input_scale(scoring, names),

@@ -1,9 +1,10 @@
 """Finds an image that trains like a client's, for models without a dense first layer.
 
-It searches, by Adam on the signs of slopes, for the image that changes the weights in the direction
-that was sent, with a penalty on the image's total variation. The local steps are simulated as the
-client takes them on its one image, because after five steps the change of the weights no longer
-lies along the first gradient. The search begins at the mean of public images of the guessed class.
+Using Adam on the signs of gradients, it searches for the image that changes the weights in the
+direction that was sent, with a penalty on the image's total variation. The local steps are
+simulated as the client takes them on its one image, because after five steps the change of the
+weights no longer lies along the first gradient. The search begins at the mean of public images of
+the guessed class.
 
 Source: Geiping, Bauermeister, Droege, Moeller 2020, "Inverting Gradients: How easy is it to break
 privacy in federated learning?", eq. 4, and Section 6 on several local steps.
@@ -24,7 +25,7 @@ VARIATION = 0.03
 
 _RATE = 0.1
 _MOST_LOCAL = 5
-"""The largest number of local steps that are simulated; further steps are left out."""
+"""The largest number of local steps that are simulated; additional steps are left out."""
 
 
 def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Floats) -> Floats:
@@ -44,7 +45,7 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
     weights = {name: p.detach() for name, p in scoring.module.named_parameters()}
     target = torch.from_numpy(update).float()
     answer = torch.tensor([label])
-    # If a pixel is the same in all images, the slope of its variation would stay 0.
+    # If a pixel is the same in all images, the gradient of its variation would stay 0.
     generator = torch.Generator().manual_seed(scenario.seed)
     noise = torch.randn((1, *scenario.problem.input_shape), generator=generator)
     image = torch.from_numpy(start).float().reshape(noise.shape) + 0.05 * (high - low) * noise
@@ -68,7 +69,7 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
 def _trained(
     scoring: Scoring, weights: dict[str, torch.Tensor], image: torch.Tensor, answer: torch.Tensor
 ) -> torch.Tensor:
-    """Return what a client's steps change, shape (d,), differentiable by the client's one image."""
+    """Return the change from a client's steps, shape (d,), differentiable in the client's image."""
     config, now = scoring.scenario.config, dict(weights)
     now = {name: value.requires_grad_() for name, value in now.items()}
     for _ in range(min(config.local_epochs, _MOST_LOCAL)):

@@ -70,10 +70,10 @@ def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
 
 
 def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attacks on a client by what the server sees of the client."""
+    """Return the attacks on a client that use what the server sees of the client."""
     count = effort.member_clients
     setting = (
-        f"clients of {scenario.size} {scenario.counted} out of {persons_in(scenario.pool)}; "
+        f"clients with {scenario.size} {scenario.counted} out of {persons_in(scenario.pool)}; "
         f"{count} shadows, {count} targets"
     )
     return decide(scenario, play(scenario, count), play(scenario, count, count), setting)
@@ -102,11 +102,11 @@ def decide(
 
 
 def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
-    """Return the attacks on all clients by the model that a run publishes."""
+    """Return the attacks on all clients that use the model that a run publishes."""
     rounds = min(effort.member_rounds, scenario.config.rounds)
     if (
         scenario.config.composition.channel.phases > 1
-    ):  # for these, each takes as long as a round of other systems
+    ):  # each phase takes as long as a round of other systems
         rounds = -(-rounds // 2)
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
     scoring = Scoring(scenario)
@@ -140,9 +140,9 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     known, seen = np.array(members), np.array(confidences)
     shadows, targets = slice(effort.member_runs), slice(effort.member_runs, None)
     setting = (
-        f"{scenario.config.num_clients} clients of {most} examples at most, of which each run has "
-        f"a random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
-        f"{len(persons)} {scenario.counted} are asked for"
+        f"{scenario.config.num_clients} clients with at most {most} examples, of which each run "
+        f"has a random half; {effort.member_runs} shadow runs, {effort.member_runs} target runs; "
+        f"{len(persons)} {scenario.counted} are candidates"
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
     return [
@@ -196,7 +196,7 @@ def nearest_centre(shadows: Played, updates: Floats) -> Floats:
 def _with_model(
     scoring: Scoring, inputs: list[Tensor], shadows: Played, targets: Played
 ) -> dict[str, Floats]:
-    """Return each target's scores of each example, by attack; empty if the model cannot be used."""
+    """Return each target's score for each example, by attack; without gradients of large models."""
     labels, states = scoring.scenario.pool.labels, scoring.scenario.states
     found = {}
     both = np.concatenate([shadows.updates, targets.updates])

@@ -29,7 +29,7 @@ SHARES = tuple(tenths / 10 for tenths in range(10))
 """Shares of the class that clients have."""
 
 _MOST_EXAMPLES = 500
-"""The number of its examples from which the adversary computes mean gradients."""
+"""The most examples from which the adversary computes mean gradients."""
 
 
 def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:
@@ -72,7 +72,7 @@ def of_reports(scenario: AttackScenario, clients: int, label: int | None = None)
         "AUC",
         roc.auc,
         against=scenario.against,
-        setting=f"clients of {scenario.size} {scenario.counted}; {clients} shadows, {clients} "
+        setting=f"clients with {scenario.size} {scenario.counted}; {clients} shadows, {clients} "
         "targets",
         baseline=0.5,
         roc=roc,

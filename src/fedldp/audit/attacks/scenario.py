@@ -69,7 +69,7 @@ class AttackScenario:
         inputs: the run's data.
         seed: the seed of the attack.
         size: number of examples of the attacked client, or of persons, if the data name them.
-        pool: candidates whose membership is asked, twice as many as ``size``.
+        pool: candidates whose membership is inferred, twice as many as ``size``.
         public: the adversary's own examples.
         private: examples of clients.
         rounds: the number of rounds that the adversary looks at.
@@ -112,7 +112,8 @@ class AttackScenario:
             data_dir: the data folder.
 
         Raises:
-            FedldpError: the data cannot be loaded, do not fit, or have fewer than 12 examples.
+            FedldpError: the data cannot be loaded, do not fit, or have fewer than 12 examples or 6
+                people.
         """
         check_installed(config)
         check_one_sum(config)
@@ -180,7 +181,7 @@ class AttackScenario:
 
     @cached_property
     def role(self) -> ClientRole:
-        """The client's role, without a secure sum, whose messages but the total look random."""
+        """The client's role, without a secure sum, whose messages look random, except the total."""
         return self._algorithm.client(self.client, CPU)
 
     @cached_property
@@ -270,7 +271,7 @@ class AttackScenario:
         return "examples" if self.inputs.dataset.train.people is None else "persons"
 
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
-        """Return ``count`` random examples, drawn separately for each set of labels."""
+        """Return ``count`` random examples; ``labels`` name the random stream that draws them."""
         generator = np.random.default_rng([self.seed, *labels])
         return examples.taken(generator.choice(len(examples), count, count > len(examples)))
 
@@ -364,7 +365,7 @@ def _first(train: Examples, rows: NDArray[np.int64], most: int) -> NDArray[np.in
 def published(
     config: RunConfig, inputs: Inputs, *, rounds: int, seed: int | None = None
 ) -> list[State]:
-    """Return the server's states of a run: before its first round, and after each.
+    """Return the server's states of a run: before its first round, and after each round.
 
     Args:
         config: the run's configuration, with its schedule.

@@ -17,7 +17,7 @@ from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
 
 MOST_NUMBERS = 50_000_000
-"""The most numbers that single examples' gradients may have; for larger models there are none."""
+"""The most numbers in the gradients of single examples; if there were more, none are computed."""
 
 _LARGEST = 3e38  # a float32
 
