@@ -62,11 +62,11 @@ def test_signs_have_the_same_noise() -> None:
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({}, r"^epsilon = 1e-06, delta = 1e-05 and rounds = 12: that makes noise of "),
+        ({}, r"^epsilon = 1e-06, delta = 1e-05 and rounds = 12: the noise would be "),
         (
             {"own": True},
             r"^epsilon = 1e-06 and client_delta = 1e-05 \(delta if not set\) for client "
-            r"4, with rounds = 12: that makes noise of ",
+            r"4, with rounds = 12: the noise would be ",
         ),
     ],
 )

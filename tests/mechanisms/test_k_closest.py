@@ -570,7 +570,7 @@ def test_more_categories_than_four_bytes_can_number_are_refused(
 
 def test_too_long_a_vector_is_refused_before_a_run() -> None:
     settings = MechanismSettings(epsilon=1.0, delta=1e-5, clip=1.0, size=1 << 26)
-    with pytest.raises(ConfigError, match="use a model of fewer"):
+    with pytest.raises(ConfigError, match="use a model with fewer"):
         KClosest.from_settings(settings)
 
 

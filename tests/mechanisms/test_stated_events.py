@@ -158,7 +158,7 @@ class Free(TwoPoint):
     def event(self, size):
         return NoRelease(what="nothing, says its author")
 """
-LINE = "error: mechanism = free_of_charge:Free: it states NoRelease of a report"
+LINE = "error: mechanism = free_of_charge:Free: it states NoRelease for a report"
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_run_refuses_a_free_report(
 
 def test_an_audit_and_a_sweep_refuse_a_free_report_too(fedldp_command: Any, free: str) -> None:
     audited = fedldp_command("audit", "--mechanism", free, "--quick")
-    assert "it states NoRelease of a report" in audited.assert_refused()
+    assert "it states NoRelease for a report" in audited.assert_refused()
     swept = fedldp_command(
         "sweep",
         "--set",
@@ -211,5 +211,5 @@ def test_an_audit_and_a_sweep_refuse_a_free_report_too(fedldp_command: Any, free
 def test_sites_cannot_agree_on_a_free_report(free: str) -> None:
     config = fedldp.recipe("quickstart", mechanism=free, num_clients=4, rounds=2)
     sites = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
-    with pytest.raises(ConfigError, match="it states NoRelease of a report"):
+    with pytest.raises(ConfigError, match="it states NoRelease for a report"):
         agree(config, Problem((1, 8, 8), 10, 1437), sites, channel="named")

@@ -79,9 +79,9 @@ class MechanismSettings:
     """The settings of a run that its mechanism depends on.
 
     Attributes:
-        epsilon: the budget, of one weight or of a client's report in one round; see
+        epsilon: the budget for one weight, or for a client's report in one round; see
             ``Mechanism.epsilon_unit``.
-        delta: the delta of mechanisms with an approximate guarantee.
+        delta: the delta, for mechanisms with an approximate guarantee.
         clip: the bound on the norm of the normalised vector; the mechanism says which norm.
         size: the number of coordinates, d.
         integer_bits: the number of bits in a random comparison, for mechanisms that compare.
@@ -135,8 +135,8 @@ class Mechanism(ABC):
     is_setting: ClassVar[bool] = True
     """Whether the setting ``mechanism`` may name the class; otherwise only systems make it."""
     costly: ClassVar[bool] = False
-    """Whether a report of a few coordinates takes as much time as one of thousands. The audit then
-    makes fewer trials, as it does for mechanisms that encode one report at a time."""
+    """Whether a report of a few coordinates takes as much time as a report of thousands. If so, the
+    audit makes fewer trials, as it does for mechanisms that encode one report at a time."""
 
     @classmethod
     @abstractmethod
@@ -156,7 +156,7 @@ class Mechanism(ABC):
         """
 
     def category(self, size: int) -> SubsetResponse | None:
-        """Return how a report of ``size`` values is drawn, if it is one category and no more.
+        """Return how a report of ``size`` values is drawn, if it is exactly one category.
 
         A payload may also hold a seed that says what the categories are. The seed comes from the
         fresh stream and is drawn independently of the values. All payloads have the same length. A
@@ -172,7 +172,7 @@ class Mechanism(ABC):
         """Bound, randomise and pack ``values``, shape (d,), in normalised coordinates.
 
         Raises:
-            PrivacyError: ``values`` may not be released (see ``core.bounding.check_releasable``).
+            PrivacyError: ``values`` must not be released (see ``core.bounding.check_releasable``).
         """
 
     def encode_many(
@@ -188,7 +188,7 @@ class Mechanism(ABC):
             Shape (n, bytes of a report).
 
         Raises:
-            PrivacyError: some of ``values`` may not be released; nothing is drawn or returned.
+            PrivacyError: some of ``values`` must not be released; nothing is drawn or returned.
         """
         check_block(values, streams)
         reports = [self.encode(row, stream) for row, stream in zip(values, streams, strict=True)]
@@ -236,7 +236,7 @@ class Mechanism(ABC):
 
 
 def check_block(values: Any, streams: Sequence[Stream]) -> None:
-    """Refuse a block of vectors if one may not be released, or if a row lacks its stream.
+    """Refuse a block of vectors if one must not be released, or if the number of streams differs.
 
     Raises:
         PrivacyError: see ``core.bounding.check_releasable``.
@@ -252,9 +252,9 @@ def check_block(values: Any, streams: Sequence[Stream]) -> None:
 class Counts(Aggregate):
     """Counts of ones for each coordinate; with the scale K they give the mean.
 
-    Reports of different budgets may follow each other: when the scale changes, the counts so far
-    are folded into a float64 sum, so memory stays O(d). Whole reports wait to be counted together:
-    up to 252 of them if these take at most 1 MiB, or else 60 (7.5 d bytes).
+    Reports may have different budgets: when the scale changes, the counts so far are folded into a
+    float64 sum, so memory stays O(d). Whole reports are held until they are counted together: up to
+    252 of them if these take at most 1 MiB, or else 60 (7.5 d bytes).
     """
 
     def __init__(self, size: int, scale: float) -> None:
@@ -270,7 +270,7 @@ class Counts(Aggregate):
         self._waiting: list[bytes] = []
 
     def use_scale(self, scale: float) -> None:
-        """Decode all further reports with this scale."""
+        """Decode all later reports with this scale."""
         if scale != self._scale:
             self._fold()
             self._scale = scale
@@ -311,13 +311,13 @@ class Counts(Aggregate):
         """
         if ones.shape != (self.size,) or ones.dtype != np.int64:
             raise RunError(
-                f"counts of shape {ones.shape} and type {ones.dtype}: give int64 counts of "
+                f"counts of shape {ones.shape} and type {ones.dtype}: give int64 counts for "
                 f"{self.size} coordinates"
             )
         if not 0 <= ones.min() <= ones.max() <= reports:
             raise RunError(
-                f"counts from {ones.min()} to {ones.max()} of {reports} reports: give counts of "
-                "ones of whole reports"
+                f"counts from {ones.min()} to {ones.max()} for {reports} reports: give the number "
+                "of ones at each coordinate of whole reports"
             )
         self._ones += ones
         self._whole += reports
@@ -337,7 +337,7 @@ class Counts(Aggregate):
         self._ones += np.bincount(positions[bits != 0], minlength=self.size)
 
     def ones(self) -> NDArray[np.int64]:
-        """Return the number of ones of each coordinate in reports of the current scale."""
+        """Return the number of ones for each coordinate in reports with the current scale."""
         self._count_waiting()
         return self._ones.copy()
 
@@ -393,13 +393,12 @@ class BitMechanism(Mechanism):
 
 
 def stated_event(mechanism: Mechanism, size: int) -> Event:
-    """Return the event that a mechanism states for a report of ``size`` values, if it may.
+    """Return the event that a mechanism states for ``size`` values, if it may state that event.
 
-    Whether a release reveals nothing, is drawn once, or costs less for one record is known only to
-    the code that decides what a mechanism is given and how often: an encoder. A mechanism that
-    could say so would set its own price. So a mechanism may only state an event that counts all
-    coordinates, that costs something, and whose class the table of accountants lists as one for
-    mechanisms.
+    Only an encoder, which decides what a mechanism is given and how often, knows whether a release
+    reveals nothing, is drawn once, or costs less for one record. A mechanism that could state this
+    would set its own price. So a mechanism may only state an event that counts all coordinates,
+    that costs something, and whose class the table of accountants lists as one for mechanisms.
 
     Raises:
         UnfitEvent: the mechanism states any other event.
@@ -409,7 +408,7 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
     found = ACCOUNTANTS.get(type(event))  # the exact class: a subclass may redefine anything
     if found is None or not found.by_mechanism:
         known = ", ".join(each.__name__ for each, row in ACCOUNTANTS.items() if row.by_mechanism)
-        raise UnfitEvent(f"{what} {type(event).__name__} of a report; state one of {known}")
+        raise UnfitEvent(f"{what} {type(event).__name__} for a report; state one of {known}")
     try:
         event = replace(event)  # checks all fields again, in case they were changed
     except ConfigError as error:
@@ -417,7 +416,7 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
     counted = size if found.size is None else found.size(event)
     if counted != size:
         raise UnfitEvent(
-            f"{what} {counted} coordinates of a report of {size}; count all, or state a PureReport"
+            f"{what} {counted} coordinates for a report of {size}; count all, or state a PureReport"
         )
     free = any(cost(event, kind) == 0 for kind in UNITS)
     if free or (isinstance(loss := loss_of(event), Normal) and loss.mu(1) == 0):
@@ -443,8 +442,8 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
     what = f"mechanism = {cls.__module__}:{cls.__qualname__}"
     if type(found) is not SubsetResponse:
         raise UnfitEvent(
-            f"{what}: a report of {size} values is not one category, as a shuffler of whole "
-            "reports needs; set channel = named"
+            f"{what}: a report of {size} values is not one category, which a shuffler of "
+            "whole reports requires; set channel = named"
         )
     found = replace(found)  # checks all fields again, in case they were changed
     if cost(found, "pure") < cost(event, "pure"):
@@ -476,7 +475,7 @@ def find_mechanism(name: str) -> type[Mechanism]:
 
 
 def _checked(found: object, name: str) -> type[Mechanism]:
-    """Return the object that a user's address names if it can be a mechanism; else refuse it."""
+    """Return the object at a user's address if it can be a mechanism; otherwise refuse it."""
     if not (isinstance(found, type) and issubclass(found, Mechanism)):
         raise ConfigError(
             f"mechanism = {name}: it is not a subclass of fedldp.mechanisms.Mechanism"

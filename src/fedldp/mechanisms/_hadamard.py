@@ -12,8 +12,8 @@ from scipy.linalg import hadamard
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
 _FACTOR_BITS = 4
-"""The largest matrix has 2^this rows. This and the order of sizes are the fastest that we measured
-for vectors of 2^11 to 2^17 coordinates."""
+"""The largest matrix has 2^this rows. This value and the order of sizes were the fastest that we
+measured for vectors of 2^11 to 2^17 coordinates."""
 
 
 def transform(rows: Floats, spare: Floats) -> tuple[Floats, Floats]:

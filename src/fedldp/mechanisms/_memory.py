@@ -22,7 +22,7 @@ _kept = _Kept()
 def kept_array(use: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Return an array with arbitrary content, valid until the thread's next call for the same use.
 
-    Ask only for blocks of bounded size: the memory is never given back.
+    Ask only for blocks of bounded size: the memory is never freed.
     """
     array: NDArray[Any] | None = _kept.arrays.get(use)
     if array is not None and array.shape == shape and array.dtype == dtype:

@@ -23,16 +23,16 @@ from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
 
 @dataclass(frozen=True)
 class BoundedSteps(Mechanism):
-    """Unprotected grid vectors with norm at most the clip of ``noise``: 64 bits a coordinate.
+    """Unprotected grid vectors with norm at most the clip of ``noise``: 64 bits per coordinate.
 
     Guarantee of a report: none. ``noised`` states the guarantee of a sum with the noise. Replacing
     one client's whole input moves the sum of all vectors by at most 2 radius steps, because a
     comparison of integers puts each vector into the ball after rounding (``GridBall.clip``). So a
     sum with discrete Gaussian noise has the guarantee that ``Gaussian`` states for one vector,
-    whoever the other clients are and whatever they send. The guarantee also holds modulo 2^64:
-    sums, sums of sums and the noise are all added in that ring (``noisy``). A smaller ring would
-    not do. Other clients could push the sum to where it wraps; if it were read as signed numbers
-    before the noise was added, it would tell neighbours apart however large the noise.
+    regardless of who the other clients are and what they send. The guarantee also holds modulo
+    2^64: sums, sums of sums and the noise are all added in that ring (``noisy``). A smaller ring
+    would not suffice. Other clients could make the sum wrap around; if it were read as signed
+    numbers before the noise was added, it would distinguish neighbours however large the noise.
 
     Args:
         noise: the noise that the server adds to a sum; its grid and clip apply to the vectors.
@@ -58,7 +58,7 @@ class BoundedSteps(Mechanism):
         """Return the event of vectors in clear.
 
         Raises:
-            ConfigError: a vector of ``size`` is too long (see ``GridBall.check_size``).
+            ConfigError: a vector of ``size`` coordinates is too long (see ``GridBall.check_size``).
         """
         self.ball.check_size(size)
         return InClear(what="clipped updates (in a secure sum their exact sum)")

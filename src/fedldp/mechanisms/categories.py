@@ -138,12 +138,12 @@ class IntegerSums(Aggregate):
         """Add one whole report.
 
         Raises:
-            RunError: the payload has the wrong length, or holds what no report can hold.
+            RunError: the payload has the wrong length, or holds values that no report can hold.
         """
         if len(payload) != self._num_bytes:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models or budgets"
+                "client and server use different models or budgets"
             )
         self._sum += self._decode(payload)
         self._reports += 1
@@ -159,8 +159,8 @@ def check_categories(categories: Any, count: int) -> None:
     """Refuse anything but an array of categories.
 
     Raises:
-        PrivacyError: ``categories`` is not an integer array of shape (n,), with values from 0 to
-            below ``count``.
+        PrivacyError: ``categories`` is not an integer array of shape (n,), with values of at least
+            0 and less than ``count``.
     """
     if type(categories) is not np.ndarray or categories.dtype.kind not in "iu":
         raise PrivacyError("pass categories as an integer array")

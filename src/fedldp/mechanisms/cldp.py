@@ -194,7 +194,7 @@ def table(alpha: float, end: int) -> WeightTable:
 
 @dataclass(frozen=True)
 class CLDP(Mechanism):
-    """Round every coordinate to a whole number v of steps 10^-precision, and send one close to it.
+    """Round every coordinate to a whole number v of steps 10^-precision, and send a number near v.
 
     v' is sent with probability proportional to exp(-alpha |v - v'|/2), from -M to M, where M is
     clip in steps. The sampler is exact for slightly different weights, which fill 60 bits; see
@@ -210,7 +210,7 @@ class CLDP(Mechanism):
     values: reveal neither the number nor the time.
 
     Args:
-        alpha: for one step, from 1e-9 to 1,000.
+        alpha: the budget for a distance of one step, from 1e-9 to 1,000.
         clip: the bound on a coordinate, from 1e-9 to 1e9; it is rounded to whole steps.
         precision: decimal digits, from -9 to 15; M must be from 1 to 2^40.
 
@@ -244,8 +244,8 @@ class CLDP(Mechanism):
     def from_settings(cls, settings: MechanismSettings) -> CLDP:
         """Return the mechanism whose pure epsilon for a weight is ``settings.epsilon``.
 
-        A pure epsilon bounds more than condensed privacy does. The precision makes ``clip`` between
-        1,000 and 10,000 steps; a finer one would hardly change the mechanism.
+        A pure epsilon bounds more than condensed privacy does. The precision is the one for which
+        ``clip`` is between 1,000 and 10,000 steps; finer steps would hardly change the mechanism.
         """
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_between("epsilon", settings.epsilon, *_EPSILON_LIMITS)
@@ -319,7 +319,7 @@ class CLDP(Mechanism):
         reports = np.frombuffer(payload, self._word)
         if reports.max() > 2 * self.end:
             raise RunError(
-                "a report of numbers beyond the clip: client and server run different mechanisms"
+                "a report with numbers beyond the clip: client and server run different mechanisms"
             )
         return reports.astype(np.int64) - self.end
 

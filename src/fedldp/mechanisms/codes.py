@@ -28,12 +28,12 @@ class ClippedCodes(Mechanism):
     rounded to the nearest integer, halves to even. Rounding shifts a decoded sum by at most
     clip/(2 L) for each client.
 
-    Guarantee: none. The event says that the sum is sent in clear, which is the purpose of codes.
+    Guarantee: none. The event states that the sum is sent in clear, which is what codes are for.
 
     Attributes:
         clip: the bound on the magnitude of a value, from 1e-9 to 1e9.
         bits: the number of bits of one code, from 2 to 52.
-        what: what the values are, for the reader.
+        what: a description of the values for readers of the event.
 
     Raises:
         ConfigError: an argument is out of range.

@@ -24,7 +24,7 @@ _ABOVE = 128 + 2
 
 
 class Quick(NamedTuple):
-    """How floats become the high words of thresholds, up to the last few units.
+    """How floats become the high words of thresholds, to within a few units.
 
     The word is ``factor`` x, with x clipped to ``lowest`` and ``highest``, rounded towards zero,
     plus ``raised``: never below the exact word, and at most ``margin`` above it.
@@ -43,11 +43,11 @@ class ThresholdComparison:
 
     T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h
     whatever floating point did to the product. U and T are compared by their high words. The high
-    words of T are computed quickly, up to a few units. Coordinates for which these units could
+    words of T are computed quickly, to within a few units. Coordinates for which these units could
     matter are settled one by one, in exact integers. Only the random words decide how many such
     coordinates there are, with probability (margin + 1)/2^32 each, so no value takes more time than
-    another. Only the time by itself is covered: an observer who sees both the microseconds of an
-    answer and its bits learns that these few coordinates were each close to their threshold.
+    another. Only the time itself is covered: an observer who sees both how many microseconds an
+    answer took and its bits learns that these few coordinates were each close to their threshold.
 
     Attributes:
         half: h, from 1 to 2^(B-1) - 1.

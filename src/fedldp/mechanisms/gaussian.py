@@ -92,7 +92,7 @@ class Gaussian(GridNoise):
         """Return mu and rho, rounded up.
 
         Raises:
-            ConfigError: a report of ``size`` is too long (see ``GridBall.check_size``).
+            ConfigError: a report of ``size`` coordinates is too long (see ``GridBall.check_size``).
         """
         self.ball.check_size(size)
         mu = self.ball.sensitivity / self.proven_scale
@@ -132,6 +132,6 @@ def check_noise(clip: float, sigma: float, *, given: str, knob: str) -> None:
     if not clip / _LARGEST_RATIO <= sigma <= clip * _LARGEST_RATIO:
         turn = "larger" if sigma > clip else "smaller"
         raise ConfigError(
-            f"{given}: that makes noise of {sigma / clip:g} times the norm bound; the Gaussian "
-            f"takes {1 / _LARGEST_RATIO:g} to {_LARGEST_RATIO:g} times; give a {turn} {knob}"
+            f"{given}: the noise would be {sigma / clip:g} times the norm bound, but must be "
+            f"{1 / _LARGEST_RATIO:g} to {_LARGEST_RATIO:g} times; give a {turn} {knob}"
         )

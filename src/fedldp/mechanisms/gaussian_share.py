@@ -32,14 +32,15 @@ FEWEST_BITS, MOST_BITS = 3, 16
 """The deviation of one share is a power of two in grid steps, from 8 steps."""
 
 _LARGEST_RADIUS = 2.0**24
-"""In steps. Up to this radius, squared norms are integers that float64 represents exactly."""
+"""The largest radius, in steps. Up to this radius, squared norms are integers that float64
+represents exactly."""
 
 _MARGIN = 1e-9
-"""Relative; far more than all rounding errors between a budget and its statement."""
+"""A relative margin, far larger than all rounding errors between a budget and its statement."""
 
 _REJECTED = 2.0**-20
-"""beta: the largest probability that a random rounding is too long and is replaced by one towards
-zero."""
+"""beta: the largest probability that a random rounding is too long and is replaced by rounding
+towards zero."""
 
 _SLACK = math.sqrt(-2 * math.log(_REJECTED))
 _WRAPS = 1e-6
@@ -61,7 +62,7 @@ class SharedGaussian(Mechanism):
 
     Both roundings are computed, whatever the vector is. By Kairouz, Liu, Steinke, the first one is
     within ``squared_norm`` with a probability of at least 1 - 2^-20 if ``largest_radius`` gave the
-    radius; the guarantee does not rest on that.
+    radius; the guarantee does not depend on this probability.
 
     Guarantee, replacing the client's whole input: ``GaussianShare`` with a squared distance of
     4 squared_norm, whatever the rounding did, because two vectors of that norm may be opposite.
@@ -285,6 +286,6 @@ def shared_gaussian(
             return SharedGaussian(radius, squared_norm, scale_bits, bits)
     raise ConfigError(
         f"bits = {bits}: no grid is fine enough for vectors of {size} coordinates and coarse "
-        f"enough for sums of {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
+        f"enough for sums over {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
         "epsilon, fewer rounds or a smaller model"
     )

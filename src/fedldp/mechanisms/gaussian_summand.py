@@ -24,8 +24,8 @@ FINER_BITS = 10
 
 _WORD_BITS = 64
 _REACH_BITS = 30
-"""A report is below 2^this of its own steps: up to 2^26 of a vector, and 64 deviations of 2^22
-each."""
+"""A report is below 2^this steps of the client's own grid: up to 2^26 steps from the vector, and 64
+deviations of 2^22 steps each from the noise."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class Integers(Mechanism):
     Guarantee: none. What the server computes from their sum, with its own noise, is its release.
 
     Attributes:
-        what: what the numbers are, for the reader.
+        what: a description of the numbers for readers of the event.
     """
 
     name: ClassVar[str] = "integers"

@@ -38,7 +38,7 @@ LARGEST_USED = 32.0
 SMALLEST_DIMENSION = 2048
 """Shorter vectors are padded to this size: frames of fewer coordinates are not random enough."""
 MOST_FRAMES = 3
-"""The default limit: the cost of a report grows with the number of frames."""
+"""The default limit on frames, because the cost of a report grows with their number."""
 
 _SEED_BYTES = 16
 _LABEL = b"k_closest frames"
@@ -115,9 +115,10 @@ class Frames:
     ) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return numbers proportional to the inner products of vectors with directions.
 
-        All sums are of integers and exact, so a vector has the same numbers alone, among others,
-        and on every machine. To achieve that, the coordinates of u are rounded by at most 2^-17,
-        and those of H S u and H S' H S u/sqrt(P), whose mean square is 1, by at most 2^-10.
+        All sums are of integers and exact, so a vector has the same numbers on every machine,
+        whether it is computed alone or with other vectors. To achieve that, the coordinates of u
+        are rounded by at most 2^-17, and those of H S u and H S' H S u/sqrt(P), whose mean square
+        is 1, by at most 2^-10.
 
         Args:
             units: vectors of norm 1, shape (n, D) with D <= P.
@@ -323,10 +324,10 @@ class FrameChoice:
         return found.astype(_word(self.blocks * self.frames.directions))
 
     def _least(self, far: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the k-th largest number of each row, shape (n,), sought first where it is likely.
+        """Return the k-th largest number of each row, shape (n,), searching the likely range first.
 
-        For random directions it nearly always lies between two public numbers with few others
-        between them. If it does not, the whole row is searched.
+        For random directions it nearly always lies between two public numbers, with few other
+        numbers of the row between them. If it does not, the whole row is searched.
         """
         low, high = (far.dtype.type(each) for each in self._near_least)
         beyond, near = far >= high, far >= low
@@ -352,7 +353,7 @@ class FrameChoice:
         return low * self.frames.size_along, high * self.frames.size_along
 
     def place(self, stream: Stream) -> int:
-        """Return a random integer below M: each below k has weight H, each other one weight L."""
+        """Return a random integer below M: each below k has weight H, all others have weight L."""
         window = self.window
         while (word := int(stream.integers(1, np.uint64)[0])) >= window.total:
             pass
@@ -405,8 +406,8 @@ class KClosest(Mechanism):
 
     x/clip is completed to a unit vector u of d + 1 dimensions, and padded with zeros to P. A fresh
     public seed gives M directions (``Frames``). Each of the k directions with the largest inner
-    products with u is drawn with weight H, each other one with weight L: integers with
-    H/L <= e^epsilon. Its number is sent with the seed. The direction with that number, times
+    products with u is drawn with weight H, every other direction with weight L: integers with H/L
+    <= e^epsilon. Its number is sent with the seed. The direction with that number, times
     clip/scale, estimates x. M and k are chosen from ``epsilon`` and d, never from x.
 
     Guarantee: pure ln(H/L) <= ``epsilon`` for the whole report, replacing the whole input, exactly.
@@ -421,17 +422,17 @@ class KClosest(Mechanism):
     of b M categories: the k closest directions of that block have weight H, and all others, of
     every block, have L. The proof applies to b M categories of which k have the larger weight, so
     it also covers the choice of the block. If all of x lies in one block, as for clients with one
-    label, ten blocks have less noise from epsilon 3 on than nine blocks reported as a whole, and
-    more below.
+    label, ten blocks of which the longest is reported have less noise than nine blocks reported as
+    a whole from epsilon 3 on, and more below.
 
     Bias: the estimate would be unbiased if the directions were uniform on the sphere. S_k is their
     expected sum, corrected for the total norm of the inner products with a frame. Hadamard frames
     are uniform only to a close approximation. Measured with P = 2048 and epsilon 1 to 16, for x of
     one, two equal, two unequal, or four coordinates, flat, random, and with a few large
-    coordinates: the slope of the mean along x is 1 within 0.3 %, and the part across x is below 0.7
-    % of |x| up to epsilon 8 and 1.3 % at 16. None of these deviations exceeds 2.5 standard errors
-    of the measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no further
-    correction.
+    coordinates: the slope of the mean along x is 1 within 0.3 %, and the part orthogonal to x is
+    below 0.7 % of |x| up to epsilon 8 and 1.3 % at 16. None of these deviations exceeds 2.5
+    standard errors of the measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no
+    further correction.
 
     Its mean squared error is 1.01 times PrivUnit's up to epsilon 8 (1.04 for 100 coordinates), and
     1.4 times at 16, where more frames help.
@@ -439,8 +440,9 @@ class KClosest(Mechanism):
     Args:
         epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
-        frames: B; None: the fewest, up to 3, whose variance is within 1 % of the variance with the
-            most. Time grows in proportion to B; more frames help if ``epsilon`` is above 8.
+        frames: B; None: the smallest number, up to 3, whose variance is within 1 % of the variance
+            with the largest number. Time grows in proportion to B; more frames help if ``epsilon``
+            is above 8.
         blocks: b, from 1; it must divide the number of coordinates.
 
     Raises:
@@ -479,12 +481,12 @@ class KClosest(Mechanism):
         """
         if size >= LARGEST_SIZE:
             raise ConfigError(
-                f"a vector of {size} coordinates is too long for k_closest: use a model of fewer "
-                f"than {LARGEST_SIZE}"
+                f"a vector of {size} coordinates is too long for k_closest: use a model with "
+                f"fewer than {LARGEST_SIZE} coordinates"
             )
         if size % self.blocks:
             raise ConfigError(
-                f"blocks = {self.blocks}: give a number that divides {size} coordinates"
+                f"blocks = {self.blocks}: give a divisor of {size}, the number of coordinates"
             )
         dimension = max(SMALLEST_DIMENSION, padded_size(size // self.blocks + 1))
         return _best_choice(min(self.epsilon, LARGEST_USED), dimension, self.frames, self.blocks)
@@ -601,7 +603,7 @@ class FrameSums(Aggregate):
         category = int.from_bytes(payload[_SEED_BYTES:], "little")
         if category >= directions:
             raise RunError(
-                "a report of an unknown direction: client and server run different mechanisms"
+                "a report names an unknown direction: client and server run different mechanisms"
             )
         self._waiting.append((payload[:_SEED_BYTES], category))
         self._reports += 1
@@ -673,7 +675,11 @@ def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=256)
 def _best_choice(epsilon: float, dimension: int, count: int | None, blocks: int) -> FrameChoice:
-    """Return ``count`` frames; if None, the fewest within 1 % of the most that fit two bytes."""
+    """Return the best choice with ``count`` frames; if None, with the fewest that suffice.
+
+    The fewest that suffice have a variance within 1 % of the variance with the most frames allowed,
+    up to ``MOST_FRAMES``, whose categories fit two bytes; one frame is always allowed.
+    """
     if count is not None:
         return _best_closest(epsilon, Frames(dimension, count), blocks)
     most = min(MOST_FRAMES, max(1, _TWO_BYTES // (2 * dimension * blocks)))

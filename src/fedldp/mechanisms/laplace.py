@@ -74,7 +74,7 @@ class Laplace(GridNoise):
         """Return the event with the epsilon that the integers give: at most the requested one.
 
         Raises:
-            ConfigError: a report of ``size`` is too long (see ``GridBall.check_size``).
+            ConfigError: a report of ``size`` coordinates is too long (see ``GridBall.check_size``).
         """
         self.ball.check_size(size)
         return PureReport(epsilon=self.ball.sensitivity / (1 << self.scale_bits))

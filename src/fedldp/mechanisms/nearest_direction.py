@@ -62,8 +62,9 @@ class DirectionChoice:
     def mean_square(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the mean square of each coordinate of a reported vector, for the vector ``unit``.
 
-        For the nearest vector it is u^2 E[M^2] + 1 - u^2: across u it is an ordinary normal vector.
-        The squares of all 2 m vectors sum to 2 m on average, and each has probability at least q.
+        For the nearest vector it is u^2 E[M^2] + 1 - u^2: orthogonal to u it is an ordinary normal
+        vector. The squares of all 2 m vectors sum to 2 m on average, and each has probability at
+        least q.
         """
         nearest = unit**2 * _moment(self.directions, 2) + 1 - unit**2
         smaller = self.blur.window.low / self.blur.window.total
@@ -82,7 +83,7 @@ class NearestDirection(Mechanism):
     Guarantee: pure ``epsilon`` for the whole report, exactly. The seed is drawn independently of
     the values, and given the seed a report is one of 2 m categories, drawn with integers alone.
     Clipping and the floats of the inner products decide which vector is nearest; privacy does not
-    rest on them.
+    depend on them.
 
     Its variance is 1.04 times PrivUnit's at epsilon 0.5, at most 1.3 times up to 4, and 1.8 times
     at 8.
@@ -208,7 +209,7 @@ class DirectionSums(Aggregate):
         number, opposite = divmod(payload[-1], 2)
         if number >= self._directions:
             raise RunError(
-                "a report of an unknown direction: client and server run different mechanisms"
+                "a report names an unknown direction: client and server run different mechanisms"
             )
         direction = _direction(payload[:-1], number, self._sum.size + 1)[:-1]
         self._sum += -direction if opposite else direction

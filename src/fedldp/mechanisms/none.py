@@ -25,7 +25,7 @@ class Plain(Mechanism):
     Guarantee: none. The event says what is sent in clear.
 
     Args:
-        what: what is sent, for the reader.
+        what: what is sent, described for readers of the event.
         signs: whether to send only the signs of the values, as -1, 0 or 1.
     """
 

@@ -1,4 +1,4 @@
-"""Counting the ones of many packed reports."""
+"""Counting the ones in many packed reports."""
 
 from __future__ import annotations
 

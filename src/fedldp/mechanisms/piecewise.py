@@ -226,12 +226,12 @@ class CellSums(Aggregate):
         if len(payload) != 6 * self._sent:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models or budgets"
+                "client and server use different models or budgets"
             )
         positions = np.frombuffer(payload, "<u4", self._sent).astype(np.int64)
         if positions[-1] >= self._sum.size or (np.diff(positions) <= 0).any():
             raise RunError(
-                "a report with repeated or unknown positions: client and server run different "
+                "a report with repeated or unknown positions: client and server use different "
                 "models or budgets"
             )
         cells = np.frombuffer(payload, "<u2", self._sent, 4 * self._sent).astype(np.int64)

@@ -183,7 +183,7 @@ class PrivUnit(Mechanism):
         """Return the first d coordinates of V as float32.
 
         Raises:
-            PrivacyError: the stream is not simulated, or ``values`` may not be released.
+            PrivacyError: the stream is not simulated, or ``values`` must not be released.
         """
         check_releasable(values)
         check_simulated(self.name, stream)
@@ -205,8 +205,8 @@ class PrivUnit(Mechanism):
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return (clip/m)^2 (T u^2 + (1 - T)(1 - u^2)/(D - 1)) - x^2, with T = E[<V, u>^2].
 
-        V is cosine u + sine w, where w is uniform on the unit sphere across u. Its coordinates have
-        mean square (1 - u^2)/(D - 1).
+        V is cosine u + sine w, where w is uniform on the unit sphere orthogonal to u. Its
+        coordinates have mean square (1 - u^2)/(D - 1).
         """
         bounded = self.bound(values)
         cap = self.cap(values.size)

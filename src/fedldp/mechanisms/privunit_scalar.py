@@ -91,7 +91,7 @@ class PrivUnitScalar(Mechanism):
         """Return the first d coordinates of V as float32, then the level.
 
         Raises:
-            PrivacyError: the stream is not simulated, or ``values`` may not be released.
+            PrivacyError: the stream is not simulated, or ``values`` must not be released.
         """
         check_releasable(values)
         check_simulated(self.name, stream)
@@ -150,13 +150,13 @@ class ScaledDirections(Aggregate):
         """Add one whole report.
 
         Raises:
-            RunError: the payload has the wrong length, or holds what no report can hold.
+            RunError: the payload has the wrong length, or holds values that no report can hold.
         """
         split = 4 * self._sum.size
         if len(payload) != split + self._length.payload_bits(1) // 8:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models or budgets"
+                "client and server use different models or budgets"
             )
         direction = np.frombuffer(payload, "<f4", self._sum.size)
         if not (np.abs(direction) <= 1).all():

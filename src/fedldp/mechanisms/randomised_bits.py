@@ -30,7 +30,7 @@ Variant = Literal["symmetric", "theorem_1", "theorem_2"]
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-3, 1e6
 LARGEST_EPSILON_PER_BIT = 32
-"""Beyond this, too few integers lie below the smaller probability."""
+"""Beyond this, too few integers lie below the threshold of the smaller probability."""
 
 # Keeps the sum over all bits, each rounded up to a float, within the budget.
 _SAFE_SIDE = 1 - Fraction(1, 2**50)
@@ -52,7 +52,7 @@ class RandomisedBits(Mechanism):
 
     Guarantee: pure, for a whole report in which all bits may change: the sum over all L bits of ln
     of the largest ratio between the probabilities of an outcome. It is exact, computed from the
-    integers that are compared. "symmetric" keeps within ``epsilon``. The other two do not, because
+    integers that are compared. "symmetric" stays within ``epsilon``. The other two do not, because
     the paper's proofs bound a different ratio: ``event`` states what holds, and ``epsilon`` is what
     the paper claims.
 

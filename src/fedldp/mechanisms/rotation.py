@@ -1,4 +1,4 @@
-"""A public random rotation, which spreads the content of few coordinates over all of them.
+"""A public random rotation, which spreads the content of a few coordinates over all of them.
 
 It preserves norms, so it costs no privacy. After the rotation, all coordinates of a sum are of
 similar size, and a small modulus holds them.
@@ -33,7 +33,8 @@ class Rotation:
 
     The signs follow from ``number`` alone, so clients and server all have them. Inputs are rounded
     to multiples of 2^-p, p = 52 - ceil(log2(D)/2), so that all sums are of integers below 2^53:
-    exact in any order. A vector gives the same bits alone and among others, on every machine.
+    exact in any order. A vector gives the same bits on every machine, whether it is rotated alone
+    or with other vectors.
 
     Attributes:
         size: coordinates of an input, d.
@@ -49,8 +50,8 @@ class Rotation:
     def __post_init__(self) -> None:
         if not 1 <= self.size <= LARGEST_SIZE:
             raise ConfigError(
-                f"a vector of {self.size} coordinates cannot be rotated here: use a model of at "
-                f"most {LARGEST_SIZE}"
+                f"a vector of {self.size} coordinates cannot be rotated: use a model with at most "
+                f"{LARGEST_SIZE} coordinates"
             )
 
     @property
@@ -93,7 +94,7 @@ def _signs(size: int, number: int) -> NDArray[np.float64]:
 
 
 def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Hadamard's matrix times any vector, in an order of sums that models depend on.
+    """Return Hadamard's matrix times any vector, summed in an order that models depend on.
 
     ``transform`` sums in another order, and its result agrees to the last bit only for whole
     numbers.

@@ -82,7 +82,7 @@ def _total_of_integers(size: int, bits: int, round: int, words: Words, reports: 
 
 def _bits_of(size: int, report: Report) -> NDArray[np.uint8]:
     if len(report.payload) != -(-size // 8):
-        raise PrivacyError(f"a report of {len(report.payload)} bytes is not {size} bits")
+        raise PrivacyError(f"a report of {len(report.payload)} bytes does not hold {size} bits")
     return np.unpackbits(np.frombuffer(report.payload, np.uint8), count=size)
 
 

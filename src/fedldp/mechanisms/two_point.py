@@ -25,8 +25,8 @@ from fedldp.mechanisms.comparison import ThresholdComparison
 _EXACT = Context(prec=60)
 
 LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
-"""The least and largest epsilon, by the number of bits in the comparison. Beyond them, too few
-integers lie between the two probabilities, or below the smaller one."""
+"""The least and largest epsilon, by the number of bits in the comparison. Beyond these, too few
+integers lie between the thresholds of the two probabilities, or below the smaller threshold."""
 
 
 @final
@@ -36,10 +36,10 @@ class TwoPoint(BitMechanism):
 
     K = (e^eps + 1)/(e^eps - 1), so K (2 bit - 1) estimates x without bias, with variance K^2 - x^2.
 
-    Guarantee: pure ``epsilon_per_weight`` for one coordinate; d times that for a report of d.
-    It holds exactly, whatever floating point does. A coordinate's bit is U < T, with U a uniform
-    integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin]. So both outcome
-    probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
+    Guarantee: pure ``epsilon_per_weight`` for one coordinate; d times that for a report of d
+    coordinates. It holds exactly, whatever floating point does. A coordinate's bit is U < T, with U
+    a uniform integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin]. So
+    both outcome probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
 
     Args:
         epsilon_per_weight: from 1e-12 to 32 (1e-6 to 10 with 32 bits).

@@ -68,7 +68,7 @@ class TwoPointL1(BitMechanism):
         if per_weight < least:
             raise ConfigError(
                 f"epsilon = {settings.epsilon:g}: with clip = {settings.clip:g} that is "
-                f"{per_weight:g} for a weight, less than {least:g}; give a larger epsilon or a "
+                f"{per_weight:g} per weight, less than {least:g}; give a larger epsilon or a "
                 "smaller clip"
             )
         mechanism = cls(per_weight, settings.clip, settings.integer_bits)
@@ -86,9 +86,9 @@ class TwoPointL1(BitMechanism):
         return self.bits.scale
 
     def event(self, size: int) -> BinaryRandomizedResponse:
-        """Return ``size`` bits of eps0 each, and the whole report's bound unless all are free.
+        """Return ``size`` bits of eps0 each, with a whole-report bound if the L1 clip can apply.
 
-        They are free if clipping leaves even the vector with the largest norm unchanged.
+        The clip cannot apply if it leaves even the vector with the largest norm unchanged.
         """
         bits = self.bits.event(size)
         if self.l1_limit(size) >= size:

@@ -14,7 +14,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 
 _FARTHEST_NOISE = 8
-"""In standard deviations; noise beyond this may not fit the 32 bits of an index."""
+"""A number of standard deviations; noise beyond it may not fit into the 32 bits of an index."""
 
 
 @dataclass(frozen=True, eq=False)
