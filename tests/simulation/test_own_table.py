@@ -205,7 +205,7 @@ def test_a_resumed_run_must_have_exactly_the_same_rows(place: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         simulate(own(), recipe="quickstart", out=place / "run", after_round=stopping(1))
     table(place / "own.csv", (30, 29, 22, 4, 3, 3))  # one row more, but the same rounded count
-    with pytest.raises(RunError, match="other data"):
+    with pytest.raises(RunError, match="had different data"):
         fedldp.resume(place / "run")
     table(place / "own.csv", (30, 29, 21, 4, 3, 3))
     resumed = fedldp.resume(place / "run")
@@ -232,5 +232,5 @@ def test_a_folder_of_an_earlier_version_is_resumed(place: Path) -> None:
     assert "3 clients have fewer" in " ".join(evaluate(place / "run")["warnings"])
     with (place / "table.csv").open("a") as file:
         file.write("e,0.5,0.5,1\n")
-    with pytest.raises(RunError, match="other data"):
+    with pytest.raises(RunError, match="had different data"):
         fedldp.resume(place / "run")
