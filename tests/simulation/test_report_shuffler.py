@@ -79,7 +79,7 @@ def test_refusals_pass_and_without_a_report_nothing_is_delivered() -> None:
 @pytest.mark.parametrize(
     ("other", "line"),
     [
-        (report(b"ab"), "reports of 1 and of 2 bytes"),
+        (report(b"ab"), "reports of 1 and 2 bytes"),
         (report(b"a", epsilon=1.0), "differ in more than their payloads"),
         (report(b"a", size=6, chunk=6), "differ in more than their payloads"),
         (report(b"a", chunk=2), "a report of several messages"),
