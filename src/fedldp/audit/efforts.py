@@ -19,8 +19,8 @@ class Effort:
         mechanism_scan: trials for each of many additional pairs, in the scan that chooses one of
             them.
         mechanism_least: the fewest trials per input of the chosen pair, for counting.
-        mechanism_most: the most such trials, for mechanisms that encode one report at a time.
-        mechanism_most_quick: the most such trials, for mechanisms that encode many reports at once.
+        mechanism_most: the most trials per input, for mechanisms that encode one report at a time.
+        mechanism_most_quick: the most trials per input, for mechanisms that encode many at once.
         mechanism_most_coordinates: the most coordinates per input that a game of coordinates
             counts.
         mechanism_long: the number of coordinates of a report that is searched for repeated noise.

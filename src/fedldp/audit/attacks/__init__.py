@@ -8,7 +8,7 @@
         v
     membership    was this example among the client's, or among the run's?
     inversion     what did the client's image look like?
-    property      what share of the client's examples is of one class?
+    property      what share of the client's examples belongs to one class?
         |
         v
     Result        a figure with its interval beside what guessing gives; curves and pictures

@@ -1,14 +1,14 @@
 """Inversion: what did the client's image look like?
 
-All the client's examples are the same image, which is the worst case: different images only give a
-mixture.
+All the client's examples are the same image, which is the worst case: with different images, the
+attack recovers only a mixture.
 
     first layer   if the first layer is dense, an example x changes its weights by -a x^T and its
                   biases by -a, so that x = dW^T db/|db|^2, whatever the later layers are.
                   Phong, Aono, Hayashi, Wang, Moriai 2018; Geiping et al. 2020, Proposition 3.1.
-                  If db is mostly noise, it is better replaced by its mean over those of the
-                  adversary's own clients whose images are of the guessed class
-    matching      if it is a convolution: see ``matching``
+                  If db is mostly noise, it is better replaced by its mean over the adversary's
+                  own clients whose images belong to the guessed class
+    matching      if the first layer is a convolution: see ``matching``
 
 The guessed class is the one along whose mean gradient the update lies most (Zhao, Mopuri, Bilen
 2020 read the class from signs, which do not survive noise). The adversary uses whichever of two

@@ -1,20 +1,19 @@
 """Membership inference: was this example among a client's examples, or among a whole run's?
 
-If the data name persons, the question is about a person, whose score is the mean over its rows.
+If the data name people, the question is about a person, whose score is the mean over their rows.
 
 Many clients, or runs, are simulated, each on a random half of a pool of examples. Some are the
 adversary's shadows, whose members it knows; the others are targets, each attacked separately.
 
-    loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
-                                                                   2018
-    LiRA             how likely the confidence is where the example was in, over where it was out:
-                     Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song,
-                                                                   Terzis, Tramer 2022
-    LiRA, gradient   LiRA on how far the update lies along the example's own gradient, which needs
-                     no working model                              after Nasr, Shokri, Houmansadr
-                                                                   2019
-    nearest centre   whether the report is nearer to the shadows' reports with the example or to
-                     those without it; for a server that does not know the model's inputs
+    loss threshold   a small loss under the weights that were sent means a member
+                     (Yeom, Giacomelli, Fredrikson, Jha 2018)
+    LiRA             the likelihood of the confidence if the example is a member, over the
+                     likelihood if it is not: Gaussians fitted to the shadows, for each example
+                     (Carlini, Chien, Nasr, Song, Terzis, Tramer 2022)
+    LiRA, gradient   LiRA on the projection of the update onto the example's own gradient, which
+                     needs no working model (after Nasr, Shokri, Houmansadr 2019)
+    nearest centre   whether the report is closer to the shadows' reports with the example, or to
+                     their reports without it; for a server that does not know the model's inputs
 """
 
 from __future__ import annotations
@@ -257,7 +256,7 @@ def _attack(
 def _of_persons(
     examples: Examples, scores: Floats, members: Membership
 ) -> tuple[Floats, Membership]:
-    """Return persons' mean scores and membership, in place of their rows', shape (n, persons)."""
+    """Return each person's mean score and membership instead of the rows', shape (n, people)."""
     if examples.people is None:
         return scores, members
     whose, persons = whose_rows(examples), persons_in(examples)

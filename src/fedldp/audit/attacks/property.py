@@ -5,8 +5,9 @@ reduced to a few informative numbers: how far the update lies along the mean gra
 which the adversary computes from its own examples; or, if it does not know the model's inputs, the
 summed changes of the weights of each class's output. A ridge regression from these numbers to the
 share is fitted on shadows, and applied to targets (after Melis, Song, De Cristofaro, Shmatikov
-2019, "Exploiting Unintended Feature Leakage in Collaborative Learning"). If the data name persons,
-clients have whole persons, and a person's class is that of most of its rows.
+2019, "Exploiting Unintended Feature Leakage in Collaborative Learning"). If the data name people,
+each client has all rows of some people, and a person's class is the most frequent class of the
+person's rows.
 """
 
 from __future__ import annotations

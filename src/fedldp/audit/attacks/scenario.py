@@ -1,12 +1,12 @@
 """What a server sees of clients: bytes that leave their runtimes, read as the server reads them.
 
 The adversary is the server of a run. It follows the protocol, knows everything public, and has its
-own examples from the same source as the clients'. So it can simulate any client: with its own
-examples, with a candidate or without. In every simulation it sees the same kind of bytes as from a
-real client.
+own examples from the same source as the clients'. So it can simulate any client: with the
+adversary's examples, and with or without a candidate. In every simulation it sees the same kind of
+bytes as from a real client.
 
-If the data name persons, a candidate is a person with all its rows: no client has some of a
-person's rows while another has the rest.
+If the data name people, a candidate is a person with all of the person's rows: no client has some
+of a person's rows while another client has the rest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AttackScenario:
         config: the run's configuration, with its schedule.
         inputs: the run's data.
         seed: the seed of the attack.
-        size: number of examples of the attacked client, or of persons, if the data name them.
+        size: number of examples of the attacked client, or of people, if the data name people.
         pool: candidates whose membership is inferred, twice as many as ``size``.
         public: the adversary's own examples.
         private: examples of clients.
@@ -326,12 +326,12 @@ class AttackScenario:
 
 
 def persons_in(examples: Examples) -> int:
-    """Return the number of persons, or of rows if the data name no persons."""
+    """Return the number of people, or of rows if the data name no people."""
     return int(whose_rows(examples).max(initial=-1)) + 1
 
 
 def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the positions of some persons' rows, one person after another."""
+    """Return the positions of some people's rows, one person after another."""
     if examples.people is None:
         return np.asarray(persons, np.int64)
     whose = whose_rows(examples)
@@ -341,7 +341,7 @@ def rows_of(examples: Examples, persons: NDArray[np.integer]) -> NDArray[np.int6
 
 
 def client_of(examples: Examples, persons: NDArray[np.integer]) -> Examples:
-    """Return a client's examples of some persons; a person named twice counts as two."""
+    """Return a client's examples from some people; a person named twice counts as two."""
     found = examples.taken(rows_of(examples, persons))
     if examples.people is None:
         return found
@@ -350,7 +350,7 @@ def client_of(examples: Examples, persons: NDArray[np.integer]) -> Examples:
 
 
 def _first(train: Examples, rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return a client's first rows; if the data name persons, all rows of at least two persons."""
+    """Return a client's first rows; if the data name people, all rows of at least two people."""
     if train.people is None:
         return rows[:most]
     whose = train.people[rows]
