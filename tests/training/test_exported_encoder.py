@@ -125,7 +125,7 @@ def test_the_number_of_indexed_features_does_not_depend_on_the_example() -> None
         node("gt.Scalar", ["mask"], self=tensor("x"), other={"as_float": 0.5}),
         node("index.Tensor", ["out"], self=tensor("x"), indices={"as_tensors": [{"name": "mask"}]}),
     ]
-    with pytest.raises(ConfigError, match="an index that is a mask"):
+    with pytest.raises(ConfigError, match="an index is a mask"):
         encoder(exported(nodes=nodes))
 
 

@@ -1,4 +1,4 @@
-"""The shape of a feature network, which gives its number of features without torch."""
+"""The architecture of a feature network, which gives its number of features without torch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Architecture:
 
     Attributes:
         input_shape: (channels, height, width) of an example.
-        num_classes: the number of the classifier's classes.
+        num_classes: the number of classes.
         channels: the channels of each block's convolutions.
         padding: whether convolutions keep the height and the width.
-        layers: the places of batch norm and dropout.
+        layers: the positions of batch norm and dropout.
 
     Raises:
         ConfigError: the examples are not images, or are too small.

@@ -4,12 +4,12 @@ The arithmetic is that of training one client after another, in the same batches
 rounded differently. Only training is batched: each client's weights are encoded with its own
 streams.
 
-On a GPU clients always train together. On a CPU they train together if that is faster: if the model
-has only dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most
+On a GPU, clients always train together. On a CPU, they train together if that is faster: if the
+model has only dense layers and at most ``LARGEST_MODEL`` weights, and a batch has at most
 ``LARGEST_BATCH`` examples. With convolutions, or with more weights than a CPU's cache holds for
-several clients, training one after another is faster (``benchmarks/``). A group is the next
-``GROUP`` clients that are asked in a round, whichever process trains them, so any number of workers
-gives the same bits.
+several clients, training one after another is faster (``benchmarks/``). A group consists of the
+next ``GROUP`` clients in the order in which a round asks them, whichever process trains them, so
+any number of workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ ExampleSource = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Gives the inputs and labels of examples by their rows, an index array of any shape."""
 
 Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
-"""Gives each client's gradient from weights, inputs, labels, and a mask of the examples it uses."""
+"""Gives each client's gradient from weights, inputs, labels, and a mask of the examples to use."""
 
 Advance = Callable[[int, Weights, Weights], None]
 """Changes weights in place by the gradients of step 0, 1, 2, ..."""
@@ -149,12 +149,12 @@ def mean_gradients(
     """Return a function for the gradient of each client's mean cross-entropy.
 
     Each example's loss is multiplied by the weight of its class, if there are weights. If
-    ``losses`` are given, their mean is taken, separately for each client, whatever they compute
-    from other examples.
+    ``losses`` are given, their mean is taken separately for each client, even if the loss of one
+    example depends on other examples.
 
     Raises:
-        ConfigError: (the result, when called) the model draws random numbers in training, such as
-            dropout, because the clients' draws would depend on who trains together.
+        ConfigError: (the result, when called) the model draws random numbers in training, for
+            example in dropout; the clients' draws would depend on which clients train together.
     """
     if losses is None and _is_dense(model) and not any(map(is_changed, model.modules())):
         return _dense_gradients(model, class_weights)
@@ -235,7 +235,7 @@ def descend(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Advance:
-    """Return SGD with step sizes ``rate(0)``, ``rate(1)``, ..., and a momentum of zero at first.
+    """Return SGD with step sizes ``rate(0)``, ``rate(1)``, ..., and a momentum that starts at zero.
 
     Args:
         rate: gives the size of a step.
@@ -312,7 +312,7 @@ def epochs_of(
     batch_size: int,
     streams: Callable[[], Sequence[Stream]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of each step of some epochs, like ``LocalSgd``, and the numbers of steps.
+    """Return the rows for each step of some epochs, as in ``LocalSgd``, and the numbers of steps.
 
     If a batch holds all examples of each client, their order would only change the rounding, and is
     not drawn.
@@ -321,7 +321,7 @@ def epochs_of(
         rows: each client's examples.
         epochs: passes over them.
         batch_size: examples in one step.
-        streams: gives the stream of each client for its orders.
+        streams: gives each client's stream for the orders of its examples.
     """
     steps = np.array([epochs * -(-len(own) // batch_size) for own in rows])
     if steps.max() <= epochs:

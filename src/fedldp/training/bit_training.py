@@ -30,7 +30,7 @@ class TrainOnBits:
     """The local update: some epochs on the client's randomised bits.
 
     Attributes:
-        codes: gives what the client has on its disk.
+        codes: gives the bits that the client keeps on its disk.
         model: the global network.
         local_epochs: passes over the bits in one round.
         batch_size: examples in one step.

@@ -36,7 +36,7 @@ PIECE = 1000
 
 
 def num_trained(num_examples: int, test_share: float) -> int:
-    """Return how many of a client's examples are not kept for its test; at least one."""
+    """Return how many of a client's examples are not held out for its test; at least one."""
     return max(1, num_examples - math.ceil(test_share * num_examples))
 
 
@@ -50,9 +50,9 @@ class Codes:
         mechanism: the randomiser of one example's bits.
         labels: the randomiser of labels, if there is one.
         epochs: passes in which a client trains its own encoder; None uses the broadcast's encoder.
-        test_share: the share of its examples that a client keeps for its test.
+        test_share: the share of its examples that a client holds out for its test.
         num_clients: the number of clients that divide the test set among them; None makes a client
-            test on the examples it kept.
+            test on the examples that it held out.
         randomise_tests: whether bits of test examples are randomised too.
         augmentation: how images are varied when a client trains an encoder; see ``feature_net``.
         decay: the decay of the learning rate with which a client trains an encoder.
@@ -127,8 +127,8 @@ class Codes:
         """Return how many of its test examples the client's own network classifies correctly.
 
         None if the client has no such network, if no score was recorded when the network was
-        trained, or if the client tests on examples that are not its own. In this last case, no one
-        has been told that scores pass through the head, which was trained on the client's examples.
+        trained, or if the client tests on examples that are not its own. In this last case, nothing
+        has disclosed that scores pass through the head, which was trained on the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None

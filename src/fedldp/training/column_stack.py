@@ -63,7 +63,7 @@ class Conv:
         taken = seen.transpose(0, 5, 6, 2, 4, 1, 3).reshape(self.inputs, -1)
         ones = np.full((1, taken.shape[1]), rows.size)
         self.taken = torch.from_numpy(np.concatenate([taken, ones]).reshape(-1))
-        # For the backward pass: the places to which each input value was copied, and where each
+        # For the backward pass: the positions to which each input value was copied, and where each
         # value's list starts.
         self.takers = torch.from_numpy(np.argsort(taken, axis=None, kind="stable"))
         times = np.bincount(taken.reshape(-1), minlength=rows.size)

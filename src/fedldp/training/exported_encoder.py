@@ -29,7 +29,7 @@ from fedldp.data.image_features import digest_of
 from fedldp.data.public_files import PublicFile
 
 _FORMAT = 8
-"""The first number of the format's version; later files with the same number are compatible."""
+"""The major version of the format; newer files with the same major version are compatible."""
 
 _MOST = 1_000_000
 """Features of one example."""
@@ -65,7 +65,7 @@ _MEMORY = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve
 
 
 class _Unreadable(Exception):
-    """The file holds something other than a graph that can be run here; the text says what."""
+    """The file holds something other than a graph that can be run here; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ExportedEncoder:
         except Exception as error:  # a damaged file raises nearly any error
             raise ConfigError(
                 f"{named}: it is not a file of torch.export.save, or it is damaged "
-                f"({type(error).__name__}: {first_line(error)}); write it again"
+                f"({type(error).__name__}: {first_line(error)}); export it again"
             ) from error
         object.__setattr__(self, "_run", run)
         object.__setattr__(self, "size", self._tried(named))
@@ -140,8 +140,8 @@ class ExportedEncoder:
             ) from error
         if not 1 <= found[0].size <= _MOST or not np.isfinite(found).all():
             raise ConfigError(
-                f"{named}: for an example of shape {self.input_shape} it must return finite "
-                f"numbers, at most {_MOST:,}"
+                f"{named}: for an example of shape {self.input_shape} it must return at "
+                f"most {_MOST:,} numbers, all of them finite"
             )
         if found[0].tobytes() != found[2].tobytes():
             raise ConfigError(
@@ -168,7 +168,7 @@ class _Call:
 
         Raises:
             ValueError: a batch normalisation has a different number of channels, or would read
-                beyond its numbers; or the example decides how many numbers an index picks.
+                beyond its parameters; or the example decides how many numbers an index picks.
         """
         positional = [of(each) for each in self.positional]
         named = {name: of(each) for name, each in self.named.items()}
@@ -177,11 +177,11 @@ class _Call:
             batch, *others = *positional, *named.values()
             sizes = {each.numel() for each in others if isinstance(each, torch.Tensor)}
             if sizes - {batch.shape[1]}:
-                raise ValueError("a batch normalisation of another number of channels")
+                raise ValueError("a batch normalisation has another number of channels")
         if name == "index":
             indices = positional[1] if len(positional) > 1 else named["indices"]
             if any(each is not None and not _is_number(each) for each in indices):
-                raise ValueError("an index that is a mask")
+                raise ValueError("an index is a mask")
         return self.operator(*positional, **named)
 
 
@@ -203,8 +203,8 @@ class _Graph:
         version = document["schema_version"]["major"]
         if version != _FORMAT:
             raise _Unreadable(
-                f"it has version {version} of torch's format, and only {_FORMAT} is read here; "
-                "export it with another version of torch"
+                f"it has version {version} of torch's format, but only version {_FORMAT} is "
+                "supported; export it with another version of torch"
             )
         module = document["graph_module"]
         graph = module["graph"]
@@ -214,7 +214,7 @@ class _Graph:
         if takes != [1, *input_shape] or graph["tensor_values"][self._input]["dtype"] != 7:
             shown = "x".join("any" if size is None else str(size) for size in takes)
             raise _Unreadable(
-                f"it takes a batch of {shown}, and an example has the shape {input_shape}; export "
+                f"it takes a batch of {shown}, but an example has the shape {input_shape}; export "
                 f"it for torch.zeros{(1, *input_shape)}"
             )
         self._calls = [_call(node) for node in graph["nodes"]]
@@ -269,10 +269,10 @@ def _members(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(BytesIO(content)) as archive:
         infos = archive.infolist()
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-            raise _Unreadable("it is compressed; give it as torch.export.save writes it")
+            raise _Unreadable("it is compressed; give the file that torch.export.save wrote")
         found = {info.filename.partition("/")[2]: archive.read(info) for info in infos}
     if found["byteorder"] != b"little":
-        raise _Unreadable("its numbers are big-endian; export it on another machine")
+        raise _Unreadable("its numbers are big-endian; export it on a little-endian machine")
     return found
 
 
@@ -344,14 +344,14 @@ def _operator(target: str) -> Any:
         )
     if torch.Tag.dynamic_output_shape in tags and name != "index":
         raise _Unreadable(
-            f"it calls {target}, whose output size, and so its time, depends on the example; "
-            "export the network without it"
+            f"it calls {target}, whose output size, and so its running time, depends on the "
+            "example; export the network without it"
         )
     known = torch.Tag.core in tags or name in _BESIDE_CORE
     tensors = not set(makes) - {"Tensor", "List[Tensor]"}
     if not (known and tensors) or name.startswith(_UNINITIALISED):
         raise _Unreadable(
-            f"it calls {target}, which is not one of torch's core operators that make tensors; "
+            f"it calls {target}, which is not one of torch's core operators that create tensors; "
             "export the network with .run_decompositions(), or without it"
         )
     return operator
@@ -390,7 +390,7 @@ def _argument(argument: Any, target: str) -> Any:
             return torch.device("cpu")
         case _:
             raise _Unreadable(
-                f"{target} is given {kind}, which is not read; export the network without it"
+                f"{target} is given {kind}, which is not supported; export the network without it"
             )
 
 

@@ -2,9 +2,9 @@
 
 A network that a client trains never leaves the client. Source: Chamikara et al. 2022, "Local
 Differential Privacy for Federated Learning", Section 4.1 and Appendix A. The activations, the
-dropout rates and the hidden layer of its MNIST network are in the picture of its Fig. 13, which we
-do not have. ELU and the rates here come from the widespread Keras network that has the layers of
-the paper's deep network. The 512 units and the dropout rate of 0.2 are ours.
+dropout rates and the hidden layer of its MNIST network appear in its Fig. 13, which we do not have.
+ELU and the rates here come from the widespread Keras network that has the layers of the paper's
+deep network. The 512 units and the dropout rate of 0.2 are ours.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from fedldp.protocol.wire import Layout
 Floats = NDArray[np.float64]
 
 STATISTICS = "statistics"
-"""The name of statistics in an update, in addition to its weights."""
+"""The key under which an update carries statistics in addition to its weights."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LinearModel:
             rows: weights of n models, shape (n, d).
 
         Returns:
-            Shape (n, k - 1, p); each row is computed alone, to the bit.
+            Shape (n, k - 1, p); no bit of a row depends on other rows.
         """
         weights = self.by_class(rows)
         found = np.zeros((len(rows), self.classes - 1, self.inputs))
@@ -172,6 +172,6 @@ class Statistics:
 
 @lru_cache(maxsize=4)
 def _upper(size: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], Floats]:
-    """Return the places on and above the diagonal, and the factors of their entries."""
+    """Return the indices on and above the diagonal, and the factors of their entries."""
     rows, columns = np.triu_indices(size)
     return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2.0))

@@ -25,7 +25,7 @@ from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
 PIECE = 1000
-"""Test examples evaluated at a time; sums over pieces do not depend on who evaluates which."""
+"""Test examples evaluated at a time; the sums do not depend on how processes share the pieces."""
 
 
 @final
@@ -48,7 +48,7 @@ class LocalSgd:
             loss is the plain mean of its examples' weighted losses, because torch's own mean
             divides by the sum of the weights, which would cancel the weight of a batch of one
             class.
-        losses: losses of single examples, which include class weights; None takes cross-entropy.
+        losses: losses of single examples, which include class weights; None means cross-entropy.
         weight_decay: the multiple of each weight that is added to its gradient, as in torch's SGD.
         gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
             this norm. The limit keeps steps short and guarantees nothing, because a batch is not an

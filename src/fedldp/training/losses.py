@@ -52,7 +52,7 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
 
     Args:
         address: "module:function" of a ``Losses``, which must not mix examples.
-        num_classes: the number of the logits.
+        num_classes: the number of logits.
         class_weights: as in ``cross_entropies``.
 
     Raises:
@@ -71,7 +71,7 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
         raise ConfigError(
             f"loss = {address}: {type(error).__name__}: {first_line(error)}; it must take logits, "
             "shape (n, classes), and labels, (n,), and return a loss for each example, computed "
-            "by torch"
+            "with torch"
         ) from error
     if shape != (2,):
         raise ConfigError(

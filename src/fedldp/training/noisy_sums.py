@@ -1,4 +1,4 @@
-"""What the steps of DP-SGD compute from a client's examples and release, without the training.
+"""What the steps of DP-SGD compute from a client's examples and release; training is elsewhere.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1.
@@ -23,7 +23,7 @@ _RESOLUTION = 1 << 53
 
 
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
-    """Return the public sampling rate of steps of ``batch_size``, for the mean client size.
+    """Return the public sampling rate for steps of ``batch_size``, given the mean client size.
 
     The rate is rounded up so that a random float is below it with exactly this probability.
 
@@ -49,7 +49,7 @@ class NoisySums:
 
     Attributes:
         steps: how many steps.
-        sampling_rate: the probability that a step takes an example.
+        sampling_rate: the probability that a step samples an example.
         batch_size: the divisor of the sums.
         clip: the largest L2 norm of one example's gradient.
         noise_multiplier: the noise's standard deviation over ``clip``.

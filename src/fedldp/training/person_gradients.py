@@ -6,16 +6,16 @@ properties must hold exactly:
 
 - A person's vector is, to the bit, a function of the broadcast and of that person's rows alone.
 Otherwise the rounding of other people's vectors would change when a person comes or goes, by an
-amount that no noise is sized for. Floats depend on the batch in which they are computed. So in
+amount that the noise does not cover. Floats depend on the batch in which they are computed. So in
 dense layers, everything that passes through a matrix product of several people is on a grid that is
 coarse enough for every product and sum to be exact in float64, in any order. Everything else is
 computed for each number or person alone. Other models are differentiated for one person after
 another.
 - Its norm is at most ``NORM``, whatever rounding did. This is checked: a vector that is too long is
-rounded towards zero, or counts as zeros.
+rounded towards zero, or replaced by zeros.
 
 So replacing one person changes the sum by at most 2 ``NORM``. A person whose gradient is NaN or
-infinite counts as zeros. The loss is the cross-entropy.
+infinite contributes zeros. The loss is the cross-entropy.
 
 Source: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, for clipped gradients;
 the grid and its bounds are ours.
@@ -49,21 +49,21 @@ NORM = 1 << 30
 """The largest L2 norm of one person's vector, in grid steps."""
 
 SUMS = "sums of people"
-"""The name of these sums in an update, in addition to its weights."""
+"""The key under which an update carries these sums in addition to its weights."""
 
 CLASS_WEIGHTS = "class weights"
-"""The name, in a broadcast, of class weights that follow from counts of the classes."""
+"""The key under which a broadcast carries class weights that follow from counts of the classes."""
 
 MOST_PEOPLE = 1 << 22
-"""The sum of up to this many vectors is exact in float64; a client's larger sum is cut to it."""
+"""The sum of up to this many vectors is exact in float64; a client's larger sum is clipped."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
 _MARGIN = 1 - 2.0**-8
-"""The share of a bound that is aimed at, so that rounding rarely makes a vector too long."""
+"""The share of a bound to aim for, so that rounding rarely makes a vector too long."""
 
 _HOLDS = float(NORM) ** 2 * (1 - 2.0**-20)
-"""A squared norm of at most this in float64 is exactly at most ``NORM``^2.
+"""If a squared norm in float64 is at most this, its exact value is at most ``NORM``^2.
 
 A sum of d squares, none of them negative, has a relative error below d 2^-52.
 """
@@ -87,10 +87,10 @@ respect to a layer's outputs are scaled down, by the norm of the layer's weights
 """
 
 _EXACT = 2.0**50
-"""One person's rows as whole numbers: their norms' sum is at most this, and products are exact."""
+"""The largest sum of the norms of one person's rows, as whole numbers; products are then exact."""
 
 _TOGETHER = 2.0**40
-"""The same where up to ``_BLOCK`` rows are added at a time: they reach at most 2^51."""
+"""The same bound where up to ``_BLOCK`` rows are added at a time: they reach at most 2^51."""
 
 _LARGEST_SUM = NORM * MOST_PEOPLE
 
@@ -98,10 +98,10 @@ _MOST_INPUTS = 1 << 13
 """Squares of up to this many input numbers, of any size that is accepted, add up exactly."""
 
 _BLOCK = 1 << 12
-"""Rows that are computed at a time, except one person's, to bound the memory."""
+"""The most rows computed at a time, unless one person has more, to bound the memory."""
 
 _ENTRIES = 1 << 22
-"""Numbers of single people's gradients that are held at a time, to bound the memory."""
+"""The most entries of single people's gradients held at a time, to bound the memory."""
 
 
 class Summed(Protocol):
@@ -110,8 +110,8 @@ class Summed(Protocol):
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people, in whole numbers, shape (d,).
 
-        The sum is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart.
-        Fewer than 2^22 people never reach that limit.
+        The sum is exact, and clipped to 2^52 in each coordinate, which moves no two sums further
+        apart. Fewer than 2^22 people never reach that limit.
         """
         ...
 
@@ -133,16 +133,17 @@ class PersonGradients:
     -``NORM``. A voter thus also gives one vector of norm at most ``NORM``, and nobody gives two.
     What holds for a person in training therefore holds for a voter.
 
-    The first rounds may count classes: instead of a gradient or a vote, everybody gives ``NORM``
-    divided among the classes by the labels of its rows. Later broadcasts have ``CLASS_WEIGHTS``.
+    The first rounds may count classes: instead of a gradient or a vote, each person gives ``NORM``
+    divided among the classes according to the labels of its rows. Later broadcasts have
+    ``CLASS_WEIGHTS``.
 
     Attributes:
         summed: sums the vectors of people.
         held_out: the share of people who vote, from 0. The voters are drawn once in a run, by their
             positions, so that the choice does not depend on anybody's rows.
-        sampled: the probability with which a person, voters included, is taken, independently for
+        sampled: the probability with which a person, voters included, is sampled, independently for
             each person and each round. It is below 1 only in simulations, because a step's duration
-            reveals how many people it took.
+            reveals how many people it sampled.
         count_rounds: how many rounds count classes.
         num_classes: the number of classes.
     """
@@ -158,7 +159,7 @@ class PersonGradients:
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the weights as they are, and sums of shape (n, d), or (n, d + 1) with votes."""
+        """Return the weights unchanged, and sums of shape (n, d), or (n, d + 1) with votes."""
         weights = broadcast.weights
         if broadcast.round <= self.count_rounds:
             size = weights.size + (self.held_out > 0)
@@ -236,7 +237,7 @@ class NoisySteps:
         noise: the noise on each sum.
         rate: the factor on a noisy sum in grid steps.
         steps: how many steps.
-        sampled: the probability with which a step takes a person; see ``PersonGradients``.
+        sampled: the probability with which a step samples a person; see ``PersonGradients``.
     """
 
     summed: Summed
@@ -265,11 +266,11 @@ class NoisySteps:
 
 
 def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
-    """Yield which of a client's rows each step takes: all rows of independently chosen people.
+    """Yield which of a client's rows each step uses: all rows of independently sampled people.
 
     Args:
         client: the client of these people.
-        rate: the probability with which a person is taken.
+        rate: the probability with which a person is sampled.
 
     Raises:
         PrivacyError: the rate is below 1, and this is not a simulation.
@@ -279,8 +280,8 @@ def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
     stream, people = client.fresh("people"), whose_rows(client.examples)
     if not stream.simulated:
         raise PrivacyError(
-            f"sample_rate = {rate:g}: the time of a step reveals how many people it took, so this "
-            "is for simulations only; set sample_rate = 1"
+            f"sample_rate = {rate:g}: the time of a step reveals how many people it sampled, so "
+            "this is for simulations only; set sample_rate = 1"
         )
     generator, count = stream.generator(), people.max(initial=-1) + 1
     while True:
@@ -295,7 +296,7 @@ class _Layer(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """Rows in one layer: its inputs, shape (n, p), and derivatives by its outputs, shape (n, k)."""
+    """Rows in one layer: inputs, shape (n, p), and gradients at its outputs, shape (n, k)."""
 
     given: Floats
     error: Floats
@@ -499,7 +500,7 @@ class ModelGradients:
 
     Torch's layers that draw random numbers, such as dropout, are switched off. Other random draws
     of a model are the same for every person. If the model fails on a person's rows, that person
-    counts as zeros.
+    contributes zeros.
 
     Attributes:
         model: the model at whose parameters gradients are taken, on the CPU.
@@ -580,7 +581,7 @@ class ModelGradients:
 def _same_draws() -> Stream:
     """Return the source of a model's random draws, restarted for every person.
 
-    Without the restart, a person's draws would depend on those of the person before.
+    Without the restart, a person's draws would depend on the previous person's draws.
     """
     return Stream(bytes(32), simulated=True)
 
@@ -589,7 +590,7 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
     """Return a person's gradient, scaled down to ``clip``, in grid steps of norm at most ``NORM``.
 
     Args:
-        gradient: shape (d,), with d at most 2^26; one that is not finite gives zeros.
+        gradient: shape (d,), with d at most 2^26; a gradient that is not finite gives zeros.
         clip: positive.
     """
     with np.errstate(over="ignore", invalid="ignore"):

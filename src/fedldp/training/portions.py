@@ -65,8 +65,8 @@ def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
     """
     if num_examples // num_clients < rounds:
         raise ConfigError(
-            f"rounds = {rounds}: {num_examples} training examples are too few for a portion of "
-            f"each of {num_clients} clients in every round; give fewer rounds or clients"
+            f"rounds = {rounds}: {num_examples} training examples are too few to give each "
+            f"of {num_clients} clients a portion in every round; give fewer rounds or clients"
         )
 
 
@@ -82,9 +82,9 @@ class PortionSgd:
 
     A client divides its examples into as many portions as there are rounds, in an order that it
     draws once from its stream "portions"; the portions' sizes differ by at most one. In round r it
-    keeps each example of portion r with probability q, by its stream "sampling", and trains on
-    these. With fewer examples than rounds some portions are empty, and the client still reports,
-    because a missing report would reveal how many examples the client has.
+    keeps each example of portion r with probability q, drawn from its stream "sampling", and trains
+    on the examples that it kept. With fewer examples than rounds some portions are empty, and the
+    client still reports, because a missing report would reveal how many examples the client has.
 
     Attributes:
         training: the steps; its learning rate is a factor on ``optimal_rate``, which restarts in
@@ -165,8 +165,8 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     if len(kept["order"]) != len(client.examples) or kept["rounds"].tolist() != [rounds]:
         raise PrivacyError(
             f"examples: the client began this run with {len(kept['order'])}, for "
-            f"{kept['rounds'][0]} rounds, and now has {len(client.examples)}, for {rounds}; "
-            "continue with the examples and rounds that it began with"
+            f"{kept['rounds'][0]} rounds, and now has {len(client.examples)}, for {rounds} rounds; "
+            "continue with the original examples and rounds"
         )
     return kept["order"]
 
@@ -179,7 +179,7 @@ def indices_of_round(order: NDArray[np.int64], round: int, rounds: int) -> NDArr
     refusal would reveal how many examples there are.
 
     Raises:
-        RunError: there is no such round; its examples would be another round's.
+        RunError: there is no such round; its examples would be those of another round.
     """
     if not 1 <= round <= rounds:
         raise RunError(f"round {round}: a client takes part in rounds 1 to {rounds} only")

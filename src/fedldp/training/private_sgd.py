@@ -121,7 +121,7 @@ class PrivateSgd:
         )
 
     def _noisy(self, streams: Sequence[Stream]) -> Gradients:
-        """Return a function for one step's noisy sums of several clients, like Opacus for one."""
+        """Return a function for one step's noisy sums of several clients, as in Opacus."""
         sums = self.sums
         generators = [stream.torch_generator(self.device) for stream in streams]
 
@@ -163,7 +163,7 @@ class PrivateSgd:
     def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
         """Give each parameter its gradients of single examples, in the optimizer's format.
 
-        A gradient that is not finite counts as 0, because no factor could clip it.
+        An entry that is not finite is replaced by 0, because no factor could clip it.
         """
         parameters = dict(self.model.named_parameters())
         if not len(batch):

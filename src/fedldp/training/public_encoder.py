@@ -75,8 +75,8 @@ class PublicEncoder:
         found, needed = _source(self.dataset).input_shape, self.architecture.input_shape
         if found != needed:
             raise ConfigError(
-                f"public_dataset = {self.dataset}: its examples have shape {found}, the clients' "
-                f"{needed}; choose one of the same shape"
+                f"public_dataset = {self.dataset}: its examples have shape {found}, but the "
+                f"clients' have {needed}; choose a data set with the same shape"
             )
 
     def build(self, draw: Draw) -> FeatureNet:

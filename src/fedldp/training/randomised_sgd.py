@@ -1,4 +1,4 @@
-"""SGD with gradients that are randomised one by one, on features of images; and its test.
+"""SGD with gradients that are randomised one by one, on features of images; and its tester.
 
 Source: ours. Randomising gradients one by one follows Duchi, Jordan, Wainwright 2013, "Local
 Privacy and Statistical Minimax Rates".

@@ -3,7 +3,7 @@
 The labels are one-hot vectors less their mean, in contrasts of the classes. Examples, with a 1 for
 the intercept if the model has one, are scaled to norm 1. This does not change a linear model's
 predictions; it bounds the largest eigenvalue of the examples' mean product by 1, and it bounds the
-norm of statistics. An example that is zero, or holds NaN or infinity, counts as zeros.
+norm of statistics. An example that is zero, or holds NaN or infinity, is replaced by zeros.
 
 A positive ridge always gives a solution, whatever the examples are.
 """
@@ -31,7 +31,7 @@ class RidgeSolution:
     ridge regression.
 
     Attributes:
-        model: the layout of its weights.
+        model: the shape of the linear model.
         ridge: lambda, positive.
     """
 
@@ -67,11 +67,11 @@ class OwnStatistics:
     statistics: Statistics
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients are encoded at once; each one's statistics are computed alone."""
+        """Return how many clients are encoded at once; statistics are computed client by client."""
         return GROUP
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the weights as they are, and statistics of shape (n, size)."""
+        """Return the weights unchanged, and statistics of shape (n, size)."""
         model = self.statistics.model
         targets = basis(model.classes).T
         found = np.zeros((len(batch), self.statistics.size))

@@ -17,7 +17,7 @@ from fedldp.protocol.wire import Layout, Vector
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch with one thread, so that float sums agree bit for bit between all processes."""
+    """Run torch with one thread, so that float sums agree bit for bit across processes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
