@@ -353,9 +353,9 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in (row for key, row in found.items() if key[-1] == "strangers"):
         lines.append(
             f"In one run of quickstart with {row['sites']} sites in `{row['channel']}`, a round "
-            f"took {row['quiet_median']:.2f} s, and {row['median']:.2f} s while "
-            f"{row['strangers_a_second']} strangers a second with unknown keys connected, as many "
-            f"as the same two cores could send (load before: {row['load_before']})."
+            f"took {row['quiet_median']:.2f} s. While {row['strangers_a_second']} clients per "
+            "second with unknown keys tried to connect, the most that the same two cores could "
+            f"send, it took {row['median']:.2f} s (load before: {row['load_before']})."
         )
     return lines
 

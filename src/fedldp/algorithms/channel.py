@@ -108,7 +108,8 @@ CHANNEL = Offer(
     Literal["named", "shuffle", "sum", "central"] | None,
     "what the server sees of the reports: each report with its sender (named); pieces of reports, "
     "or whole reports, without names (shuffle); only the sum of the reports (sum); or every "
-    "report in clear, because clients trust the server (central); if not set, the system decides",
+    "report in the clear, because clients trust the server (central); if not set, the system "
+    "decides",
     None,
 )
 

@@ -98,7 +98,7 @@ _THEOREMS = {
     Offer(
         "label_epsilon",
         LabelEpsilon | None,
-        "budget for one label; if not set, labels are used in clear (as in the paper)",
+        "budget for one label; if not set, labels are used in the clear (as in the paper)",
         None,
     ),
     Offer(

@@ -309,7 +309,7 @@ def read_reports_to(request: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
     """
     first = read_reply_to(request, rows[0].tobytes())
     if not isinstance(first, Report):
-        raise malformed("it is one of several answers, but not a report like the others")
+        raise malformed("it belongs to a group of reports, but is not a report")
     head = rows.shape[1] - len(first.payload)
     alike = np.ones(head, np.bool_)
     found: dict[str, NDArray[Any]] = {}

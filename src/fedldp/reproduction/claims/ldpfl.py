@@ -168,7 +168,7 @@ CLAIMS = (
         derive=lambda found: [least_epsilon("ldpfl-mnist", unit) for unit in _UNITS],
         ours="nothing is proven: ε is {:g} per example, {:g} per client",
         holds=lambda found: max(found) < math.inf,
-        cause="labels are sent in clear, and an encoder depends on all examples of its client "
+        cause="labels are sent in the clear, and an encoder depends on all examples of its client "
         "([what holds](#what-holds))",
     ),
     PaperClaim(
