@@ -357,7 +357,7 @@ def test_counts_of_up_to_255_bits_cost_a_byte(most: int, bits: int) -> None:
     assert summing.bits == bits
     report = Report(round=1, size=12, payload=bytes([0b10110001, 0b01011111]), chunk=12)
     assert summing.words(report).tolist() == [1, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1]
-    with pytest.raises(PrivacyError, match="3 bytes is not 12 bits"):
+    with pytest.raises(PrivacyError, match="3 bytes does not hold 12 bits"):
         summing.words(replace(report, payload=bytes(3)))
     total = summing.total(
         3, np.array([most] * 12, SecureSum.of(summing, most, None).dtype), most - 1
