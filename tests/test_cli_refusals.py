@@ -72,7 +72,7 @@ def test_a_wrong_setting_is_refused_in_one_line_and_leaves_nothing(
 OF_BOTH: list[tuple[str, str]] = [
     # Recipe and settings; the start of the message and part of its remedy.
     ("quickstart num_examples=10", "num_clients is 100, more than the 10 .* more examples$"),
-    ("quickstart num_examples=100000", "num_examples = 100000: .* leave it out"),
+    ("quickstart num_examples=100000", "num_examples = 100000: .* leave num_examples out"),
     ("central-dp-digits num_examples=10", "num_clients is 100, more than the 10 "),
     ("quickstart clients_per_round=101", "clients_per_round = 101: .* at most that many$"),
     ("quickstart partition=nonsense", "partition is 'nonsense'.* give iid"),
@@ -82,8 +82,8 @@ OF_BOTH: list[tuple[str, str]] = [
     ("quickstart partition=shards:15", "partition is 'shards:15'.* give fewer shards"),
     ("quickstart range_center=nan", "range_center = nan"),
     ("quickstart range_center=inf", "range_center = inf"),
-    ("quickstart range_center=[]", "range_center has 0 .* for each$"),
-    ("quickstart range_center=[1]", "range_center has 1 .* for each$"),
+    ("quickstart range_center=[]", "range_center has 0 .* one per tensor$"),
+    ("quickstart range_center=[1]", "range_center has 1 .* one per tensor$"),
     ("quickstart range_center=[0,nan]", r"range_center\[1\] = nan"),
     ("quickstart epsilon=1e9", r"epsilon = 1000000000.0: give a number from 1e-12 to 32 "),
     ("quickstart mechanism=two_point_l1 epsilon=1e-20", "epsilon = 1e-20: .* a larger epsilon"),
