@@ -1,6 +1,7 @@
 """Algorithms composed of parts: presets for papers, users' settings, and recipes.
 
-``composition`` defines the slots; every other module has the kinds of one part, or settings.
+``composition`` defines the slots for parts. Each of the other modules defines the kinds of one
+part, or settings.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
 """

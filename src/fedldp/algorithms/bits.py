@@ -19,7 +19,7 @@ from fedldp.training.public_encoder import from_public
 
 @dataclass(frozen=True, kw_only=True)
 class Bits(Features):
-    """An encoder's features of an image, as bits.
+    """The features that an encoder computes from an image, as bits.
 
     Attributes:
         settings: the preset's settings.
@@ -46,7 +46,7 @@ class Bits(Features):
         )
 
     def num_bits(self, problem: Problem) -> int:
-        """Return the length of one example's vector of bits, r_f l."""
+        """Return r_f l, the length of one example's vector of bits."""
         return self.architecture(problem).num_features * self.code.length
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ class Bits(Features):
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
-        """Return the bits that a public encoder gives; None if clients have their own encoders."""
+        """Return the bits from a public encoder; None if clients have their own encoders."""
         import torch
 
         if self.settings.encoder == "own":

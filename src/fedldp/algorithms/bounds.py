@@ -83,7 +83,7 @@ class Chart(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class InContrasts:
-    """A linear model in contrasts of the classes: k - 1 numbers instead of k, with the same norm.
+    """A linear model in contrasts between k classes: k - 1 numbers replace k, with the same norm.
 
     Attributes:
         model: the model; None until the chart is bound to one.
@@ -119,8 +119,8 @@ class InLabels:
     """One class's weights, from a linear model's weights minus their mean over the classes.
 
     The chosen class is the one whose weights have the largest norm; ties go to the first class. If
-    all of a client's examples have one label, the class is that label, and its weights determine
-    the client's whole solution.
+    all of a client's examples have the same label, the chosen class is that label, and the weights
+    of this class determine the client's whole solution.
 
     Attributes:
         model: the model; None until the chart is bound to one.
@@ -134,7 +134,7 @@ class InLabels:
 
     @property
     def labels(self) -> int:
-        """The number of classes; each is a block of the coordinates."""
+        """The number of classes; each class has one block of coordinates."""
         return self._model.classes
 
     @property
@@ -143,7 +143,7 @@ class InLabels:
         return self._model.classes * self._model.inputs
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return zeros except for one class; see ``Chart``."""
+        """Return coordinates that are zero except for one class; see ``Chart``."""
         weights = self._model.by_class(rows)
         weights -= weights.mean(1, keepdims=True)
         own = longest_blocks(weights)
@@ -163,7 +163,7 @@ class InLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class OfStatistics:
-    """Statistics instead of weights; the server computes the weights from the mean statistics.
+    """Statistics, not weights; the server computes the weights from the mean of the statistics.
 
     The server's ridge regression on the mean of noisy reports is post-processing, so it costs no
     privacy.
@@ -186,7 +186,7 @@ class OfStatistics:
         return self._statistics.size
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return statistics unchanged; see ``Chart``."""
+        """Return the statistics unchanged; see ``Chart``."""
         return rows
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -216,7 +216,7 @@ class Bound(ABC):
         return self if self.chart is None else replace(self, chart=self.chart.bound_to(layout))
 
     def announce(self, weights: Vector) -> Ranges | None:
-        """Return the ranges that a broadcast of public ``weights``, shape (d,), announces."""
+        """Return the ranges to announce with public ``weights``, shape (d,), or None."""
         return None
 
     def announce_first(self) -> None:  # noqa: B027 (most announce nothing)
@@ -227,11 +227,11 @@ class Bound(ABC):
         """
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
-        """Return the next weights from the server's step, before they are rounded.
+        """Return the next weights, given the result of the server's step, before they are rounded.
 
         Args:
             weights: shape (d,).
-            state: the server's state in the round that ends.
+            state: the server's state in the round that is ending.
 
         Raises:
             RunError: the next round could not announce ranges for these weights.
@@ -270,7 +270,7 @@ class Bound(ABC):
 
     @abstractmethod
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm for which a mechanism on ``size`` coordinates is built."""
+        """Return the bound on the norm for which a mechanism on ``size`` coordinates is built."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +307,7 @@ class InNorm(Bound):
         return wide * (self.clip / _norms(wide))[:, None]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip``, or the largest value of the other norm that ``clip`` allows."""
+        """Return ``clip``, or the largest norm of the other order that ``clip`` allows."""
         return self.clip * (math.sqrt(size) if order < self.order else 1.0)
 
 
@@ -344,13 +344,13 @@ class Rotated(InNorm):
         return factor * self.chart.restore(self.clip * turned)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return 1, the norm after division by ``clip``, or the other norm's resulting limit."""
+        """Return 1, the largest L2 norm after division by ``clip``, or the L1 norm that follows."""
         return math.sqrt(size) if order < self.order else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class InBox(Bound):
-    """Every coordinate within [-limit, limit], with one limit or a limit for each client.
+    """Every coordinate within [-limit, limit], with one limit for all clients or one for each.
 
     Attributes:
         box: the limit.
@@ -398,10 +398,10 @@ class InRange(Bound):
     def announce_first(self) -> None:
         """Refuse fixed ranges that do not fit the model; see ``Bound.announce_first``."""
         if not self.adaptive:
-            self.fixed  # noqa: B018 (it refuses them)
+            self.fixed  # noqa: B018 (computing the ranges refuses wrong ones)
 
     def announce(self, weights: Vector) -> Ranges:
-        """Return the ranges of a round that begins with the public ``weights``.
+        """Return the ranges for a round that begins with the public ``weights``.
 
         Raises:
             ConfigError: the number of ranges differs from the number of parameter tensors, or a
@@ -413,7 +413,7 @@ class InRange(Bound):
 
     @classmethod
     def of(cls, settings: Any) -> InRange:
-        """Return the bound that ``RANGES``, ``send`` and ``clip`` describe.
+        """Return the bound that the settings in ``RANGES``, ``send`` and ``clip`` describe.
 
         Raises:
             ConfigError: the settings contradict each other.
@@ -442,7 +442,7 @@ class InRange(Bound):
     def unused(self) -> dict[str, str]:
         """The settings that have no effect, each with the reason.
 
-        A fixed range that is set in addition to adaptive ones is not listed, because recipes set
+        If ranges are adaptive, a fixed range that is also set is not listed, because recipes set
         one as a fallback.
         """
         if self.adaptive:
@@ -462,7 +462,7 @@ class InRange(Bound):
 
     @cached_property
     def fixed(self) -> Ranges:
-        """The ranges in every round, if they are not adaptive.
+        """The ranges in every round, if ranges are not adaptive.
 
         Raises:
             ConfigError: see ``announce``.
@@ -474,7 +474,7 @@ class InRange(Bound):
         return Ranges.fixed(center, radius, self.sizes)
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
-        """Return x in the broadcast's ranges, not clipped; see ``Bound.apply``."""
+        """Return x, computed with the broadcast's ranges but not clipped; see ``Bound.apply``."""
         values = rows if self.send == "weights" else rows - broadcast.weights
         return ranges_of(broadcast).normalise(values)
 

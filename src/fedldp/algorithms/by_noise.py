@@ -1,4 +1,4 @@
-"""The mean of reports, weighted by shares that follow from their senders' noise.
+"""The mean of reports, weighted by shares that are computed from their senders' noise.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168, Sections 3.2 and 4; weights by the inverse
@@ -28,18 +28,18 @@ _TIE = 1e-12
 """Tolerance for ties, where rounding can leave the weighted mean of signs slightly off zero."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
-"""Turns all clients' sigmas into their shares of a round's mean, shape (n,), and metrics."""
+"""Computes all clients' shares of a round's mean, shape (n,), and metrics from their sigmas."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanByNoise:
-    """A weighted mean: each report is read by its sender's mechanism and weighted by its noise.
+    """A weighted mean: each report is read with its sender's mechanism, and weighted by its noise.
 
     Attributes:
         settings: the run's settings, with the choices of all clients.
-        mechanism: gives a client's mechanism, for reports of a given size.
-        sigma: gives a client's noise; None if no client adds any.
-        shares: gives the shares from the noise of all clients.
+        mechanism: returns a client's mechanism for reports of a given size.
+        sigma: returns the standard deviation of a client's noise; None if no client adds noise.
+        shares: computes the shares from the noise of all clients.
         setting: the user's setting that selects this estimate.
         signs: whether only the signs of a report's values are used.
     """
@@ -79,7 +79,7 @@ class MeanByNoise:
 
 
 def by_power(power: int) -> Shares:
-    """Return shares of 1/sigma^power: 2 gives the least variance, 0 the plain mean."""
+    """Return shares proportional to 1/sigma^power; 2 gives the least variance, 0 the plain mean."""
     return lambda sigmas, _: (np.array([sigma**-power for sigma in sigmas]), {})
 
 
@@ -109,7 +109,7 @@ def selection(*, redraw: bool) -> Shares:
 
 
 def inverse(sigmas: Sequence[float]) -> NDArray[np.float64]:
-    """Return rho, one over each client's noise, shape (n,)."""
+    """Return rho, the inverse of each client's noise, shape (n,)."""
     return np.array([1 / sigma for sigma in sigmas])
 
 

@@ -1,4 +1,4 @@
-"""Calibrations: the mechanism that a budget gives each client, and what that budget covers."""
+"""Calibrations: which mechanism each client gets for a budget, and what that budget covers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MARGIN = 1 + 1e-7
 
 
 class Calibration(ABC):
-    """Decides which mechanism a budget gives, and what that budget covers.
+    """Decides which mechanism a client gets for a budget, and what that budget covers.
 
     Attributes:
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether a run that could be planned may still be refused because of its
-            data.
+        data_may_refuse: whether a run may still be refused because of its data after it could be
+            planned.
     """
 
     meaning: EpsilonMeaning | None
@@ -53,17 +53,17 @@ class Calibration(ABC):
         return None
 
     def label(self, client: int) -> float | None:
-        """Return the budget that is sent with a client's report, if budgets differ."""
+        """Return the budget that is sent with a client's report, if clients' budgets differ."""
         return None
 
     def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
-        """Refuse numbers of examples that a setting rules out for simulated clients.
+        """Refuse simulated clients if a setting rules out their numbers of examples.
 
         Args:
             sizes: how many examples each client has.
 
         Raises:
-            ConfigError: a client has such a number of examples.
+            ConfigError: a client has a number of examples that a setting rules out.
         """
 
 
@@ -98,12 +98,12 @@ class PerRun(Calibration):
     Attributes:
         epsilon: the budget for a run: one number for all clients, a list, or the client's own
             number.
-        delta: the delta of that budget, in the same forms.
-        clip: bound on the L2 norm of what is sent, in the same forms.
+        delta: the delta of that budget, in one of the same forms.
+        clip: bound on the L2 norm of what is sent, in one of the same forms.
         rounds: the number of rounds in the run.
         participation: gives the largest number of rounds in which a client takes part.
-        kind: the class of the mechanism: Gaussian, or one that is computed from Gaussian reports
-            alone.
+        kind: the class of the mechanism: Gaussian, or a class whose reports are computed from
+            Gaussian reports alone.
         own: whether clients choose their budgets; a refusal then names the client.
         meaning: see ``Calibration``.
 
@@ -168,7 +168,7 @@ class PerRun(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRunInSums(PerRun):
-    """The same noise on a grid that all clients share, so that their reports add up.
+    """The noise of ``PerRun``, on a grid that all clients share, so that their reports add up.
 
     The grid follows from the largest budget that any client may choose, which is public, rather
     than from the clients' choices. Parties that add up reports or read sums therefore need not know

@@ -159,11 +159,11 @@ class Channel(ABC):
         return None
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
-        """Return what encodes a client's answers; ``encoder`` encodes its report."""
+        """Return the encoder for a client's answers, given the ``encoder`` for its report."""
         return encoder
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
-        """Return the server's role; ``encoder`` gives the encoder for reports."""
+        """Return the server's role; ``encoder`` returns the encoder for reports."""
         return server
 
 
@@ -182,7 +182,7 @@ class Shuffle(Channel):
 
     @classmethod
     def of(cls, settings: Any) -> Shuffle:
-        """Return the shuffler that ``SHUFFLER`` describes."""
+        """Return the shuffler that the settings in ``SHUFFLER`` describe."""
         return cls(
             delays=Delays(
                 chunk=settings.chunk,
@@ -212,7 +212,7 @@ class Shuffle(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffleReports(Channel):
-    """Whole reports, of one category each, reach the server together, without names or an order.
+    """Whole reports of one category each reach the server together, without names or order.
 
     A report holds a seed, a category and nothing else, and all reports have the same size. A
     client's second report in a round is dropped. The shuffler must be someone other than the
@@ -316,7 +316,7 @@ class MaskedSum(Sum):
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Channel):
-    """Clients send in clear to a server that they trust; the server draws the noise itself."""
+    """Clients send reports in the clear to a server that they trust, which draws the noise."""
 
     kind: ClassVar[str] = "central"
 

@@ -13,8 +13,7 @@ from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
 
 Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one per client, or the one value that a client
-receives."""
+"""One value for all clients, a list with one value per client, or one client's own value."""
 
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(

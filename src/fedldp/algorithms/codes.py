@@ -32,7 +32,7 @@ _SCORES: dict[tuple[str, str], list[str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OnBits(Local):
-    """SGD or Adam on randomised bits and labels, drawn once.
+    """SGD or Adam on randomised bits and labels, which are drawn once.
 
     Attributes:
         settings: the preset's settings.
@@ -48,7 +48,7 @@ class OnBits(Local):
     mechanism: RandomisedBits
 
     def labels(self, problem: Problem) -> KRR | None:
-        """Return what randomises labels, if anything does."""
+        """Return the mechanism that randomises labels, if there is one."""
         epsilon = self.settings.label_epsilon
         return None if epsilon is None else KRR(epsilon, problem.num_classes)
 
@@ -94,7 +94,7 @@ class OnBits(Local):
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
-        """Return the event from which a client's reports follow: its examples' bits and labels.
+        """Return the event for a client's bits and labels; its reports are post-processing of them.
 
         The bits and labels are drawn once. If the encoder is public, one record changes only its
         own bits and label. Scores are a release too if they are computed on a client's own test
@@ -137,14 +137,14 @@ class OnBits(Local):
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return the size of an equal share, if it is public and clients send nothing in clear."""
+        """Return the size of an equal share, if public and if clients send nothing in the clear."""
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None
         return algorithm.config.equal_share(algorithm.problem, settings.num_clients)
 
     def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return the work of training the clients' own encoders."""
+        """Return the number of forward multiplications for training the clients' own encoders."""
         settings, problem = self.settings, algorithm.problem
         if settings.encoder == "public":
             return 0

@@ -5,7 +5,8 @@
         v
     Algorithm     the encoder of a client, its local update, and the server
 
-What leaves a client, and what that costs, follows from the parts alone, before any training.
+What leaves a client, and what that costs, follows from the parts alone, so it is known before any
+training.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ def _public() -> Stream:
 
 
 class EstimateOf(Protocol):
-    """Gives the server's estimate for the release whose reports it reads.
+    """Builds the estimate with which the server reads the reports of a given release.
 
     ``needs`` decides what a client sends in addition to its payload: its name, or its example count
-    in clear.
+    in the clear.
 
     Attributes:
         needs: see ``Estimate``.
@@ -104,7 +105,7 @@ class EstimateOf(Protocol):
 
 
 FirstArrays = Callable[[Draw], Arrays]
-"""Gives the server's arrays as they are before the first round, from the server's randomness."""
+"""Computes the initial values of the server's arrays from the server's randomness."""
 
 
 def no_arrays(release: Release, problem: Problem) -> FirstArrays:
@@ -164,7 +165,7 @@ class Local(ABC):
         return None
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
-        """Return the test that a simulation runs at its clients; None means the test set."""
+        """Return the test that a simulation runs at its clients; None if it uses the test set."""
         return None
 
     @property
@@ -240,7 +241,7 @@ class WeightedMean:
 
     @property
     def needs(self) -> Needs:
-        """What the estimate needs: each report's weight in clear, or only the reports."""
+        """What the estimate needs: each report's weight in the clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     @property
@@ -301,15 +302,15 @@ class Composition:
         downlink: gives, from the problem's facts, what a broadcast of a given number of weights
             releases about clients to someone who sees nothing else. It is set if the server's noise
             protects against such an observer.
-        arrays: gives the other arrays that the server keeps, as they are before the first round.
+        arrays: gives the initial values of the other arrays that the server keeps.
         publish: gives the round's broadcast from the server's state; None means the weights, and
             the ranges that the bound announces.
         finish: gives the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
         uses: settings that these parts use although they are usually unused.
-        averaged: the share of the rounds, counted from the last, whose weights are averaged, if
-            ``average`` does not set it.
+        averaged: the fraction of the rounds, at the end of the run, whose weights are averaged, if
+            the setting ``average`` does not give it.
         notes: additional notes for a run's statement, one sentence each.
     """
 
@@ -337,7 +338,7 @@ class Composition:
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
     def share_averaged(self, settings: RunSettings) -> float:
-        """Return the share of the rounds, counted from the last, whose weights are averaged."""
+        """Return the fraction of the rounds, at the end of the run, whose weights are averaged."""
         chosen: float | None = settings.average  # None if left out of a preset
         return self.averaged if chosen is None else chosen
 
@@ -397,7 +398,7 @@ class Algorithm:
         """Return the model, with arbitrary weights that a broadcast's weights will replace.
 
         Its frozen part is the same as in any run. It comes from the setting ``initial``, or else it
-        is made by the model's own code, whose random numbers have a publicly known key.
+        is created by the model's own code, whose random numbers have a publicly known key.
 
         Args:
             begun: whether ``initial`` is read; if not, the frozen part will be replaced too.
@@ -525,7 +526,7 @@ class Algorithm:
         return self.parts.local.most_examples(self)
 
     def tester(self, device: torch.device) -> Tester | None:
-        """Return the test that a simulation runs at its clients; None means the test set."""
+        """Return the test that a simulation runs at its clients; None if it uses the test set."""
         return self.parts.local.tester(self, device)
 
     def work_before_training(self) -> int:
@@ -556,7 +557,8 @@ class Algorithm:
         arrays = parts.arrays(release, self.problem)
 
         def first(draw: Draw) -> State:
-            from fedldp.training.tensors import read_weights  # here, as statements need no torch
+            # Imported here, because statements need no torch.
+            from fedldp.training.tensors import read_weights
 
             return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
 
@@ -568,5 +570,5 @@ class Algorithm:
         return parts.channel.server(found, lambda: self.report_encoder(0))
 
     def inside(self) -> Algorithm:
-        """Return the algorithm as it runs within a secure sum, which carries its reports."""
+        """Return the algorithm with channel ``named``, to run inside a secure sum of reports."""
         return replace(self, parts=replace(self.parts, channel=Named()))

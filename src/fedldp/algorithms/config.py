@@ -35,7 +35,7 @@ class RunConfig(RunSettings):
     """
 
     compose: ClassVar[Callable[[Any], Composition]]
-    """Gives the parts that follow from the settings; see ``preset``."""
+    """Builds the parts that follow from the settings; see ``preset``."""
 
     @model_validator(mode="after")
     def _check_unused(self) -> Self:
@@ -161,9 +161,9 @@ class RunConfig(RunSettings):
 
         Args:
             guarantees: lines of the run's statement, if there is one. If the data name the person
-                of each row, these lines turn a setting for a row into a setting for a person. A
-                setting that was solved for a target is then shown without the last digits, for
-                which nothing is proven.
+                of each row, these lines turn a setting for a row into a setting for a person. If a
+                setting was solved for a target, its last digits, for which nothing is proven, are
+                then left out.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -185,8 +185,8 @@ class RunConfig(RunSettings):
     def longer_begins_with_shorter(self) -> bool:
         """Whether a longer run's results begin with a shorter run's results.
 
-        They begin differently if a target is solved for all rounds, or if the averaged rounds are
-        counted from the last one.
+        They do not if, for example, a target is solved for all rounds together, or the weights of
+        the last rounds are averaged.
         """
         parts = self.composition
         uses = any(

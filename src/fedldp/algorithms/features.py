@@ -114,7 +114,7 @@ def rests_on(kind: str) -> Literal["file", "code"] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """Examples as they are, multiplied by a factor.
+    """Examples that are multiplied by a factor and otherwise unchanged.
 
     Attributes:
         scale: the factor, such as 255 for images in bytes. The model itself multiplies its input by
@@ -130,7 +130,7 @@ class Features:
             None if examples are used unchanged, or if another part of the preset maps them.
 
         Raises:
-            ConfigError: such examples cannot have these features.
+            ConfigError: these features cannot be computed from such examples.
         """
         return None
 
@@ -138,7 +138,7 @@ class Features:
         """Return the shape of the model's input for one example.
 
         Raises:
-            ConfigError: such examples cannot have these features.
+            ConfigError: these features cannot be computed from such examples.
         """
         return problem.input_shape
 
@@ -199,7 +199,7 @@ class ChosenFeatures(Features):
     applies it too.
 
     Attributes:
-        kind: the setting.
+        kind: the setting ``features``.
         dim: the setting ``features_dim``.
         dataset: the setting, for error messages.
 
@@ -266,7 +266,7 @@ def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, .
 
 
 _SMALLEST = 4
-"""Pixels along a side."""
+"""The smallest number of pixels along each side of an image."""
 
 
 _SIZED = ("random-convolutions", _AXES)
@@ -284,7 +284,7 @@ def chosen_features(settings: Any, own: Features) -> Features:
     """Return the features that the setting ``features`` names, or else the preset's own.
 
     Raises:
-        ConfigError: there are no such features, or the preset transforms examples differently.
+        ConfigError: there are no such features, or the preset has features of its own.
     """
     if settings.features == "none":
         return own

@@ -25,7 +25,7 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
 
     Raises:
         ConfigError: there is no such file, it lacks a frozen parameter, or it has a parameter that
-            the model lacks or has in another shape or type.
+            the model lacks, or that has another shape or type in the model.
     """
     setting = f"initial = {name}"
     found = _read(name, data_dir)
@@ -39,7 +39,8 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
 
 
 def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError  # here, as statements need no safetensors
+    # Imported here, because statements need no safetensors.
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     setting = f"initial = {name}"

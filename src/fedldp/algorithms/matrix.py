@@ -1,4 +1,4 @@
-"""Refuses pairs of parts that do not go together, with both names and a remedy.
+"""Refuse pairs of parts that do not go together; each message names both parts and a remedy.
 
 A pair is refused if nothing could be proven about it, or if one part would undo the purpose of the
 other. A pair that is merely useless is allowed, because measurements show that it is useless.
@@ -36,7 +36,7 @@ NOT_PURE: tuple[type[Mechanism], ...] = (
     IntegerGaussian,
     SharedGaussian,
 )
-"""Mechanisms without a pure epsilon: reports in clear, or with Gaussian noise."""
+"""Mechanisms without a pure epsilon: reports in the clear, or with Gaussian noise."""
 
 SUMMABLE: tuple[type[Mechanism], ...] = (
     BitMechanism,
@@ -152,10 +152,10 @@ def check_pairs(parts: Composition, settings: Any) -> None:
 
 
 def check_once(parts: Composition, settings: Any) -> None:
-    """Refuse parts that do not fit one round for each client.
+    """Refuse parts that do not go together with one round for each client.
 
     Raises:
-        ConfigError: some parts do not fit.
+        ConfigError: a part does not go together with one round for each client.
     """
     if parts.local.drawn_once:
         raise ConfigError(
@@ -174,13 +174,13 @@ def check_once(parts: Composition, settings: Any) -> None:
 def gains_by_once(parts: Composition, settings: Any) -> bool:
     """Return whether each client should answer in only one round, with its whole budget.
 
-    One round each is better if each report by itself satisfies pure DP. Let a report's variance be
-    1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
-    g(epsilon)/g(epsilon/T); dividing the clients leaves a T-th of the reports to each round. At
-    every budget that protects, g grows faster than linearly, and for a small budget quadratically,
-    so dividing the budget costs more. With Gaussian noise both cost the same. In a sum, dividing
-    the clients costs more, because all of them share the noise. The same holds behind a shuffler,
-    where the fewer reports of a round hide each other less.
+    One round for each client is better if each report by itself satisfies pure DP. Let a report's
+    variance be 1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
+    g(epsilon)/g(epsilon/T); dividing the clients leaves 1/T of the reports for each round. For
+    every budget that gives protection, g grows faster than linearly, and for a small budget
+    quadratically, so dividing the budget costs more. With Gaussian noise, both cost the same. In a
+    sum, dividing the clients costs more, because all clients of a round share the noise. Behind a
+    shuffler it also costs more, because the fewer reports in a round hide each other less.
 
     Args:
         parts: the parts, with all clients in every round.
@@ -207,7 +207,7 @@ def _no_sum(kind: type[Mechanism]) -> str:
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
     """Return what can replace a mechanism in a sum, as the beginning of a remedy."""
-    free = settings.name() == "composed"  # its settings offer the parts of the systems below
+    free = settings.name() == "composed"  # composed has the parts of the systems below
     if issubclass(kind, Plain):
         return f"use {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
     if issubclass(kind, Gaussian) and free:
@@ -228,7 +228,7 @@ def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
-    """Return how to get one-bit reports, as the beginning of a remedy; "" if more is needed.
+    """Return how to get one-bit reports, as the beginning of a remedy; "" if that is not enough.
 
     A mechanism that draws nothing has no budget, which the new mechanism would need.
     """

@@ -23,7 +23,7 @@ def smallest_share(
     num_clients: int,
     num_people: int | None = None,
 ) -> int:
-    """Return m, the size of the smallest client's data, from public facts.
+    """Return m, the number of examples in the smallest local data set, from public facts.
 
     Raises:
         ConfigError: m is unknown, or larger than an equal share; or there are fewer examples than
@@ -58,7 +58,7 @@ def smallest_share(
 
 
 def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
-    """Refuse an m that is larger than the smallest simulated client's data.
+    """Refuse an m that is larger than the number of examples of some simulated client.
 
     Args:
         setting: m, if it is set.
@@ -137,6 +137,6 @@ class NbaflNoise:
         return Gaussian(self.clip, sigma)
 
     def downlink_sigma(self, epsilon: float) -> float:
-        """Return the standard deviation of the server's noise on the average, perhaps 0 (eq. 5)."""
+        """Return the standard deviation of the server's noise on the average (eq. 5), or 0."""
         excess = self.rounds**2 - self.exposures**2 * self.clients
         return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)

@@ -1,4 +1,4 @@
-"""The importance of input features for one client, which its reports then reveal."""
+"""The importance of input features for one client, which the client's reports then reveal."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Ranking(Local):
     calibration: NbaflCalibration
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse a model whose features have no importance; see ``first_layer``."""
+        """Refuse a model for which importance is not defined; see ``first_layer``."""
         self.first_layer(algorithm)
 
     def first_layer(self, algorithm: Algorithm) -> FirstLayer:
         """Return the model's first layer.
 
         Raises:
-            ConfigError: the model has no separate weights for each feature, or the features have no
-                importance.
+            ConfigError: the model has no separate weights for each feature, or importance is not
+                defined for it.
         """
         found = first_layer_of(self.settings, algorithm.problem)
         if self.settings.importance == "sensitivity" and found.is_last:
@@ -62,7 +62,7 @@ class Ranking(Local):
         check_dense_first(training.model, algorithm.config.model)
         shift = None
         if self.settings.importance == "sensitivity":
-            # The mean absolute value of a feature's noise at the budget ``epsilon_low``.
+            # The mean absolute value of the noise on a weight at the budget ``epsilon_low``.
             noise = self.calibration.noise(algorithm.problem)
             shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
         return RankingSgd(training, self.first_layer(algorithm), shift)

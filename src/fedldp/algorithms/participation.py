@@ -34,7 +34,7 @@ PARTICIPATION = Offer(
 )
 
 _DENSE = 16
-"""If a round has more than one in this many clients, they are sorted by a table of all clients."""
+"""Rounds with at least about one in this many clients are sorted with a table of all clients."""
 
 
 class Participation(Protocol):
@@ -49,7 +49,7 @@ class Participation(Protocol):
     uses_rounds: ClassVar[bool]
 
     def clients(self, round: int, draws: Draws) -> ClientIndices | None:
-        """Return the clients of ``round``, ascending; None for all of them.
+        """Return the clients of ``round`` in ascending order; None for all clients.
 
         Args:
             round: the round, from 1.
@@ -58,7 +58,7 @@ class Participation(Protocol):
         ...
 
     def max_rounds(self, client: int) -> int | None:
-        """Return how many rounds ``client`` takes part in at most; None for all rounds."""
+        """Return the largest number of rounds in which ``client`` answers; None for all rounds."""
         ...
 
     def scheduled(self, draws: Draws) -> Self:
@@ -154,7 +154,7 @@ class Once:
 
 @lru_cache(maxsize=2)  # every round of a run asks for the same permutation
 def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
-    """Return a uniform permutation of 0 to ``size`` - 1, secret to anyone without the key.
+    """Return a uniform permutation of 0 to ``size`` - 1, unpredictable without the key.
 
     The order of distinct random integers is uniform; if two are equal, all are drawn again. numpy's
     own permutation draws from a generator that is not cryptographic.
@@ -213,11 +213,11 @@ class Balanced:
 def participation_of(
     settings: Any, default: Literal["drawn", "balanced"] = "drawn"
 ) -> Participation:
-    """Return the participation that ``PARTICIPATION`` and clients_per_round describe.
+    """Return the participation that ``participation`` and ``clients_per_round`` describe.
 
     Args:
         settings: the run's settings.
-        default: the participation when a round has fewer than all clients.
+        default: the participation if ``clients_per_round`` is set and ``participation`` is not.
 
     Raises:
         ConfigError: the two settings contradict each other.
@@ -270,7 +270,7 @@ def most_rounds(participation: Participation, client: int, rounds: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Preselected:
-    """The server selects each round's clients before the run, more often those with less noise.
+    """Each round's clients, selected before the run; those with less noise are selected more often.
 
     The selections follow from the stream "selection" of each round. They are drawn before anyone
     trains, so clients that are not selected send nothing and release nothing.
@@ -298,7 +298,7 @@ class Preselected:
         return found
 
     def max_rounds(self, client: int) -> int:
-        """Return how often ``client`` is selected; its noise is sized for that number.
+        """Return in how many rounds ``client`` is selected; its noise is sized for this number.
 
         Raises:
             ConfigError: the selections have not been drawn yet.
@@ -315,7 +315,7 @@ class Preselected:
         """Return a copy whose ``turns`` follow from the selections of all rounds.
 
         Raises:
-            ConfigError: ``turns`` is set to something else.
+            ConfigError: ``turns`` is already set, and differs from the selections.
         """
         turns = np.zeros(self.rho().size, np.int64)
         for round in range(1, self.rounds + 1):

@@ -5,8 +5,8 @@
     server_step   noisy sums -> mean gradient -> W minus ``learning_rate`` times it
 
 These parts protect one person at a client, whoever the other people are: neighbouring data differ
-in one replaced person, or in one row if nothing says which rows belong to one person. They do not
-protect a client as a whole.
+in one replaced person, or in one row if the data do not say which rows belong to the same person.
+They do not protect a client as a whole.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ COUNTED = Offer(
 )
 
 LEAST_SHARE = 0.01
-"""The lower limit of a class's noisy share, which also bounds its weight."""
+"""The lower limit of a class's noisy share, which also bounds the weight of the class."""
 
 _COUNTS = "class_counts"
 
@@ -129,7 +129,7 @@ _FEW_CLASSES = 10
 """With at most this many classes, a round's metrics include the classes' shares."""
 
 SCORE = "held-out accuracy"
-"""The server's name for the noisy share of votes in favour."""
+"""The name of the server's metric with the noisy share of votes in favour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,8 @@ class PersonSteps(Local):
 
     Attributes:
         settings: the preset's settings.
-        calibration: sizes the noise of a site's own steps, if the site takes several in a round.
+        calibration: gives the noise for a site's own steps, if the site takes several steps in a
+            round.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -169,7 +170,7 @@ class PersonSteps(Local):
         )
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse counts of more classes than a sum has coordinates; see ``Local.check``."""
+        """Refuse to count more classes than a sum has coordinates; see ``Local.check``."""
         classes, size = algorithm.problem.num_classes, algorithm.layout.size
         if self.settings.class_count_rounds and classes > size:
             raise ConfigError(
@@ -274,7 +275,8 @@ class PersonRelease(Release):
     """A noisy sum over people, whose event is stated for one person.
 
     Attributes:
-        of_rows: whether nothing says which rows belong to one person, so that one row is protected.
+        of_rows: whether single rows are protected, because the data do not say which rows belong to
+            the same person.
         people: the total number of people across all clients; public.
         sampled: the probability that a step samples a given person.
     """
@@ -285,7 +287,7 @@ class PersonRelease(Release):
     sampled: float
 
     def event(self) -> Event:
-        """Return what the report releases about one person or row; it does not hide a client.
+        """Return what the report releases about one person or row; a whole client is not hidden.
 
         The mechanism states this for sums that one person changes by at most 2 ``NORM``.
         """
@@ -299,7 +301,7 @@ class PersonRelease(Release):
 
 
 def of_people(of_one: Event, of_rows: bool) -> Event:
-    """Return an event that costs one person, or one row, ``of_one``, and hides no client."""
+    """Return an event that is ``of_one`` for one person, or one row, and hides no whole client."""
     client = InClear(
         what=f"sums whose noise hides single {'rows' if of_rows else 'people'} only, otherwise"
     )
@@ -309,7 +311,7 @@ def of_people(of_one: Event, of_rows: bool) -> Event:
 
 
 def sums_of_people(release: Release, settings: Settings, problem: Problem) -> PersonRelease:
-    """Return a release of sums instead of weights, for the public number of people."""
+    """Return a release of sums over the public number of people, instead of weights."""
     return PersonRelease(
         bound=OfPeople(
             rate=settings.learning_rate * per_step(settings, problem),
@@ -354,10 +356,10 @@ class MeanOfPeople:
         bound: the bound on the sums.
         clients: the agreed number of clients in a round. A trusted server divides by this number
             wherever dividing by the number of clients that answered would reveal the latter.
-        voters: the public expected number of a client's people who vote.
-        count_rounds: the number of rounds, from the first, whose sums are counts of classes.
-        noise: gives the stream of a trusted server's noise, for a sum of a given number of
-            coordinates.
+        voters: the expected number of voters at a client; public.
+        count_rounds: the number of rounds, at the beginning of the run, whose sums are counts of
+            classes.
+        noise: returns a trusted server's noise for a sum with a given number of coordinates.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -400,9 +402,10 @@ class MeanOfPeople:
 
 
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the classes' shares from noisy counts, at least ``LEAST_SHARE``, shape (classes,).
+    """Return the classes' shares, shape (classes,), from noisy counts.
 
-    The shares are equal if no count is above 0, because such counts give no information.
+    Each share is at least ``LEAST_SHARE``. The shares are equal if no count is above 0, because
+    such counts give no information.
     """
     positive = np.maximum(counts, 0)
     if not positive.any():
@@ -412,7 +415,7 @@ def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _no_counts(release: Release, problem: Problem) -> FirstArrays:
-    """Return the arrays before the first round, when no class has been counted."""
+    """Return the arrays before the first round, when no class has been counted yet."""
     return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
 
 
@@ -441,9 +444,9 @@ class PerPersonRun(Calibration):
             server that clients trust, a report needs no noise, because the server draws it.
 
     Raises:
-        ConfigError: delta is too small; a site takes several steps whose sums other sites should
-            hide; or people are sampled although one person may be in a sum several times, or
-            although a budget is set.
+        ConfigError: delta is too small; a site takes several steps in a round, although other
+            sites' reports should hide its sums; or people are sampled although one person may be in
+            a sum several times, or although a budget is set.
     """
 
     uses_rounds: ClassVar[bool] = True
@@ -546,7 +549,7 @@ class PerPersonRun(Calibration):
         Args:
             size: the number of coordinates in the sum.
             client: the client that adds the noise.
-            people: the number of people whose vectors the modulus of a sum must hold.
+            people: the number of people whose vectors must fit into the modulus of a sum.
 
         Raises:
             ConfigError: no grid is fine enough for ``epsilon``.

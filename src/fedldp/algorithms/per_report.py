@@ -35,8 +35,8 @@ class PerReport(Calibration):
     """A mechanism chosen by name, with a budget for one report, or for one weight in it.
 
     Attributes:
-        settings: mechanism, epsilon, delta, clip and integer_bits are read. Clients may have their
-            own epsilon if a report has one bit for each weight.
+        settings: the settings, of which mechanism, epsilon, delta, clip and integer_bits are read.
+            Clients may have their own epsilon if a report has one bit for each weight.
         bound: the chart in which the mechanism works, if its coordinates are not the model's
             weights.
 
@@ -100,7 +100,7 @@ class PerReport(Calibration):
         return of_client(epsilon, client) if is_own(epsilon) else None
 
     def scale(self, epsilon: float, size: int) -> float:
-        """Return the scale for reading bits randomised with a budget, for ``size`` weights."""
+        """Return the scale for reading the bits for ``size`` weights, randomised with a budget."""
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale

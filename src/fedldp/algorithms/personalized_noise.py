@@ -25,8 +25,9 @@ MEANING = EpsilonMeaning("record", "claimed")
 class PublishedNoise(Calibration):
     """The paper's sigma_i for each client, for Gaussian noise or for randomised signs.
 
-    The clip's box has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity. Each sign
-    is a separate bit, because every coordinate may be at either end of its range.
+    Opposite corners of the clip's box are 2 c_i sqrt(d) apart, which is the sensitivity for the
+    Gaussian. Each sign counts as a separate bit, because every coordinate may be at either end of
+    its range.
 
     Attributes:
         settings: the preset's settings; they have an epsilon.
@@ -109,13 +110,13 @@ class PublishedNoise(Calibration):
 def moments_sigma(epsilon: float, delta: float, sampling_probability: float, rounds: int) -> float:
     """Return sigma_i of the Gaussian: sigma_i^2 = 4 q^2 R/(1-q) (2 ln(1/delta)/eps^2 + 1/eps).
 
-    The grouping follows from the sources. The moments of R steps are at most R q^2 l (l+1)/((1-q)
-    sigma^2) for a sensitivity of 1 (Abadi et al. 2016, Lemma 3). Their tail bound (Theorem 2) with
-    l = 2 ln(1/delta)/eps requires a variance of 2 q^2 R/(1-q) (2 ln(1/delta)/eps^2 + 1/eps). So the
-    paper's expression is a variance, and its first two factors are one fraction. The paper has 4 in
-    place of 2; we did not find the reason, and keep 4. The lemma holds only for q < 1/(16 sigma)
-    and up to terms in q^3, and not for the paper's q of 0.8 and 0.9. Sigma does not depend on the
-    clip.
+    The sources show how the factors are grouped. The moments of R steps are at most R q^2 l
+    (l+1)/((1-q) sigma^2) for a sensitivity of 1 (Abadi et al. 2016, Lemma 3). Their tail bound
+    (Theorem 2) with l = 2 ln(1/delta)/eps requires a variance of 2 q^2 R/(1-q) (2 ln(1/delta)/eps^2
+    + 1/eps). So the paper's expression is a variance, and its first two factors are one fraction.
+    The paper has 4 in place of 2; we did not find the reason, and keep 4. The lemma holds only for
+    q < 1/(16 sigma) and up to terms in q^3, and not for the paper's q of 0.8 and 0.9. Sigma does
+    not depend on the clip.
 
     >>> round(moments_sigma(1.0, 1 / 500, 0.8, 10), 6)
     41.460097

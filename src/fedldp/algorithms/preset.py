@@ -69,7 +69,7 @@ def preset(
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise level.
         needs_extra: the extra of fedldp that its clients need to train.
-        instead: settings that every preset offers, but with another default here.
+        instead: settings that every preset offers, with another default for this preset.
     """
 
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
@@ -162,7 +162,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
 
 
 def channel_of(settings: Settings, kind: type[Mechanism]) -> Channel:
-    """Return the channel that ``CHANNEL`` names, for reports from this class of mechanisms."""
+    """Return the channel that the setting names, for reports from this class of mechanisms."""
     match settings.channel:
         case "shuffle" if sends_category(kind):
             return ShuffleReports()

@@ -23,7 +23,7 @@ class Problem:
         people: the number of people, if the data name the person of each row; None counts every row
             as a different person.
         counted_in_private: whether the numbers of examples and people were counted in a user's own
-            table, instead of being stated by somebody.
+            table, rather than stated by somebody.
         private_scores: whether a run's model is tested on held-out rows that belong to clients.
     """
 
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class EpsilonMeaning:
-    """What a system's setting ``epsilon`` covers: whose budget it is, against which adversary.
+    """What a system's setting ``epsilon`` covers: whose budget it is, and against which adversary.
 
     ``standing`` says whether the guarantee is proven here, or only claimed by the source.
     """

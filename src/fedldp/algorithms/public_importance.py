@@ -78,7 +78,7 @@ class RankFeatures:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the mean change, and what is then known about the importance."""
+        """Return the mean change, and what is known about the importance after the round."""
         noisier, found = self.noisier, self.mean(state, reports, draw)
         assert found.values is not None
         change = found.values if self.mean.gives == "update" else found.values - state.weights

@@ -58,7 +58,7 @@ class RandomisedGradients(Local):
             raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")
 
     def mechanism(self, size: int) -> Mechanism:
-        """Return the mechanism for a gradient of ``size`` coordinates, divided by ``clip``."""
+        """Return the mechanism for ``size`` coordinates of a gradient, divided by ``clip``."""
         settings = self.settings
         return _mechanism(settings.mechanism, settings.epsilon, settings.delta, size)
 

@@ -5,7 +5,7 @@
                      --> Mechanism   clips, randomises, packs; its event is what is charged
                      --> Reports
 
-n clients are encoded at once, each to the bits that it would send alone.
+The reports of n clients are encoded together; each is exactly what its client would send alone.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from fedldp.training.feature_importance import NoisierFeatures
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A bound and a mechanism: what happens to an update before it leaves, and with which claim.
+    """A bound and a mechanism: what is done to an update before it leaves, and the claim about it.
 
     Attributes:
         bound: the chart in which the mechanism works.
         mechanism: the mechanism that randomises.
         size: d, the size of the model.
-        sends: the name of an array of the update to send instead of the weights, in the coordinates
-            of the bound's chart, if it has one; None sends the weights. If training failed, the
-            array is zero.
+        sends: the name of the update's array that is sent instead of the weights; None sends the
+            weights. If the bound has a chart, the array is in the chart's coordinates. If training
+            failed, the array is zero.
     """
 
     bound: Bound
@@ -107,13 +107,14 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class UnevenRelease(Release):
-    """A release with more noise on the weights of some input features than on all others.
+    """A release with more noise on the weights of some input features than on all other weights.
 
     Attributes:
         mechanism: the mechanism for all other weights: ``noisier.least``.
         noisier: picks the features.
-        ranks: whose ranks decide. The broadcast's "importance" is public and costs nothing. A
-            client's own ranks are its update's "importance", which is then released in clear.
+        ranks: whose ranks decide which features get more noise. The broadcast's "importance" is
+            public and costs nothing. A client's own ranks are its update's "importance", which is
+            then released in the clear.
 
     Raises:
         PrivacyError: ``mechanism`` differs from ``noisier.least``.
@@ -133,7 +134,7 @@ class UnevenRelease(Release):
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:
-        """Return the event for the least noise, or an event for features in clear."""
+        """Return the event for the least noise, or, for own ranks, for features in the clear."""
         if self.ranks == "own":
             return InClear(what="which features get more noise")
         return super().event()
@@ -172,7 +173,7 @@ class Encoder:
         release: the randomiser, with its claim.
         inner: what the update itself releases, if training randomised it.
         chunk: the number of coordinates in one message; None for all coordinates.
-        tells_examples: whether to also send each client's number of examples, in clear, as its
+        tells_examples: whether to also send each client's number of examples, in the clear, as its
             weight.
         names_sender: whether to also send the name of the client.
         label: the budget that is also sent, if clients' budgets differ.
@@ -230,12 +231,12 @@ class Encoder:
 
 
 def in_clear(size: int) -> Release:
-    """Return the release of a model's weights in clear, for a model of ``size`` weights."""
+    """Return the release of a model's weights in the clear, for a model of ``size`` weights."""
     return Release(bound=Unbounded(), mechanism=Plain(), size=size)
 
 
 def _and_count(event: Event) -> str:
-    """Return, in words, what a report with a number of examples reveals in clear."""
+    """Return, in words, what a report reveals in the clear if it also has a number of examples."""
     if not isinstance(event, InClear):
         return "number of examples"
     comma = "," if " " in event.what else ""
@@ -245,8 +246,9 @@ def _and_count(event: Event) -> str:
 def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
     """Open clients' updates; the broadcast's weights replace every row that is not finite.
 
-    A refusal would reveal something about the examples to a server, which may choose weights for
-    which training fails on some examples only. Such a row's other arrays become zeros.
+    The other arrays of a row that is not finite become zeros. A refusal would reveal something
+    about the examples to the server, which could choose weights with which training fails on some
+    examples only.
     """
     update = sealed.open()
     rows = update.rows

@@ -107,7 +107,7 @@ class RunSettings(FrozenConfig):
     """Increases when the same settings give a new result, which makes old measurements invalid."""
 
     inverse: ClassVar[bool] = False
-    """Whether the calibrated setting is a noise level, which is lower for a larger budget."""
+    """Whether the calibrated setting is a noise level: the larger the budget, the lower it is."""
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
@@ -357,7 +357,7 @@ class RunSettings(FrozenConfig):
                 f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
                 f"{self.client_column} already names the client of each row; leave this out"
             )
-        self.columns  # noqa: B018 (it refuses columns that contradict themselves)
+        self.columns  # noqa: B018 (this refuses contradictory columns)
         return self
 
     @model_validator(mode="after")
@@ -426,7 +426,7 @@ class RunSettings(FrozenConfig):
         return tuple(each.budget() for each in given if each is not None)
 
     def equal_share(self, problem: Problem, num_clients: int) -> int | None:
-        """Return the largest number of examples per client if all have equally many; else None.
+        """Return the largest number of examples per client if clients have equal shares; else None.
 
         Args:
             problem: the public facts. Data that name their clients need not be divided equally.

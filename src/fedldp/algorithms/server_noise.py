@@ -42,12 +42,12 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     know, or one client if none is named. (Any m of the N clients may be drawn, so if no round has
     more than u untrusted participants, there are at most u of them in all.) They know how many of
     them were drawn, say k, and what these sent. The other m - k participants are a sample of the
-    other N - u clients, with all sets equally likely, so each is in it with probability q = (m -
-    k)/(N - u). What a release costs grows with q (docs/privacy, "Sums over secret samples"), so the
-    smallest k is the worst. It is 0, so that m of the N - u are drawn; or, if m exceeds N - u, it
-    is m - (N - u), and all N - u are drawn. This holds in every round, whatever k is in other
-    rounds. Adversaries who know less see a smaller q: m/(N - u') with u' < u, or m/N if they are
-    not clients.
+    other N - u clients, with all sets equally likely, so each of those clients is in the sample
+    with probability q = (m - k)/(N - u). What a release costs grows with q (docs/privacy, "Sums
+    over secret samples"), so the smallest k is the worst. It is 0, so that m of the N - u are
+    drawn; or, if m exceeds N - u, it is m - (N - u), and all N - u are drawn. This holds in every
+    round, whatever k is in other rounds. Adversaries who know less see a smaller q: m/(N - u') with
+    u' < u, or m/N if they are not clients.
     """
     if settings.clip is None:
         return InClear(what="the scale of the noise, a median of private norms,")
@@ -64,7 +64,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
 
 
 def _median_norm(updates: list[Values]) -> float:
-    """Return S from Algorithm 1, except for updates that are all close to zero."""
+    """Return S from Algorithm 1, or another positive bound if all updates are close to zero."""
     if not updates:
         raise RunError("no report arrived, so there is no mean to compute")
     median = float(np.median([np.linalg.norm(update) for update in updates]))

@@ -105,7 +105,7 @@ class Estimate(Protocol):
     Attributes:
         needs: what the estimate must have; a channel that cannot provide this does not fit the
             estimate.
-        gives: what ``Estimated.values`` is.
+        gives: whether ``Estimated.values`` holds weights or their change.
     """
 
     @property
@@ -130,7 +130,7 @@ class MechanismMean:
     """The mean, estimated by the mechanism's own aggregate, which needs only a sum.
 
     Attributes:
-        empty: gives an aggregate without reports, for a model of this many weights.
+        empty: returns an empty aggregate for a model with a given number of weights.
         gives: see ``Estimate``.
         restore: maps the mechanism's coordinates to weights.
         scale: for bits, gives the scale for a budget and a report's size, if clients' budgets
@@ -168,12 +168,12 @@ class Weighted:
     """The mean of the reports, weighted by the weight that each carries, or else by 1.
 
     Attributes:
-        read: gives the values of a payload with this many coordinates.
+        read: returns the values in a payload with a given number of coordinates.
         gives: see ``Estimate``.
-        by_examples: whether reports carry their clients' example counts, in clear.
+        by_examples: whether reports carry their clients' example counts, in the clear.
         restore: maps what ``read`` gives to weights or their change.
-        coordinates: gives the number of coordinates for a model of this many weights; None if the
-            two numbers are equal.
+        coordinates: returns the number of coordinates for a model with a given number of weights;
+            None if the two numbers are equal.
     """
 
     read: Callable[[bytes, int], Values]
@@ -184,7 +184,7 @@ class Weighted:
 
     @property
     def needs(self) -> Needs:
-        """What the estimate needs: each report's weight in clear, or only the reports."""
+        """What the estimate needs: each report's weight in the clear, or only the reports."""
         return "weight" if self.by_examples else "reports"
 
     def __call__(
@@ -208,8 +208,9 @@ class BySender:
     """The mean of the reports, weighted by shares that the server assigns to its clients.
 
     Attributes:
-        shares: draws every client's share, at least 0, shape (n,), and metrics of the round.
-        read: gives the values in a client's report, shape (d,).
+        shares: draws the shares of all clients, each at least 0, shape (n,), and returns them with
+            metrics of the round.
+        read: returns the values in a client's report, shape (d,).
         gives: see ``Estimate``.
         restore: maps what ``read`` gives to weights or their change.
     """
@@ -224,7 +225,7 @@ class BySender:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate; None if no client whose report arrived has a positive share."""
+        """Return the estimate, without values if every share of a client that reported is 0."""
         shares, metrics = self.shares(draw)
         total = np.zeros(state.weights.size)
         weight, came = 0.0, 0
@@ -253,14 +254,14 @@ class BySender:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySum:
-    """The noisy mean of updates sent in clear: the server clips them and adds the noise itself.
+    """The noisy mean of updates sent in the clear: the server clips them and adds the noise itself.
 
-    It divides by the agreed number of clients. Dividing by the number that answered would reveal,
-    in the scale of the noise, who took part.
+    It divides by the agreed number of clients. Dividing by the number that answered would reveal
+    that number through the scale of the noise.
 
     Attributes:
-        bounded: gives the mechanism that clips a round's updates and draws the noise, together with
-            these updates.
+        bounded: returns a round's updates, together with the mechanism that clips them and draws
+            the noise.
         number: the agreed number of clients in a round.
     """
 
@@ -293,7 +294,8 @@ class NoisyTotal:
     """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
 
     It divides by the agreed number of clients, as ``NoisySum`` does. It clips each single report
-    again, which does not change an honest report; nobody can clip what is in a secure sum.
+    again, which does not change an honest report; nobody can clip the single reports in a secure
+    sum.
 
     Attributes:
         steps: the mechanism that clips the updates and adds the noise.
@@ -321,8 +323,8 @@ class NoisyTotal:
             clipped = ball.clip(alone.mean())
             found.add(clipped.astype(INTEGER).tobytes())
         total = found.total()
-        # A second sum of one round, for example after a crash, gets different noise. With the same
-        # noise, the two broadcasts would reveal the exact difference of the sums.
+        # A second sum for the same round, for example after a crash, gets different noise. With the
+        # same noise, the two broadcasts would reveal the exact difference of the sums.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
         total = self.steps.noisy(total, stream)
         return Estimated(values=factor * (total * (ball.step / self.number)))
@@ -394,7 +396,7 @@ class Step:
 class ServerUpdate:
     """The server's rule: how to estimate, how to step, and which weights are the run's model.
 
-    With the step none and rate 1, the next W is the estimate itself, or W plus the estimate.
+    With the step ``none`` and rate 1, the next W is the estimate itself, or W plus the estimate.
 
     Attributes:
         estimate: the estimate from a round's reports.
@@ -493,7 +495,7 @@ class ServerUpdate:
         return kept
 
     def _straight(self, state: State, values: Values, noise: Values | None) -> Values:
-        """Return the next weights without an optimiser; a change already includes the rate."""
+        """Return the next weights without an optimiser; an estimated change includes the rate."""
         rate = self.step.rate
         weights: Values
         if self._gives_change:
@@ -505,7 +507,7 @@ class ServerUpdate:
         return weights if noise is None else weights + rate * noise
 
     def _check(self, state: State, change: Values) -> None:
-        """Refuse a mean that an optimiser would hide and keep; otherwise the loop refuses it."""
+        """Refuse a mean that is too large or not finite, which an optimiser would hide and keep."""
         if not within_largest_weight(state.weights + change):
             raise Diverged(
                 f"round {state.round}: the mean of the reports is not finite, or too large for a "
@@ -523,7 +525,9 @@ class ServerUpdate:
 
 
 def first_averaged(share: float, rounds: int) -> int | None:
-    """Return the first of the last ``share`` of ``rounds``, at least one round; None for share 0.
+    """Return the first round whose weights are averaged; None if ``share`` is 0.
+
+    These are the last rounds: a ``share`` of all ``rounds``, but at least one round.
 
     >>> first_averaged(0.25, 10), first_averaged(1.0, 10), first_averaged(0.01, 10)
     (9, 1, 10)

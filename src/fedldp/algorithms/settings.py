@@ -18,7 +18,7 @@ from fedldp.models import name_of
 
 Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
-"""Leaves float32 room for optimisers: Adam's first step is ten times as large."""
+"""The limit leaves room in float32 for optimisers: Adam's first step is ten times as large."""
 
 Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
@@ -43,7 +43,7 @@ LARGEST_BATCH = 1_000_000_000
 
 
 TargetUnit = Literal["weight", "record", "person", "client-round", "client-run"]
-"""The units for which some system's statement has lines."""
+"""The units for which the statement of at least one system has lines."""
 
 
 class PrivacyTarget(FrozenConfig):

@@ -39,7 +39,7 @@ _UNITS = {
     "server_momentum": "share of 1",
     "class_weights": "factor",
 }
-"""The units of settings whose names do not end with what they count."""
+"""The units of settings whose names do not end with a word that determines the unit."""
 
 _ENDINGS = {
     "seconds": "seconds",
@@ -85,7 +85,7 @@ class Setting:
 
     @property
     def in_brackets(self) -> str:
-        """Everything but its name and meaning, in a few words."""
+        """Everything except the name and the meaning, in a few words."""
         parts = [self.type, self.limits, self.unit and f"in {self.unit}"]
         if self.default != "required":
             parts.append("not set by default" if self.default == "not set" else "")
@@ -93,7 +93,7 @@ class Setting:
         return ", ".join(part for part in parts if part)
 
 
-@functools.cache  # pydantic needs some 20 ms for a class's schema, which never changes
+@functools.cache  # pydantic needs about 20 ms for a class's schema, which never changes
 def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
     """Return the settings of a configuration class, in its order."""
     document = owner.model_json_schema()

@@ -69,7 +69,7 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
 
 
 KEEPS_NOTHING = "keeps nothing of an example that it was used on"
-"""If the code kept anything of one client or person, it could reach the report of another."""
+"""If the code kept anything from one client or person, that could reach the report of another."""
 
 NOT_FROM_ROWS = "was taken from the clients' rows"
 """If declared values, such as a list of classes, came from the rows, they would be a release."""
@@ -114,7 +114,7 @@ def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | Non
     """Return the setting ``features``, and the digest of the function; None without features.
 
     Raises:
-        ConfigError: such examples cannot have these features.
+        ConfigError: these features cannot be computed from such examples.
     """
     mapping = config.composition.features.mapping(problem)
     if mapping is None:

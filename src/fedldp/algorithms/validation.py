@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 _LONGEST = 60
-"""The number of characters of a value that a message shows."""
+"""The largest number of characters of a value that a message shows."""
 
 _KINDS = {
     "int_type": "a whole number",

@@ -42,13 +42,14 @@ __all__ = [
     "main",
 ]
 
-# The base class of all argument errors: click's up to typer 0.20, typer's own since then.
+# The base class of all argument errors. It is defined by click up to typer 0.20, and by typer
+# itself since then.
 UsageError = cast(
     type[typer.BadParameter],
     next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
 )
 
-# Otherwise plain help shows a backslash before "[default: ...]" if rich is installed (typer issue
+# Otherwise, if rich is installed, plain help shows a backslash before "[default: ...]" (typer issue
 # 1058).
 typer.core.HAS_RICH = False
 

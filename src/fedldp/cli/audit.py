@@ -108,7 +108,7 @@ def audit(
     more = None
     if (
         page is not None and recipe is not None
-    ):  # before the games, because only these attacks need the data
+    ):  # before the games, so that missing data are reported at once
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or client or "all mechanisms and systems",

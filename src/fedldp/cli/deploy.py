@@ -40,7 +40,7 @@ Check = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """The plan of a run, for invited or listed sites; each field is an option."""
+    """The plan of a run, for invited or listed sites; each field is a command-line option."""
 
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
     channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")]
@@ -820,7 +820,7 @@ def _link(name: str) -> Link:
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:
-    """Return the paths of a server's certificate and key: as given, or next to its agreement."""
+    """Return the given paths of a server's certificate and key, or those next to its agreement."""
     beside = agreement.parent
     return certificate or beside / "server.pem", key or beside / "server.key"
 
@@ -885,7 +885,7 @@ def _problem(
     examples: int | None,
     people: int | None,
 ) -> Problem:
-    """Return the facts about the data, as given or from the recipe's data set.
+    """Return the facts about the data, from the options or from the recipe's data set.
 
     All parties learn these facts, so facts that only a private table's rows reveal must be given.
     """
@@ -924,7 +924,7 @@ def _problem(
 
 
 def _check_public(config: RunConfig, classes: int | None, examples: int | None) -> None:
-    """Refuse to derive facts that all parties learn from the rows of a user's own file."""
+    """Refuse to derive, from the rows of a user's own file, facts that all parties learn."""
     if examples is None:
         raise ConfigError(
             f"dataset = {config.dataset}: an agreement goes to all parties, and the exact number "
@@ -992,7 +992,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
 
 
 def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
-    """Print the plan of the run if as many sites join as its invite expects."""
+    """Print the plan of the run for the number of sites that its invite expects."""
     from fedldp.reporting.text import print_statement
 
     config = expected.config

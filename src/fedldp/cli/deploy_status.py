@@ -25,7 +25,7 @@ Log = Annotated[str, typer.Option(help="text, or json for one JSON object per li
 
 @contextmanager
 def logged(form: str) -> Iterator[bool]:
-    """Yield whether the log is JSON; if so, log an error that stops the command as JSON too."""
+    """Yield whether the log is JSON; then an error that ends the command is logged as JSON too."""
     if form not in ("text", "json"):
         raise ConfigError(f"log = {form}: choose text or json")
     try:

@@ -147,7 +147,7 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
 
 
 def _check_has(path: Path, entries: list[Release], hash: str) -> None:
-    """Refuse a ledger that lacks a release noted elsewhere, because the ledger is an older copy."""
+    """Refuse a ledger that lacks a release noted elsewhere, because it must be an older copy."""
     if not re.fullmatch(r"[0-9a-f]{16,64}", hash):
         raise ConfigError(f"--has {hash!a:.80}: give 16 to 64 hexadecimal digits of a hash")
     if not any(entry.hash.startswith(hash) for entry in entries):

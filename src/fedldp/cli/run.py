@@ -166,7 +166,7 @@ def _simulate(
             show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
-        # A user's own model may print to stdout, and Ray does when a worker dies.
+        # A user's own model may print to stdout, and Ray prints when a worker dies.
         with RunProgress(config.rounds, stderr) as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,

@@ -1,4 +1,4 @@
-"""Central DP: clients send updates in clear, and a server that they trust adds the noise.
+"""Central DP: clients send updates in the clear, and a server that they trust adds the noise.
 
     Broadcast: weights W
         |
@@ -19,10 +19,10 @@ only the broadcasts. With a fixed `clip`, which is our addition, there is such a
 McMahan, Ramage, Talwar, Zhang 2018. The noise comes from the server's own randomness: anyone who
 knows this randomness (in a simulation, the seed) can subtract the noise.
 
-With ``noise = "discrete-gaussian"``, also ours, no step before the broadcast uses floats: a client
-rounds its change to a public grid and clips it there, in integers; the sum is exact, and so is the
-discrete Gaussian that the server adds. The proof covers exactly what is computed, so this variant
-can be deployed:
+With ``noise = "discrete-gaussian"``, which is also ours, no step before the broadcast uses floats:
+a client rounds its change to a public grid and clips it there, in integers; the sum is exact, and
+so is the discrete Gaussian that the server adds. The proof covers exactly what is computed, so this
+variant can be deployed:
 
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m

@@ -1,4 +1,4 @@
-"""CLDP-Fed: each weight's change as a whole number of small steps, replaced by a nearby number.
+"""CLDP-Fed: each weight's change, in whole steps, is replaced by a random number near it.
 
     Broadcast: weights W
         |
@@ -13,8 +13,8 @@
     server_step   W + mean of v'/10^precision -> weights of the next Broadcast
 
 Source: S. Truex, L. Liu, K.-H. Chow, M. E. Gursoy, W. Wei, "LDP-Fed: Federated Learning with Local
-Differential Privacy", EdgeSys 2020, the variant with condensed privacy. Here all layers are sent in
-every round; in the paper, a client may send only some of them, in cycles.
+Differential Privacy", EdgeSys 2020. This is the variant with condensed privacy. Here all layers are
+sent in every round; in the paper, a client may send only some of them, in cycles.
 
 Condensed privacy, alpha, covers changes that differ by one step. The statement says how much of
 this protection remains for changes that differ by up to 2 c 10^precision steps, in all weights at

@@ -191,8 +191,8 @@ def composed(settings: Settings) -> Composition:
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
     elif settings.mechanism == _SHARE:
-        # With a budget for a run, a client that may be drawn in every round would pay for all
-        # rounds.
+        # With a budget for a run, a client that may be drawn in every round would have to pay for
+        # all rounds.
         participation = participation_of(settings, default="balanced")
         calibration = shares(settings, bound, participation)
     else:
@@ -213,15 +213,15 @@ def composed(settings: Settings) -> Composition:
 
 
 _BARE = ("none", "codes")
-"""Replacements for the mechanism that randomise nothing."""
+"""What may replace the mechanism without randomising anything."""
 
 _SHARE = SharedGaussian.name
 
 _OF_RANGES = ("ranges", "range_floor", "range_margin")
-"""Settings of ranges, except the fixed range, which is a fallback."""
+"""The settings of ranges, except those of the fixed range, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
-"""Exact sums over people, and the noise on them; each is allowed only with the other."""
+"""Exact sums over people, and mechanisms for noise on them; each is allowed only with the other."""
 
 
 def of_people(settings: Settings) -> Composition:

@@ -1,4 +1,4 @@
-"""Distributed discrete Gaussian: the noise of central DP, drawn by clients, in a secure sum.
+"""Distributed discrete Gaussian: clients draw shares of central DP's noise, for a secure sum.
 
     Broadcast: weights W
         |
@@ -17,7 +17,7 @@
 
 A single report has one share of noise, which protects little, as the server's line states. The sum
 has all shares; the line for the `summing-server` states what the sum reveals, and `epsilon` sets
-that line. A simulation computes the sum in the server step. A deployment masks the very same words,
+that line. A simulation computes the sum in the server step. A deployment masks exactly these words,
 and always sums them.
 
 If a round has fewer than all clients, they take turns in an order that is drawn once: nobody takes
@@ -26,9 +26,9 @@ rounds. The guarantee does not rely on keeping secret who takes part.
 
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
-distribution of sums of shares, and the modulus follow this paper. Two things are ours: the noise is
-solved from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding is not
-repeated when its result is too long.
+distribution of sums of shares, and the modulus are those of this paper. Two things are ours: the
+noise is solved from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding
+is not repeated when its result is too long.
 """
 
 from __future__ import annotations
@@ -90,5 +90,5 @@ def distributed_gaussian(settings: Settings) -> Composition:
         ),
         participation=turns,
         channel=Sum(),
-        uses=frozenset({"untrusted_clients"}),  # the line of sums relies on it
+        uses=frozenset({"untrusted_clients"}),  # the line for sums relies on it
     )

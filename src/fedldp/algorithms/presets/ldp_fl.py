@@ -85,7 +85,7 @@ def ldp_fl(settings: Settings) -> Composition:
             f"channel = {settings.channel} and shuffle = {shown(settings.shuffle)}: both settings "
             "say how reports travel; leave shuffle out"
         )
-    by_itself = calibration.sends_bits and settings.channel != "named"  # another word for false
+    by_itself = calibration.sends_bits and settings.channel != "named"  # named: shuffle = false
     shuffles = by_itself if auto else settings.shuffle
     if shuffles and not calibration.sends_bits:
         whole = sends_category(calibration.kind)

@@ -26,10 +26,11 @@ Differential Privacy for Federated Learning", 2022. The hidden layers of its glo
 only in the picture of Fig. 13, which we do not have (the setting `model`); its image augmentation
 is not described (``encoder_augmentation``).
 
-Besides the bits, the labels leave a client; the paper sends them in clear. The CNN, its batch
+Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
 norms, the tests and the number of examples stay at the client, although this number decides how far
 a client trains. Through the CNN, a bit of any example depends on all of the client's examples,
-unless the encoder is public. Any test score depends on them too, and nothing randomises the score.
+unless the encoder is public. Any test score also depends on all of the client's examples, and
+nothing randomises the score.
 """
 
 from __future__ import annotations

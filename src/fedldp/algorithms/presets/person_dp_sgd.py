@@ -16,9 +16,9 @@
 With ``channel = named`` each site adds all the noise that each of its people needs against any
 server and the other sites. With ``channel = sum`` a secure sum hides each report, and every site
 adds a share of noise; together, the shares are as much noise as one site would add. With ``channel
-= central`` sites send sums in clear to a server that they trust, which draws the noise to protect
-against those who see only broadcasts. All people take part in every step; in a simulation with
-``sample_rate`` below 1, a secret Poisson sample of the people takes part.
+= central`` sites send sums in the clear to a server that they trust, which draws the noise to
+protect against those who see only broadcasts. All people take part in every step; in a simulation
+with ``sample_rate`` below 1, a secret Poisson sample of the people takes part.
 
 Source: inter-silo record-level privacy as in A. Lowy, M. Razaviyayn, "Private Federated Learning
 Without a Trusted Server", ICLR 2023; the noise in a sum as in P. Kairouz, Z. Liu, T. Steinke, "The

@@ -15,7 +15,7 @@
                   sign: the sign of this result, so that weights are -1, 0 or 1 -> next Broadcast
 
 Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; they are public.
-The paper sets delta_i = 1/|D_i|, which then reveals the number of the client's examples.
+The paper sets delta_i = 1/|D_i|, which then reveals the number of examples that the client has.
 
 The paper's claim is stronger than what holds. The Gaussian's sigma_i assumes that reports differ by
 at most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula

@@ -1,4 +1,4 @@
-"""Personalised LDP whose budgets hold: for whole clients and runs, by what the clip proves.
+"""Personalised LDP whose budgets hold for whole clients and runs, with noise sized for the clip.
 
     rounds' participants: all clients; or, with selects_first, the clients that this round's omega
                           selects: omega is drawn before the run, and nobody else trains or sends
@@ -21,8 +21,8 @@ selects_first the server draws, before the run, which clients each round selects
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
 ``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
-any client's epsilon, and the noise on each report keeps within its client's budget. The sum reveals
-the total noise.
+any client's epsilon, and the noise on each report keeps the client within its budget. The sum
+reveals the total noise.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.

@@ -8,19 +8,19 @@
         |         Sensitive weights w, and importance
         v
     encoder       a share of the features, least or most important, is picked
-        |         w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4): that of
-        |         epsilon_low on the first layer's weights of the picked features, that of
-        |         epsilon_high on all others
+        |         w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4), with sigma_U
+        |         for epsilon_low on the first layer's weights of the picked features, and for
+        |         epsilon_high on all other weights
         |         Report: 32 d bits, and the example count if weighting = examples
         v
-    server_step   weighted mean, plus N(0, sigma_D^2) of epsilon_high on every weight (eq. 5)
+    server_step   weighted mean, plus N(0, sigma_D^2) for epsilon_high on every weight (eq. 5)
                   -> next Broadcast
 
 Source: M. Talaei, I. Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
-Approach", 2024 (arXiv 2401.02453). The paper does not say which epsilon the server's noise has,
-nor whose noise the sensitivity-based importance uses. Here the server's noise has epsilon_high,
-the level of all parameters before some get more noise; the importance uses epsilon_low, the
-noise that a feature may get.
+Approach", 2024 (arXiv 2401.02453). The paper does not say which epsilon the server's noise has, nor
+whose noise the sensitivity-based importance uses. Here the server's noise has epsilon_high, the
+level of all parameters before some get more noise; the importance uses epsilon_low, the noise that
+a feature may get.
 
 A client computes from private examples which features get more noise, and a report reveals the
 result: the spread of a feature's weights shows how much noise they got. So nothing is proven about

@@ -16,7 +16,7 @@
 
 Source: ours, after Talaei, Izadi 2024 (see ``priority``), with three repairs. Importance is
 post-processing of released values, so it costs nothing. The sensitivity is the 2 C that the clip
-proves. sigma is chosen such that all T rounds of a client together meet (epsilon, delta), by the
+proves. sigma is chosen such that all T rounds of a client together meet (epsilon, delta), with the
 analytic Gaussian mechanism (Balle, Wang 2018).
 
 More noise on some features gives no guarantee, because two clients' data may differ only in the

@@ -14,7 +14,7 @@
 
 Source: Bhowmick, Duchi, Freudiger, Kapoor, Rogers, "Protection Against Reconstruction and Its
 Applications in Private Federated Learning", 2018, section 4. Their budgets are large (500 for
-MNIST), for adversaries who know little beforehand and want to reconstruct data. Here a budget
+MNIST), against adversaries who know little beforehand and want to reconstruct data. Here a budget
 holds against anyone.
 
 LDP-FL with mechanism = privunit is another system: there one budget protects one direction, with

@@ -18,8 +18,8 @@ unprotected: this is not differential privacy. ``secure_sum.client`` says what a
 could do.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS
-2017, the honest-but-curious protocol. The mean is uniform, because example counts would be sent
-in clear.
+2017, the honest-but-curious protocol. The mean is uniform, because example counts would be sent in
+the clear.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ a recipe reads only that file and the files that it refers to. A file has
       [recipe.settings]     all settings; or, instead of these, the settings of another recipe:
       like = "NAME"           the same system, with the settings in `set`, without those in `unset`
       twin_of = "NAME"        another system, with the settings that every system has, and `set`
-      same_as = "NAME"        the very same configuration, of which this is a second name
+      same_as = "NAME"        the same configuration, for which this is a second name
       each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what`
                             (strings for braces), `row`, `column`, `accuracy`, `same_as`
       place, row, column, metric, accuracy      the source; its number in percent, or [low, high]
@@ -55,7 +55,7 @@ class Source:
         place: its table, figure or section: "Table 1", "Fig. 5".
         row: the row of that table; or a curve, with the panel if there are several: "MNIST, fixed".
         column: the column of that table; or a point of the curve: "epsilon 5".
-        metric: the metric of a round that the source shows: "accuracy", or a metric that the system
+        metric: the per-round metric that the source shows: "accuracy", or a metric that the system
             adds.
     """
 
@@ -74,7 +74,7 @@ class Expected:
         accuracy: 0 to 1, after the last round; the upper end if the source gives a range.
         tolerance: how far a mean over seeds may be from the paper's number, 0 to 1. It covers the
             paper's rounding, the paper's own deviation if known, and what the paper does not state.
-        lowest: the lower end of such a range.
+        lowest: the lower end, if the source gives a range.
     """
 
     accuracy: float
@@ -104,8 +104,8 @@ class Recipe:
         source: the source that it reproduces, if any.
         expected: the source's number, if it gives one.
         same_as: the recipe that has the same configuration, because papers show some runs twice.
-            This recipe has its own source, and may have a different number. None for the first of
-            these recipes.
+            This recipe has its own source, and may have a different number. None for the first
+            recipe with that configuration.
 
     >>> from fedldp.algorithms.recipes import find_recipe
     >>> print(find_recipe("ldp-fl-mnist").description)
@@ -152,7 +152,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def shared_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that every system has, which a twin in another system takes over."""
+    """Return the settings that every system has; a twin in another system has the same values."""
     return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
 
 
@@ -162,7 +162,7 @@ def _families() -> list[str]:
 
 
 def _fit(family: str, name: str) -> int:
-    """Return how many characters of a recipe's name a family's name matches; 0 for no match."""
+    """Return how many characters of a recipe's name the family's name matches; 0 for no match."""
     start = family.replace("_", "-")
     return len(start) if f"{name}-".startswith(f"{start}-") else 0
 
