@@ -1,4 +1,4 @@
-"""Bounds: public charts of what clients send, and the limits that mechanisms are built for.
+"""Bounds: public coordinates for what clients send, and the limits that mechanisms rely on.
 
 A bound decides whether clients send their weights or the change of their weights, and in which
 coordinates a mechanism works. If the limit is a norm, the mechanism enforces it exactly and
@@ -201,7 +201,7 @@ class OfStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound(ABC):
-    """A public chart of what clients send.
+    """Public coordinates for what clients send, and the limit on their values.
 
     Attributes:
         send: whether clients send the weights or their change from the broadcast weights.
@@ -219,7 +219,7 @@ class Bound(ABC):
         """Return the ranges to announce with public ``weights``, shape (d,), or None."""
         return None
 
-    def announce_first(self) -> None:  # noqa: B027 (most announce nothing)
+    def announce_first(self) -> None:  # noqa: B027 (most bounds announce nothing)
         """Refuse settings that cannot be announced, whatever the weights are.
 
         Raises:
@@ -302,7 +302,7 @@ class InNorm(Bound):
         values = super().apply(rows, broadcast)
         if not self.direction:
             return values
-        wide = values.astype(np.float64)  # a copy
+        wide = values.astype(np.float64)  # a copy, which may be changed
         wide[~wide.any(axis=1)] = 1.0
         return wide * (self.clip / _norms(wide))[:, None]
 
@@ -328,8 +328,8 @@ class Rotated(InNorm):
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return rotated rows of norm at most 1, in float64; see ``Bound.apply``."""
         values = super().apply(rows, broadcast).astype(np.float64, copy=False)
-        # Scale to norm 1 first, because the rotation is exact there; the mechanism itself enforces
-        # the norm.
+        # Scale to norm 1 first, because the rotation is exact for vectors of norm at most 1; the
+        # mechanism itself enforces the norm.
         scaled = values / np.maximum(_norms(values), self.clip)[:, None]
         return Rotation(values.shape[1], broadcast.round).forward(scaled)
 

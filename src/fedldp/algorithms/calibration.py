@@ -56,7 +56,7 @@ class Calibration(ABC):
         """Return the budget that is sent with a client's report, if clients' budgets differ."""
         return None
 
-    def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
+    def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most allow any size)
         """Refuse simulated clients if a setting rules out their numbers of examples.
 
         Args:
@@ -89,7 +89,7 @@ class Fixed(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class PerRun(Calibration):
-    """The least Gaussian noise that keeps everything a client sends in a run within its budget.
+    """The least Gaussian noise that keeps all that a client sends in a run within its budget.
 
     A client sends reports in at most T rounds. Its budget determines mu: distinguishing N(0, 1)
     from N(mu, 1) costs exactly that budget. Each report gets mu/sqrt(T), so sigma = 2 clip

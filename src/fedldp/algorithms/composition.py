@@ -145,7 +145,7 @@ class Local(ABC):
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which all clients share."""
 
-    def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most fit every problem)
+    def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most parts fit every problem)
         """Refuse a setting that does not fit the problem.
 
         Raises:
@@ -339,7 +339,7 @@ class Composition:
 
     def share_averaged(self, settings: RunSettings) -> float:
         """Return the fraction of the rounds, at the end of the run, whose weights are averaged."""
-        chosen: float | None = settings.average  # None if left out of a preset
+        chosen: float | None = settings.average  # None if the setting was left out
         return self.averaged if chosen is None else chosen
 
     @property

@@ -212,7 +212,7 @@ class RunConfig(RunSettings):
                 f"target: epsilon = {own} has a budget for each client; give one budget for all "
                 "clients"
             )
-        drawn = dict.fromkeys(self.composition.participation.told)  # the server will redraw these
+        drawn = dict.fromkeys(self.composition.participation.told)  # the server redraws these
         return self.changed(**{self.calibrated: budget, **drawn})
 
 

@@ -240,7 +240,7 @@ def _mapping_of_file(
 ) -> ExampleMap:
     if not encoder:
         return FileAxes(file, input_shape, dim)
-    from fedldp.training.exported_encoder import ExportedEncoder  # imports torch
+    from fedldp.training.exported_encoder import ExportedEncoder  # this import loads torch
 
     return ExportedEncoder(file, input_shape)
 

@@ -70,7 +70,7 @@ class OwnFeatures:
         try:
             named = load(self.address, "features")
             source = Path(inspect.getfile(inspect.unwrap(named))).read_bytes()
-        except (TypeError, OSError):  # no source file: a partial or a compiled module
+        except (TypeError, OSError):  # no source file, as for a partial or a compiled module
             raise ConfigError(
                 f"features = {self.address}: its source cannot be read, so an agreement could not "
                 "tell it from another function; give a function that is defined in a file"

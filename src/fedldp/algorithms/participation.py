@@ -2,7 +2,7 @@
 
 Every kind is public: who takes part follows from the configuration and the server's randomness,
 never from a client's data. If a client's noise covers fewer rounds than the run has, ``max_rounds``
-gives their number, and the client's own ledger enforces it.
+returns the number of rounds that it covers, and the client's own ledger enforces this limit.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Once:
         return self
 
 
-@lru_cache(maxsize=2)  # every round of a run asks for the same permutation
+@lru_cache(maxsize=2)  # every round of a run needs the same permutation
 def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
     """Return a uniform permutation of 0 to ``size`` - 1, unpredictable without the key.
 

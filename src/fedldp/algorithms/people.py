@@ -196,7 +196,7 @@ class PersonSteps(Local):
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""
         if self.settings.steps_per_round == 1:
-            return None  # the encoder states the event
+            return None  # the encoder states the event instead
         noise, taken = self.calibration.noise(size), rate_of(self.settings)
         steps: Event = SelfComposed(each=noise.event(size), count=self.settings.steps_per_round)
         if taken < 1:

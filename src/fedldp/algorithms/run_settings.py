@@ -466,7 +466,8 @@ class RunSettings(FrozenConfig):
     @property
     def fewest_in_round(self) -> int:
         """The number of clients in a round; if rounds differ in size by one, the smaller number."""
-        if self.answers_once:  # another check refuses fewer clients than rounds
+        if self.answers_once:
+            # At least 1, because another check refuses runs with fewer clients than rounds.
             return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
         return self.round_size
 

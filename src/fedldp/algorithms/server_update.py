@@ -165,7 +165,7 @@ class MechanismMean:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted:
-    """The mean of the reports, weighted by the weight that each carries, or else by 1.
+    """The weighted mean of the reports; a report that carries no weight has weight 1.
 
     Attributes:
         read: returns the values in a payload with a given number of coordinates.
@@ -372,7 +372,8 @@ class Step:
             return {}
         rest = {_MOMENTUM: np.zeros(size)}
         if self.optimizer == "adam":
-            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the paper's smallest initial value
+            # The smallest initial value that the paper allows.
+            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)
         return rest
 
     def direction(self, change: Values, kept: Arrays) -> tuple[Values, Arrays]:

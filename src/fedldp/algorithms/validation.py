@@ -104,6 +104,6 @@ def shown(value: Any) -> str:
     """Return a value for a message, shortened if it is long; booleans as TOML writes them."""
     try:
         text = str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
-    except (RecursionError, ValueError):  # nested too deeply, or a number with thousands of digits
+    except (RecursionError, ValueError):  # nested too deeply, or too many digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -265,7 +265,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     named = not of_system and any(row.setting for row in rows)
     if of_system:
         columns.insert(1, "against")
-    if named:  # the subject's only claim is its statement
+    if named:  # these have statements, but no other claims
         columns.insert(0, "looked at")
         columns.remove("claimed")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)

@@ -1,4 +1,4 @@
-"""fedldp deploy restored."""
+"""The command line: fedldp deploy restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fedldp deploy status and retire, and the logs and metrics of servers and sites."""
+"""The command line: fedldp deploy status and retire; and logs and metrics of servers and sites."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _one_place() -> bool:
     """Return whether stdout and stderr go to the same place, so that a reader sees both."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (OSError, ValueError):  # one of the two is not a file
+    except (OSError, ValueError):  # one of the two has no file descriptor
         return False
 
 

@@ -130,7 +130,7 @@ def sweep(
     drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
-        # A user's own model may print to stdout, and Ray does when a worker dies.
+        # A user's own model may print to stdout, and Ray prints when a worker dies.
         with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
             result = carry_out_all(design, context, place, workers, progress, view)
     except KeyboardInterrupt:
@@ -160,7 +160,7 @@ def _design(
     device: str | None,
     resume: Path | None,
 ) -> Design:
-    """Return the sweep to run: the given options, and the rest from the folder to continue."""
+    """Return the sweep to run: the given options, completed from the folder that is continued."""
     from dataclasses import replace
 
     from fedldp.simulation.settings import assignment

@@ -28,7 +28,7 @@ Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mecha
 Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
 distribution of sums of shares, and the modulus are those of this paper. Two things are ours: the
 noise is solved from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding
-is not repeated when its result is too long.
+is not repeated if the rounded vector is too long.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@
     server_step   mean (A), weighted by rho_i = 1/sigma_i (B), or of a selection (C)
                   sign: the sign of this result, so that weights are -1, 0 or 1 -> next Broadcast
 
-Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; they are public.
-The paper sets delta_i = 1/|D_i|, which then reveals the number of examples that the client has.
+Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before training; these values are
+public. The paper sets delta_i = 1/|D_i|, which then reveals the number of examples that the client
+has.
 
-The paper's claim is stronger than what holds. The Gaussian's sigma_i assumes that reports differ by
-at most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula
-for epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
+The paper claims more than what holds. The Gaussian's sigma_i assumes that reports differ by at most
+1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula for
+epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
 their reports before the server selects some, so all pay in every round.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
