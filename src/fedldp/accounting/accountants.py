@@ -1,4 +1,4 @@
-"""What is known about each event: one table, from an event's class to its accountant.
+"""The table of what is known about events: it maps each event's class to its accountant.
 
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
@@ -53,7 +53,7 @@ Side = Literal[Part, "client"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SIDES: tuple[Side, ...] = get_args(Side)
 """What neighbours may differ in: one training example, all data of one person, or a client's whole
-input. Each is part of the next, so a guarantee for one also holds for the smaller ones."""
+input. Each is part of the next, so a guarantee for a larger one also holds for the smaller ones."""
 
 
 class UnknownEvent(ConfigError, OverBudget):
@@ -71,8 +71,8 @@ class Pure:
         whole: the pure epsilon of the whole report.
         singles: the number of coordinates (or of whole reports) for each pair (epsilon, revealing
             probability); see ``compose.RevealingCounts``.
-        free: whether every coordinate may be at any extreme, whatever the others are; then
-            ``whole`` is attained.
+        free: whether every coordinate may be at any extreme, whatever the other coordinates are; if
+            so, some two inputs attain ``whole``.
         known: whether the revealing probability is known, rather than only bounded by 1.
         two_valued: whether coordinates have two outcomes, as in randomised response.
     """
@@ -89,8 +89,9 @@ class Normal:
     """A vector with discrete Gaussian noise.
 
     Attributes:
-        mu: a function from the number of such reports in a sum to the sensitivity over standard
-            deviation of a continuous Gaussian that is no more private than that sum, up to 1e-100.
+        mu: a function of the number of such reports in a sum. It returns the sensitivity over
+            standard deviation of a continuous Gaussian that is no more private than the sum, up to
+            1e-100.
     """
 
     mu: Callable[[int], float]
@@ -98,10 +99,10 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """Sums over secret random samples, plus continuous Gaussian noise or noise that is as private.
+    """Sums over secret random samples, with continuous Gaussian noise or noise that is as private.
 
     Attributes:
-        release: a function from the number of such reports in a sum to one release.
+        release: a function of the number of such reports in a sum. It returns one release.
         times: the number of releases.
         sides: what may be sampled: parts of a client (records or people), or whole clients.
         adversaries: the adversaries against whom the guarantee holds; against others nothing is
@@ -135,7 +136,8 @@ class CountedBits:
     Attributes:
         epsilon: the pure epsilon of one bit.
         coordinates: the number of bits.
-        whole: a smaller pure epsilon of the whole report, if one is known.
+        whole: a pure epsilon of the whole report that is smaller than the sum over its bits; None
+            if no such epsilon is known.
     """
 
     epsilon: float
@@ -145,7 +147,7 @@ class CountedBits:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a composite event contains: another release, made several times or only once.
+    """The release that a composite event contains: it is made several times, or only once in a run.
 
     Attributes:
         event: the release.
@@ -170,24 +172,25 @@ class Accountant(Generic[E]):
 
     Attributes:
         loss: the event's loss, for the numerics.
-        content: for an event that makes another release several times, or only once: that release.
-        sides: for an event that states a different event for each side: these events, at least for
+        content: the release that the event contains, if it makes that release several times or only
+            once in a run.
+        sides: the event that is stated for each side, if different events are stated; at least for
             the side "client".
-        nothing: for an event computed from no data: what is sent. Such an event costs nothing, and
-            no history contains it.
-        price: an exact upper bound on what the event adds to a budget of a kind; None if no such
-            budget ever covers it.
+        nothing: what is sent, if the event is computed from no data. Such an event costs nothing,
+            and no history contains it.
+        price: an exact upper bound on what the event adds to a budget of the given kind; None if no
+            such budget ever covers the event.
         coordinate: the event of the report's costliest coordinate, if coordinates are independent.
         summed: what a sum of such reports reveals, if a sum protects them.
-        shuffled: what a shuffler reveals of such reports, if it protects them: bits shuffled
-            coordinate by coordinate, or reports of one category each.
+        shuffled: what a shuffler reveals about such reports, if it protects them (bits that are
+            shuffled coordinate by coordinate, or reports of one category each).
         real_arithmetic_only: whether the proof holds only for real numbers, not for floats.
-        by_mechanism: whether a mechanism may state the event for its own report: how the report was
-            randomised, and no more. Other events (what is drawn once, reveals nothing, or costs
-            less for a record or a person) can only be stated by the code that decides what a
-            mechanism is given, and how often.
-        size: the number of coordinates that the event counts, which is the report's size; None if
-            it counts none.
+        by_mechanism: whether a mechanism may state the event for its own report. Such an event says
+            only how the report was randomised. Other events (for values that are drawn once,
+            messages that reveal nothing, or releases that cost less for a record or a person) can
+            be stated only by the code that decides what a mechanism is given, and how often.
+        size: the size of the report, as the number of coordinates that the event counts; None if
+            the event counts no coordinates.
     """
 
     loss: Callable[[E], Loss] | None = None
@@ -220,7 +223,7 @@ def price_of_pure(epsilon: float, kind: BudgetKind) -> Fraction:
 
 
 def _price_of_bits(event: BinaryRandomizedResponse, kind: BudgetKind) -> Fraction:
-    """Return the price of all bits one by one or of the whole report, whichever is less."""
+    """Return the price of the bits, charged one by one or as a whole report, whichever is less."""
     each = event.coordinates * price_of_pure(event.epsilon, kind)
     return each if event.whole is None else min(each, price_of_pure(event.whole, kind))
 
@@ -272,7 +275,7 @@ def _loss_of_sampled(event: SampledGaussian) -> Sampled:
         release=lambda shares: release,
         times=event.steps,
         sides=PARTS,
-        adversaries=("server", "downlink"),  # the server learns no more than the downlink
+        adversaries=("server", "downlink"),  # the guarantee against both is the same
     )
 
 
@@ -385,7 +388,7 @@ def accountant(event: Event) -> Accountant[Any]:
 
 @lru_cache(maxsize=1024)
 def loss_of(event: Event) -> Loss | None:
-    """Return the loss of ``event``; None for events defined by sides, content or no data.
+    """Return the loss of ``event``; None if it is defined by sides or content, or uses no data.
 
     Raises:
         UnknownEvent: the event is unknown.
@@ -396,7 +399,7 @@ def loss_of(event: Event) -> Loss | None:
 
 
 def content_of(event: Event) -> Content | None:
-    """Return the content of ``event``, if it makes another release several times or only once."""
+    """Return the release that ``event`` contains; None if it is not a composite event."""
     content = accountant(event).content
     return None if content is None else content(event)
 
@@ -410,7 +413,8 @@ def sides_of(event: Event) -> Mapping[Side, Event]:
 def on_side(event: Event, side: Side) -> Event:
     """Return the event that stands for ``event`` if neighbours differ in ``side``.
 
-    If nothing is stated for ``side``, the next larger side for which something is stated applies.
+    If ``event`` states nothing for ``side``, its event for the next larger stated side is returned.
+    An event that states nothing for any side is returned unchanged.
     """
     stated = sides_of(event)
     if not stated:
@@ -430,25 +434,25 @@ def sent_of_nothing(event: Event) -> str | None:
 
 
 def coordinate_of(event: Event) -> Event | None:
-    """Return the costliest coordinate of ``event`` as an event; None if it has no such event."""
+    """Return the event of the costliest coordinate of ``event``; None if there is no such event."""
     coordinate = accountant(event).coordinate
     return None if coordinate is None else coordinate(event)
 
 
 def shuffled_loss(event: Event) -> CountedBits | Subset | None:
-    """Return what a shuffler reveals of ``event``; None if a shuffler does not protect it."""
+    """Return what shuffled reports of ``event`` reveal; None if shuffling does not protect them."""
     shuffled = accountant(event).shuffled
     return None if shuffled is None else shuffled(event)
 
 
 def summed_loss(event: Event) -> CountedBits | Normal | Sampled | None:
-    """Return what a sum of reports reveals of ``event``; None if a sum does not protect it."""
+    """Return what a sum of reports of ``event`` reveals; None if summing does not protect them."""
     summed = accountant(event).summed
     return None if summed is None else summed(event)
 
 
 def unfolded(history: Counter[Event]) -> Counter[Event]:
-    """Return ``history`` with each event replaced by its contents.
+    """Return ``history`` with each composite event replaced by the releases that it contains.
 
     A value that was drawn once counts once, however often it was sent. Composition covers releases
     made at the same time as well as releases made one after another.
@@ -465,7 +469,7 @@ def unfolded(history: Counter[Event]) -> Counter[Event]:
 
 
 def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
-    """Return the parts of ``event`` that are drawn once, by side and identity."""
+    """Return the parts of ``event`` that are drawn once, keyed by side and identity."""
     seen = [(side, on_side(event, side)) for side in SIDES]
     contents = [(side, each, content_of(each)) for side, each in seen]
     return {
@@ -478,8 +482,8 @@ def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
 def real_arithmetic_only(event: Event) -> bool:
     """Return whether the proof for ``event`` holds only for real numbers, not for the floats sent.
 
-    True for an event that is marked so, for sums whose noise is drawn as floats, and for an event
-    that contains one of these.
+    True for an event that is marked as idealised, for sums whose noise is drawn as floats, and for
+    an event that contains one of these.
     """
     return any(accountant(each).real_arithmetic_only(each) for each in within(event))
 
@@ -502,7 +506,7 @@ def has_identical_coordinates(event: Event) -> bool:
 
 
 def protects_in_training(event: Event) -> bool:
-    """Return whether ``event`` may protect data during a client's training, if it protects any.
+    """Return whether the protection by ``event``, if any, may happen during a client's training.
 
     If not, the result of the client's training is randomised afterwards.
     """
@@ -518,11 +522,11 @@ _DEEPEST = 4
 
 
 def from_record(record: object) -> Event:
-    """Return the event of a record (see ``events.to_record``); ``record`` may be any JSON value.
+    """Return the event that ``record``, any JSON value, describes; see ``events.to_record``.
 
     Raises:
         ConfigError: the record names no event that this version knows, or does not fit its event;
-            or two classes of events have the same ``wire``, and one would be read as the other.
+            or two classes of events have the same ``wire``, so that one would be read as the other.
     """
     return _read(record, _DEEPEST)
 

@@ -1,8 +1,8 @@
 """What one client releases in one report, as data that accountants interpret.
 
-An event says what a mechanism did, never how private the result is: the table in ``accountants``
-says that. An event that is missing from the table is an error, never a free release. Neighbours
-differ in one client's whole input.
+An event says what a mechanism did, never how private the result is; for the latter, see the table
+in ``accountants``. An event that is missing from the table is an error, never a free release.
+Neighbours differ in one client's whole input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedldp.core.numbers import (
 )
 
 Weight = int
-"""A field of this type goes up to 2^64, where a plain int goes up to 2^53."""
+"""A field of this type may be as large as 2^64; a field of type int only as large as 2^53."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class Event:
 
     Raises:
         ConfigError: a field is not exactly of its declared type, or out of range; or it holds an
-            event that may not be nested in this one. A number may be a plain int or float, but not
-            a string, a bool or a numpy scalar.
+            event that cannot be nested in this one. A number may be a plain int or float, but not a
+            string, a bool or a numpy scalar.
     """
 
     wire: ClassVar[str] = "Event"
@@ -51,7 +51,7 @@ class Event:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            kind = getattr(each.type, "__name__", str(each.type))  # annotations: strings or types
+            kind = getattr(each.type, "__name__", str(each.type))  # a string or a type
             value = _CHECKS[kind](each.name, getattr(self, each.name))
             if isinstance(value, Event) and value.level >= self.level:
                 raise ConfigError(
@@ -67,8 +67,8 @@ class BinaryRandomizedResponse(Event):
     Attributes:
         epsilon: the pure epsilon of one coordinate.
         coordinates: the number of coordinates, d.
-        whole: a pure bound for the whole report, smaller than ``coordinates * epsilon``, if a bound
-            on the vector gives one; None if every coordinate may be at any extreme.
+        whole: a pure epsilon of the whole report that is smaller than ``coordinates * epsilon``, if
+            a bound on the vector implies one; None if every coordinate may be at any extreme.
         group: the public label that a report carries if clients have different budgets; a shuffler
             keeps groups apart.
     """
@@ -86,11 +86,11 @@ class PureCoordinates(Event):
 
     Attributes:
         groups: pairs (epsilon, count): the number of coordinates with this pure epsilon. Each
-            epsilon appears once; two inputs of such a coordinate attain it.
-        telling: the revealing probability: an upper bound, for every two inputs of a coordinate, on
+            epsilon appears once, and some two inputs of such a coordinate attain it.
+        telling: the revealing probability: an upper bound, for any two inputs of a coordinate, on
             the probability of the outcomes that are not equally likely under both. If it is below
             1, the two inputs that attain epsilon also attain this bound, up to rounding, and all
-            such outcomes reveal equally much.
+            such outcomes are equally revealing.
 
     Raises:
         ConfigError: ``groups`` is empty or malformed, or ``telling`` is not in (0, 1].
@@ -134,9 +134,9 @@ class PureReport(Event):
 class SubsetResponse(Event):
     """A report that is one of M categories: k of them have weight H, the others weight L.
 
-    Which k categories these are depends on the input, and on a seed that is sent along and is drawn
-    independently of the input. The report holds nothing else; its seed and category have the same
-    size for all clients. k-ary randomised response is the case k = 1.
+    Which k categories these are depends on the input, and on a seed that is sent with the report
+    and drawn independently of the input. The report holds nothing else; its seed and category have
+    the same size for all clients. k-ary randomised response is the case k = 1.
 
     Attributes:
         high: H, one of the two integer weights by which the category is actually drawn.
@@ -145,7 +145,7 @@ class SubsetResponse(Event):
         categories: M.
 
     Raises:
-        ConfigError: no such report has these numbers; see ``numerics.blanket.Subset``.
+        ConfigError: the numbers do not describe such a report; see ``numerics.blanket.Subset``.
     """
 
     wire: ClassVar[str] = "SubsetResponse"
@@ -156,7 +156,7 @@ class SubsetResponse(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.subset  # noqa: B018 (it checks)
+        self.subset  # noqa: B018 (computing it checks the numbers)
 
     @property
     def subset(self) -> Subset:
@@ -189,7 +189,8 @@ class GaussianShare(Event):
     little noise; a sum of k shares is protected by all k.
 
     Attributes:
-        squared_distance: the largest squared L2 distance of two such vectors, in squared steps.
+        squared_distance: the largest squared L2 distance between two such vectors, in squared
+            steps.
         variance: the variance of the share's noise in every coordinate, in squared steps.
 
     Raises:
@@ -214,7 +215,8 @@ class SampledGaussian(Event):
     So the event belongs in a ``PerRecord`` or ``PerPerson``.
 
     Attributes:
-        noise_multiplier: standard deviation of the Gaussian noise over the clip of one gradient.
+        noise_multiplier: standard deviation of the Gaussian noise, divided by the clip of one
+            gradient.
         sampling_rate: the probability that a step samples a given example, or person.
         steps: the number of sums.
     """
@@ -238,7 +240,8 @@ class SampledShare(Event):
             the sum without it, in squared steps. Two vectors of a member are up to twice as far
             apart.
         variance: the variance of the share's noise in every coordinate, in squared steps.
-        sampling_rate: the probability that a step samples a given member, each independently.
+        sampling_rate: the probability that a step samples a given member. Members are sampled
+            independently of each other.
         steps: the number of sums.
 
     Raises:
@@ -266,12 +269,12 @@ class SampledClientsGaussian(Event):
     what the server sees.
 
     Attributes:
-        noise_multiplier: standard deviation of the Gaussian noise over the clip of one client's
-            report.
+        noise_multiplier: standard deviation of the Gaussian noise, divided by the clip of one
+            client's report.
         sample_size: the number of clients in the set.
         population: the number of clients that the set is drawn from; all sets of that size are
             equally likely. An observer of the broadcasts may be a client that knows it was not
-            drawn; then count only the remaining clients.
+            drawn; in that case, count only the other clients.
     """
 
     wire: ClassVar[str] = "SampledClientsGaussian"
@@ -448,4 +451,4 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
 }
-"""The check for a field of each type, by the type's name as written above."""
+"""The check for each type of field, keyed by the type's name as it is written above."""

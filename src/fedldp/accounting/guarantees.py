@@ -71,18 +71,19 @@ NEIGHBOURS: dict[Side, Neighbours] = {
     "person": "replace-person",
     "client": "replace-client",
 }
-"""The neighbours that a line names, for each side in which they differ."""
+"""How a line names its neighbours, for each side in which they may differ."""
 
 History = Counter[Event]
 """How often a client released each event."""
 
 IDEALISED = "idealised real arithmetic: simulation only"
 HOUSE = "fedldp"
-"""Who states what a line relies on, unless the user's own code does."""
+"""The ``stated_by`` of a line that does not rely on the user's own code."""
 
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
-"""What discrete noise adds to the epsilon from ``mu``. Smaller deltas get no line from ``mu``."""
+"""The amount that discrete noise adds to an epsilon computed from ``mu``. For a delta below this,
+no line is computed from ``mu``."""
 
 LOWER = "; lower: "
 """In a line's ``method``, separates the method of the upper bound from that of the lower bound."""
@@ -97,7 +98,7 @@ SECRET: dict[Side, str] = {
     "client": "who takes part is secret, but for what those who collude know of themselves, and "
     "all sets of as many clients are equally likely",
 }
-"""The assumption behind a guarantee of sampled sums, by what is sampled."""
+"""The assumption behind a guarantee for sampled sums, keyed by what is sampled."""
 
 _DOMINATING = "dominating pairs composed numerically, an upper bound (Zhu, Dong, Wang 2022)"
 
@@ -134,13 +135,13 @@ class Guarantee:
 
     Attributes:
         unit: what is protected.
-        adversary: against whom.
-        neighbours: the change of the input that the guarantee covers.
+        adversary: the adversary against whom it is protected.
+        neighbours: the change in the input that the guarantee covers.
         kind: "pure" (delta 0), "approximate", or "none" (nothing can be proven).
         epsilon: a proven upper bound; None if there is none.
-        delta: 0 for pure.
+        delta: 0 for a pure guarantee.
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
-            exact. None if no lower bound is known, as for a user's own code.
+            exact. None if no lower bound is known, as for releases that a user's own code states.
         assumptions: what the guarantee relies on.
         method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
@@ -176,11 +177,11 @@ def local_guarantees(
         history: how often a client released each event.
         unit: the unit that is protected.
         delta: the delta of the approximate lines; at 0 there are none.
-        attained: whether to compute lower bounds, which take as long as the upper bounds.
+        attained: whether to compute lower bounds, which takes as long as computing upper bounds.
         copies: how many clients with such a history change at once. Each has its own randomness,
             including for what is drawn once.
-        shift: each input may move this many times as far as its event says. A release that is
-            epsilon, rho or mu private is then epsilon shift, rho shift^2 or mu shift private.
+        shift: each input may move this many times as far as its event says. A release with a
+            guarantee of epsilon, rho or mu then has one of epsilon shift, rho shift^2 or mu shift.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
@@ -261,7 +262,7 @@ def _moved(loss: Loss, shift: int) -> Loss:
         return Pure(whole=whole, singles=(((whole, 1.0), 1),))
     if isinstance(loss, Normal):
         return _moved_normal(loss, shift)
-    return loss  # values in clear have no bound to scale; _moved_sample handles samples
+    return loss  # unprotected values have no bound to scale; _moved_sample handles samples
 
 
 def _moved_normal(loss: Normal, shift: int) -> Normal:
@@ -313,13 +314,13 @@ def _pure_reports(
 def _composed(
     losses: list[tuple[Pure, int]], delta: float, *, attained: bool
 ) -> tuple[float, float | None, str]:
-    """Return an epsilon at a positive ``delta``, how much of it two inputs attain, and the method.
+    """Return an epsilon at a positive ``delta``, a value that two inputs attain, and the method.
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
-    rather than only bounded. It may still be too large, by at most a relative 1e-9, so pass it
-    through ``_just_below``. It is None if it is unknown, or if ``attained`` is False, because
-    computing it takes as long as computing the epsilon.
+    rather than only bounded. The attained value may still be too large, by at most a relative 1e-9,
+    so pass it through ``_just_below``. It is None if it is unknown. It is also None if ``attained``
+    is False, because computing it takes as long as computing the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -365,7 +366,7 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
 
     Args:
         losses: the losses of the client's reports, each with the number of releases.
-        shares: honest reports in each sum; 1 for reports that are seen individually.
+        shares: the number of honest reports in each sum; 1 for reports that are seen individually.
         delta: at least 1e-100 and below 1.
     """
     mus: list[float] = []
@@ -376,7 +377,7 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
 
 
 def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -> Guarantee:
-    """Return the zero-concentrated guarantee of any mixture of events."""
+    """Return the guarantee that zCDP gives for any mixture of events."""
     if delta < SMALLEST_DELTA:
         return Guarantee(
             unit=unit,
@@ -403,8 +404,8 @@ def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> f
     Args:
         event: the event of one report, as its mechanism states it.
         unit: the unit; "weight" means one coordinate of the report.
-        delta: 0 for pure.
-        rounds: the number of reports, each of the client's whole input.
+        delta: 0 for a pure epsilon.
+        rounds: the number of reports, each computed from the client's whole input.
 
     Raises:
         ConfigError: no accountant knows the event.
@@ -438,16 +439,16 @@ def sampled_guarantee(
     """Return what Gaussian noise on sums over secret random samples guarantees.
 
     Args:
-        history: how often each such event was released.
+        history: how often each event was released; all of them are such sums.
         unit: "record" or "person" if a client samples these; "client-round" or "client-run" if the
             server samples clients.
         adversary: the adversary against whom the guarantee holds. If clients sample, the server
             learns no more than other adversaries.
         delta: at least 0 and below 1; there is no guarantee at 0.
         copies: see ``local_guarantees``.
-        shift: how many vectors of a sum may change at once, each sampled independently. Beyond 1,
-            amplification by sampling is left out: whatever samples were drawn, the sum moves at
-            most ``shift`` times as far.
+        shift: how many vectors of a sum may change at once, each sampled independently. If it is
+            above 1, amplification by sampling is not counted: whatever samples were drawn, the sum
+            moves at most ``shift`` times as far.
 
     Raises:
         ConfigError: nothing is known about this unit and adversary for such a history.
@@ -555,7 +556,7 @@ def shuffled_guarantees(
 def _shuffled_categories(
     subset: Subset, rounds: int, anonymity_set: int, delta: float
 ) -> Iterator[Guarantee]:
-    """Yield the lines of reports that are one category each and are shuffled as a whole."""
+    """Yield the lines for reports that are one category each and are shuffled as a whole."""
     units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
     for unit, times in units:
         epsilon = blanket_epsilon(subset, anonymity_set, delta, times)
@@ -589,7 +590,7 @@ def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
 
 
 def _taking_part(rounds: int) -> list[str]:
-    """Return the assumption about participation: a client drawn more often may be worse off."""
+    """Return the assumption about participation, as a client drawn more often may be worse off."""
     return [f"{TAKES_PART} {rounds} rounds"]
 
 
@@ -630,7 +631,7 @@ def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Gua
 def _shuffled_messages(
     bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[float, float | None, str]:
-    """Return upper bound, lower bound and method for reports shuffled chunk by chunk."""
+    """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
     messages = -(-bits.coordinates // chunk) * times
     each = pure_epsilon({bits.epsilon: chunk})
     upper, lower = math.inf, None
@@ -669,15 +670,17 @@ def summing_guarantees(
     no lines if a sum adds nothing to each report's own guarantee.
 
     Args:
-        history: how often the client released each event; events without data are left out.
-        summands: honest clients in the sum of every round that this client took part in, including
-            this client, so at least 1; each releases the same event in that round.
-        untrusted: clients of a round that may collude with the server or be missing; ``summands``
-            does not count them.
+        history: how often the client released each event; events computed from no data are left
+            out.
+        summands: the number of honest clients in the sum of every round that this client took part
+            in, including this client, so at least 1; each releases the same event in that round.
+        untrusted: the number of clients in a round that may collude with the server or be missing;
+            ``summands`` does not count them.
         delta: the delta of the approximate lines; at 0 there are none.
         shift: how many vectors of one sum change at once, for reports with shares of noise. The sum
-            then moves that many times as far, and mu grows by the same factor. Vectors in different
-            sums change less in total: the root of a sum of squares is at most the sum.
+            then moves that many times as far, and mu grows by the same factor. If these vectors are
+            in different sums, the total change is smaller, because the root of a sum of squares is
+            at most the sum.
         committees: whether a round has several sums, each of one committee of clients;
             ``untrusted`` then counts clients of any one committee. Given the broadcasts, what other
             committees' sums reveal is independent of the client's input.
@@ -715,7 +718,7 @@ def summing_guarantees(
 def _of_shares(
     loss: Normal, rounds: int, summands: int, rests: Sequence[str], delta: float
 ) -> list[Guarantee]:
-    """Return the lines of reports that each add a share of discrete Gaussian noise to the sum.
+    """Return the lines for reports that each add a share of discrete Gaussian noise to the sum.
 
     There are no lines for a delta below 1e-100, where the closed form for sums is not proven.
     """

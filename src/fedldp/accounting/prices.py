@@ -32,7 +32,7 @@ def price(
     """Return what ``event`` adds to a budget of ``kind``, given the run's earlier releases.
 
     A value that is drawn once costs nothing if the same run drew it before, because the new release
-    follows from the earlier draw. Every other event costs its ``cost``.
+    is computed from the earlier draw. Every other event costs its ``cost``.
 
     Args:
         event: the event to release.
@@ -82,7 +82,7 @@ def price_of_run(
 
 
 def draws_once(event: Event) -> bool:
-    """Return whether the price of ``event``, or of a later event, depends on what was drawn."""
+    """Return whether a part of ``event`` is drawn once, so that prices depend on earlier draws."""
     return bool(drawn_once(event))
 
 
@@ -100,7 +100,7 @@ def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP for neighbours that differ in ``side``
     (the client's whole input by default), with the cost as epsilon, rho or mu^2. Bits are charged
     one by one or as a whole, whichever is less. Gaussian reports and single Gaussian shares cost
-    their rho under zCDP, and infinity under the other kinds. Values in clear never have a finite
+    their rho under zCDP, and infinity under the other kinds. Unprotected values never have a finite
     cost. A message computed from no data costs nothing.
 
     Raises:

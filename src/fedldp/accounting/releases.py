@@ -26,7 +26,8 @@ ClientIndices = Sequence[int] | NDArray[np.integer]  # many clients may be given
 WORD = 32
 
 RoundWords = dict[int, NDArray[np.uint32]]
-"""The rounds of several clients, one array element each: bit b of word w is round 32 w + b."""
+"""The rounds of several clients, with one array element per client: bit b of word w stands for
+round 32 w + b."""
 
 _DENSE = 8
 """Clients are counted in a table of all indices if the table has at most this many entries per
@@ -79,8 +80,8 @@ class ReleaseHistory:
         """Return what a run will release.
 
         Args:
-            groups: the clients that release each event whenever they take part; every client is in
-                one group.
+            groups: for each event, the clients that release it whenever they take part; every
+                client is in exactly one group.
             participants: who takes part in each round; None for all clients.
             downlink: what each round's broadcast releases, if anything.
 
@@ -106,7 +107,7 @@ class ReleaseHistory:
                 continue
             clients = _indices(chosen)
             assert clients[0] >= 0
-            assert np.all(np.diff(clients) > 0)  # each client once
+            assert np.all(np.diff(clients) > 0)  # every client appears once
             groups_there = group_of[clients]
             if np.all(groups_there == groups_there[0]):
                 blocks[events[groups_there[0]]].append(Cohort(clients, 1 << round))
@@ -150,8 +151,8 @@ class ReleaseHistory:
     def histories(self) -> list[Counter[Event]]:
         """Return the distinct histories of clients: how often each event was released.
 
-        Among clients with only one kind of event, only the client with the most releases is listed,
-        because that client bears the greatest cost.
+        Of the clients that release a certain event and no other, only the client with the most
+        releases is listed, because it bears the greatest cost.
         """
         events = self.events
         counted = [_counts(blocks) for blocks in self._blocks.values()]
@@ -180,11 +181,11 @@ class ReleaseHistory:
         return found
 
     def anonymity_sets(self) -> dict[Event, set[int]]:
-        """Return each event's numbers of participants, over the rounds that released it."""
+        """Return, for each event, the set of participant counts of the rounds that released it."""
         return {event: set(sizes.values()) for event, sizes in self.crowds().items()}
 
     def crowds(self) -> dict[Event, Counter[int]]:
-        """Return each event's number of participants in each round that released it."""
+        """Return, for each event, the number of participants in each round that released it."""
         found: dict[Event, Counter[int]] = {}
         for event, blocks in self._blocks.items():
             sizes: Counter[int] = Counter()
@@ -245,7 +246,7 @@ def blocks_of(clients: NDArray[np.integer], words: RoundWords) -> list[Cohort]:
 
 
 def _groups_of_equal_rounds(words: RoundWords, size: int) -> NDArray[np.int64] | None:
-    """Return group numbers of clients with equal rounds; None if there are too many groups."""
+    """Return each client's group among clients with equal rounds; None if there are too many."""
     group = np.zeros(size, np.int64)
     for bits in words.values():
         if (bits == bits[0]).all():

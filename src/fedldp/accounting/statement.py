@@ -64,8 +64,8 @@ _PART_OF_CLIENT: dict[Part, str] = {
 }
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""For clients with different budgets: another client, drawn for as many rounds, may be worse
-off."""
+"""Assumed if clients have different budgets: a client with another budget, drawn for as many
+rounds, may be worse off."""
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It increases when a key is removed or changes its meaning, not
@@ -121,8 +121,8 @@ class ShufflerInPath:
             by coordinate.
         untrusted_clients: the number of participants in a round that may collude with the server or
             drop out.
-        prediction_error: the error of clients' predictions of their own times; above 0, arrival
-            times tell clients apart.
+        prediction_error: the error of clients' predictions of their own times; if it is above 0,
+            arrival times tell clients apart.
     """
 
     chunk: int
@@ -137,9 +137,10 @@ class SumInPath:
     Attributes:
         untrusted_clients: the number of participants in a round that may collude with the server or
             be missing.
-        clients_in_sum: how many clients' reports were in the sum, for every round in which some
-            client released one: 0 if no masks were removed; the smallest sum if there were several.
-            None before a run, when everyone who takes part counts as being in the sum.
+        clients_in_sum: the number of clients whose reports were in the sum, for every round in
+            which some client released a report. It is 0 if no masks were removed, and the smallest
+            number if there were several sums. None before a run, when everyone who takes part
+            counts as being in the sum.
         committees: whether a round may have several sums, one for each committee of clients.
             Committees are the same in all rounds; ``untrusted_clients`` then bounds any one
             committee.
@@ -165,7 +166,7 @@ class Assumed(NamedTuple):
 
     Attributes:
         what: the assumption, as a sentence.
-        of: what it is about, such as "a file of your own".
+        of: what the assumption is about, such as "a file of your own".
     """
 
     what: str
@@ -195,9 +196,9 @@ def statement(
             that the code is right, and names it in ``stated_by``.
         assumed: additional assumptions of all lines, about things that do not state what is
             released: the user's own features, or numbers that the user declares public.
-        persons_at_sites: the largest number of clients at which one person has rows, as all lines
-            for a person assume. If each client adds its own noise, that many releases change. In
-            one sum, or in what the server makes of it, the change is that many times as large.
+        persons_at_sites: the largest number of clients at which one person has rows; all lines for
+            a person assume it. If each client adds its own noise, that many releases change. In one
+            sum, or in a broadcast computed from it, the change is that many times as large.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -243,7 +244,7 @@ def statement(
 
 _EXACT = "exact, integer thresholds"
 _WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
-"""The text around the addresses in the assumption of a line that rests on the user's own code."""
+"""The text around the addresses in the assumption of a line that relies on the user's own code."""
 
 
 def _assuming(what: str, line: Guarantee) -> Guarantee:
@@ -253,7 +254,7 @@ def _assuming(what: str, line: Guarantee) -> Guarantee:
 
 
 def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:
-    """Return a line that rests on the user's own code: no lower bound is known for it."""
+    """Return a line that relies on the user's own code: no lower bound is known for it."""
     if line.kind == "none":
         return line
     return replace(
@@ -290,7 +291,7 @@ def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
 def server_lines(
     releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
 ) -> list[dict[str, Any]] | None:
-    """Return the lines of one unit against the server; None if only ``statement`` has them.
+    """Return the lines for one unit against the server; None if only ``statement`` computes them.
 
     Use it for a search, which tries hundreds of candidates and needs no lower bounds.
     """
@@ -337,7 +338,7 @@ def run_lines(
 def spent_by_unit(
     lines: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what some rounds cost at most, by unit and adversary, with the whole run's cost.
+    """Return bounds on the cost of some rounds and of the whole run, by unit and adversary.
 
     Args:
         lines: the guarantees in the statement of these rounds.
@@ -345,8 +346,8 @@ def spent_by_unit(
 
     Returns:
         One entry for each adversary and each unit that covers all rounds together, from the best
-        line: "unit", "adversary", "epsilon" (None: nothing is proven), "delta", "of", the epsilon
-        of the whole run, and "idealised", whether it holds for ideal real numbers only.
+        line: "unit", "adversary", "epsilon" (None: nothing is proven), "delta", "of" (the epsilon
+        of the whole run) and "idealised" (whether the line holds only for ideal real numbers).
     """
     ends = _best_of_run(planned)
     return [
@@ -405,7 +406,7 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
 
 
 def _stated_parts(releases: ReleaseHistory) -> list[Part]:
-    """Return the parts of a client's input for which something separate is stated."""
+    """Return the parts of a client's input for which an event states something separate."""
     return [part for part in PARTS if any(part in sides_of(event) for event in releases.events)]
 
 
@@ -618,7 +619,8 @@ def _summed_lines(
                 shift=shift,
                 committees=summed.committees,
             )
-            # A lower bound would need the summands of every round, and each report in its sum.
+            # A lower bound would need the number of summands in every round, and every report in
+            # its sum.
             if len(sizes) > 1 or seen != crowd:
                 lines = [replace(line, lower=None) for line in lines]
             found.append(lines)
@@ -637,7 +639,7 @@ def _in_sum(summed: SumInPath, round: int, released: int) -> int:
 def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
     """Return whether ``other`` costs at least as much as ``one``, and differs from it.
 
-    Both are (bits, rounds, crowd).
+    Both arguments are triples (bits, rounds, crowd).
     """
     (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
     if not (isinstance(a, CountedBits) and isinstance(b, CountedBits)):
@@ -651,7 +653,7 @@ def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
 def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
     """Return what holds for every client: for each line, the worst-off client's version.
 
-    If clients have different kinds of lines, only the approximate epsilon is comparable.
+    If clients have different kinds of lines, only their approximate epsilons can be compared.
     """
     if not candidates:
         return [_nothing(unit)]
@@ -679,14 +681,14 @@ def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
 
 
 def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
-    """Return the worst-off client's line, with the assumptions of the other clients' lines."""
+    """Return the worst-off client's line, with the ``OF_ANYONE`` assumptions of all lines."""
     worst = max(lines, key=_badness)
     needed = [a for a in OF_ANYONE if any(a in line.assumptions for line in lines)]
     if worst.kind == "none":
         return worst
     rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
     own = [a for a in worst.assumptions if a not in rounds]
-    if rounds:  # clients not drawn here may have other budgets, and have no line
+    if rounds:  # clients that are not drawn here may have other budgets
         own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
     return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 

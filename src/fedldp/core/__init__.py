@@ -1,4 +1,4 @@
-"""What every room uses: errors, randomness, plug-in discovery, frozen settings, ranges, checks.
+"""Code that all other parts use: errors, randomness, plug-ins, frozen settings, ranges, checks.
 
 It may use nothing.
 """

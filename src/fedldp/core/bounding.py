@@ -24,7 +24,7 @@ LARGEST_WEIGHT = 1e9
 FARTHEST = np.float32(1e30)
 SMALLEST_RADIUS = 1e-9
 LARGEST_GRID_RADIUS = 1 << 26
-"""Its square is half of the range within which float64 counts exactly."""
+"""The square of this is 2^52, half of the range in which float64 holds every integer exactly."""
 
 Number = TypeVar("Number", int, float)
 
@@ -73,7 +73,7 @@ class Ranges:
     Attributes:
         centers: float64, shape (L,) for L tensors.
         radii: float64, shape (L,), positive.
-        sizes: the number of coordinates of each tensor, length L.
+        sizes: the number of coordinates in each tensor, length L.
 
     Raises:
         ConfigError: a radius is not positive, a value is not finite or too large, or float32 cannot
@@ -126,7 +126,7 @@ class Ranges:
             weights: the server's own weights, shape (d,).
             sizes: the number of coordinates of each tensor.
             floor: the smallest radius.
-            margin: factor on the radius.
+            margin: a radius is half of the range of the tensor's weights, times this factor.
 
         Source: Sun, Qian, Chen 2021, Algorithm 1, lines 12-13.
         """
@@ -151,7 +151,7 @@ class Ranges:
 
         Args:
             values: shape (d,) or (n, d); a row's result does not depend on the other rows.
-            out: the array to write the result to: another array of the same shape.
+            out: another array of the same shape, to which the result is written; None: a new array.
         """
         if values.ndim not in (1, 2) or values.shape[-1] != sum(self.sizes):
             raise PrivacyError(
@@ -181,7 +181,7 @@ class Ranges:
 
     @cached_property
     def as_single(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32]]:
-        """The centre (None if it is 0) and 1/radius: one pair for all weights, or one for each."""
+        """The centre (None if it is 0) and 1/radius: one pair, or one for each weight."""
         center, factor = self.centers.astype(np.float32), (1.0 / self.radii).astype(np.float32)
         if (center == center[0]).all() and (factor == factor[0]).all():
             return (center[0] if center[0] else None), factor[0]
@@ -323,7 +323,7 @@ class GridBall:
         self.check_size(values.size)
         steps = np.array(values, np.float64, order="C")
         peak = np.abs(steps).max()
-        if peak > self.radius * self.step:  # scaling down here already avoids overflow
+        if peak > self.radius * self.step:  # scale down first, so that nothing overflows
             steps = steps / peak * (self.radius * self.step)
         steps /= self.step
         rounded = np.rint(steps)

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Marks a setting, in its ``Annotated`` type, that is not written if it has its default value.
+    """Part of a setting's ``Annotated`` type: the setting is not written if it has its default.
 
     Use it for every setting added after others were published. Run folders, run names, agreements
     and the statements that clients got then stay the same, byte for byte, for everyone who does not
-    use the setting. Its default must never change, because what was written does not record it.
+    use the setting. The setting's default must never change, because files written without the
+    setting do not record it.
     """
 
 
@@ -67,7 +68,7 @@ class FrozenConfig(BaseModel):
         return type(self).model_validate({**self.model_dump(), **settings})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy as ``changed`` does; it shares nothing, whatever ``deep`` is."""
+        """Return a copy as ``changed`` does; it is always deep, whatever ``deep`` is."""
         return self.changed(**(update or {}))
 
     def copy(self, *, update: Mapping[str, Any] | None = None, **_: Any) -> Self:

@@ -30,7 +30,7 @@ SERVER = -1
 
 _ZEROS = memoryview(bytes(1 << 18))
 _FEW_BYTES = 4096
-"""Up to this many bytes, copying is cheaper than handing memory over."""
+"""Up to this many bytes, copying the output is cheaper than passing a buffer for it."""
 
 
 class Stream:
@@ -123,7 +123,7 @@ class Stream:
 
 
 def numbered_generator(key: int, number: int) -> np.random.Generator:
-    """Return the generator for ``key``, drawn from a stream, and ``number``; not cryptographic.
+    """Return the generator for a stream's ``key`` and a ``number``; it is not cryptographic.
 
     Use it for many generators that are rebuilt when needed, such as one for each block of clients.
     """

@@ -84,7 +84,7 @@ def load(address: str, setting: str) -> Any:
     replaces an installed module.
 
     Args:
-        address: as a user gives it.
+        address: the address, as the user gave it.
         setting: the setting that holds the address.
 
     Raises:
@@ -109,7 +109,8 @@ def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
 
     Args:
         name: the module's name.
-        extra: the extra of fedldp that installs it; None for a package that no extra installs.
+        extra: the extra of fedldp that installs the module; None for a package that no extra
+            installs.
 
     Raises:
         ConfigError: the module is not installed.

@@ -71,11 +71,11 @@ class Budget:
 
     @property
     def of_one(self) -> str:
-        """Whom the budget protects, if not the whole client, in words that follow a number."""
+        """What the budget protects, in words that follow a number; "" if it is the whole client."""
         return _OF_ONE[self.unit]
 
     def amount(self, cost: float, *, up: bool = True) -> str:
-        """Return a cost under this budget for people, such as "rho 0.5 for each person"."""
+        """Return a cost under this budget in words, such as "rho 0.5 for each person"."""
         return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
 
     def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:

@@ -217,7 +217,7 @@ class MemoryLedger:
         ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
-        """Return a ledger with only these clients, which another process can continue."""
+        """Return a ledger with only these clients, for another process to continue with."""
         small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
@@ -268,7 +268,7 @@ class MemoryLedger:
         max_rounds: int | None,
         holds: Holds,
     ) -> bool:
-        """Return whether every client may release ``event`` now and none has done so yet."""
+        """Return whether every client may release ``event`` now, and none has released it yet."""
         if clients.size == 1:
             return False  # checking a single client with ``_admit`` is quicker
         known = self._runs.get(place.run) or RunHistory()
@@ -294,7 +294,7 @@ class MemoryLedger:
         holds: Holds,
         anew: Event | None = None,
     ) -> bool:
-        """Return whether a client released this before; refuse if it must not release it now.
+        """Return whether a client released this before; raise an error if it may not release it.
 
         Args:
             place: identifies the answer.
@@ -427,8 +427,8 @@ class ClientHistory(NamedTuple):
 
     Attributes:
         round: the latest round.
-        answered: the answers in that round: (phase, request, event), sorted by phase.
-        kinds: what it released in all rounds: (event, phase), in the order of first release.
+        answered: the answers in that round: triples (phase, request, event), sorted by phase.
+        kinds: what it released in all rounds: pairs (event, phase), in the order of first release.
     """
 
     round: int
@@ -436,7 +436,7 @@ class ClientHistory(NamedTuple):
     kinds: tuple[tuple[Event, int], ...]
 
     def awaits(self, round: int, phase: int) -> bool:
-        """Return whether an answer in this phase would be new and not in an earlier round."""
+        """Return whether an answer in this phase would be new and not before the latest round."""
         if self.round != round:
             return self.round < round
         return all(there != phase for there, _, _ in self.answered)
@@ -448,7 +448,7 @@ class ClientHistory(NamedTuple):
 
         Args:
             round: the latest round, or a later one.
-            phase: a phase of that round that has not been answered yet.
+            phase: a phase of that round that has no answer so far.
             request: the answered request.
             event: what the answer releases.
         """
@@ -534,10 +534,11 @@ class RunHistory:
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_HISTORIES
-        # The number of the last history that got an answer, the answer, the number of the resulting
-        # history, and the index of the answer's kind.
+        # For the last answer that was counted: the number of the history before it, the answer, the
+        # number of the history after it, and the index of its kind.
         self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
-        self._rows: dict[int, int] | None = None  # row by client; None if rows equal clients
+        # The row of each client; None if each client's index is its row.
+        self._rows: dict[int, int] | None = None
 
     def row(self, client: int) -> int:
         """Return the row of a client; a new client gets a new row."""
@@ -568,7 +569,7 @@ class RunHistory:
         return self.histories[int(self.history_of[row])]
 
     def rounds(self, row: int) -> list[int]:
-        """Return the rounds in which the client of a row released each of its kinds, as bits."""
+        """Return the rounds of each kind that the client in a row has released, as bits."""
         return [
             sum(int(bits[row]) << word * WORD for word, bits in words.items())
             for words in self.words[: len(self.client_history(row).kinds)]
@@ -604,7 +605,7 @@ class RunHistory:
             times: whether histories that differ only in the number of releases count as different.
         """
         found, place = np.unique(self.history_of[rows], return_inverse=True)
-        # Histories that are derived from each other share one kinds object.
+        # Histories that are derived from each other share one ``kinds`` object.
         kinds = np.array([id(self.histories[number].kinds) for number in found.tolist()], np.int64)
         nothing = np.zeros(rows.size, np.int64)
         counts = (
@@ -688,8 +689,8 @@ class RunHistory:
             zip(self.history_of[mine].tolist(), other.history_of[theirs].tolist(), strict=True)
         )
         merged = {(a, b): self.histories[a].merged(other.histories[b]) for a, b in set(pairs)}
-        # Group clients by pairs of kinds, which are few; histories also differ in their latest
-        # rounds.
+        # Group clients by pairs of ``kinds``, because there are few; histories also differ in their
+        # latest rounds.
         alike = [(id(self.histories[a].kinds), id(other.histories[b].kinds)) for a, b in pairs]
         parts = []
         numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
@@ -936,7 +937,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
 
 
 def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> RunHistory:
-    """Return the run of a record, with the answered requests but not the answers.
+    """Return the run that a record describes, with the answered requests but not the answers.
 
     Raises:
         ConfigError, LookupError, ValueError, TypeError: the record is damaged.
@@ -1010,7 +1011,7 @@ def _is_last(history: ClientHistory, kind: int) -> bool:
 
 
 def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
-    """Return ascending indices as first and last of each range, or as bits, whichever is shorter.
+    """Return ascending indices as the ends of their ranges, or as bits, whichever is shorter.
 
     >>> pack_indices(np.array([0, 1, 2, 7]))
     [0, 2, 7, 7]
@@ -1022,7 +1023,7 @@ def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
     ends = np.flatnonzero(np.diff(indices) != 1)
     first, last = indices[np.append(0, ends + 1)], indices[np.append(ends, indices.size - 1)]
     span = int(indices[-1] - indices[0]) + 1
-    if 16 * first.size <= span / 6:  # compares roughly how many characters each form takes
+    if 16 * first.size <= span / 6:  # estimates how many characters each form takes
         return np.stack([first, last], axis=1).ravel().tolist()
     there = np.zeros(span, np.bool_)
     there[indices - indices[0]] = True

@@ -1,7 +1,7 @@
 """What clients have released, and when they refuse to release more.
 
 A client's own ledger decides, whatever a server asks for. There is one protocol with two stores:
-``sqlite`` stores one client's ledger on its disk, ``columns`` the ledgers of a simulation's
+``sqlite`` stores one client's ledger on its disk; ``columns`` stores the ledgers of a simulation's
 clients.
 """
 
@@ -88,7 +88,7 @@ class Ledgers(Protocol):
 
         Args:
             place: identifies the answer.
-            event: what it will release.
+            event: what the answer will release.
             clients: the clients that are asked.
             max_rounds: the largest number of rounds of the run that a client may answer.
             holds: see ``Holds``; called for events that are drawn once.
@@ -144,7 +144,7 @@ def check_place(place: Place) -> None:
 
 
 def check_run(run: str) -> None:
-    """Raise ConfigError unless ``run`` is printable: a server chooses it, and people read it."""
+    """Raise ConfigError unless ``run``, which a server chooses and people read, is printable."""
     if not (isinstance(run, str) and 0 < len(run) <= LARGEST_RUN and run.isprintable()):
         raise ConfigError(f"run = {run!a:.250}: give 1 to {LARGEST_RUN} printable characters")
 
@@ -165,7 +165,7 @@ def lost_draws(run: str) -> NoLongerKept:
 
 
 def check_turn(rounds_before: int, max_rounds: int | None) -> None:
-    """Raise OutOfTurn if the answered rounds, ``rounds_before``, have reached ``max_rounds``."""
+    """Raise OutOfTurn if ``max_rounds`` earlier rounds were answered."""
     if max_rounds is not None and rounds_before >= max_rounds:
         raise OutOfTurn(
             f"{rounds_before} rounds of this run were answered already; the maximum is {max_rounds}"

@@ -1,4 +1,4 @@
-"""A client's ledger in an SQLite file; each release is written and synced before it leaves."""
+"""A client's ledger in an SQLite file; each release is written and synced before it is sent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fedldp.ledgers.protocol import (
 )
 
 _OF_CLIENTS, _OF_UNITS = 2, 3
-"""File versions: 2 has one budget, for the client's whole input; 3 has any other budgets.
+"""File versions. Version 2 has one budget, for the client's whole input; version 3 has any others.
 
 Version 2 is older than units, and is still written for a single budget for the whole input. In
 version 3, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
@@ -285,8 +285,8 @@ class SqliteLedger:
     def charge_lost(self, run: str, round: int, phase: int, event: Event) -> None:
         """Charge a release that may have happened but that no ledger records: see ``LOST``.
 
-        The charge may exceed the budget, because the bytes may have left already. Once the budget
-        is exceeded, nothing more is released.
+        The charge may exceed the budget, because the bytes may have been sent. Once the budget is
+        exceeded, nothing more is released.
         """
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -299,9 +299,9 @@ class SqliteLedger:
         """Make the whole budget available again; return the entry that records this renewal.
 
         Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
-        budget, not even time. Earlier releases are not undone: after n renewals, all releases of
-        the ledger together cost at most n + 1 times the limit. Earlier versions of fedldp treat the
-        entry as a free release, and continue to refuse.
+        budget, not even the passage of time. Earlier releases are not undone: after n renewals, all
+        releases of the ledger together cost at most n + 1 times the limit. Earlier versions of
+        fedldp treat the entry as a free release, and continue to refuse releases.
 
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
@@ -353,7 +353,7 @@ class SqliteLedger:
         ]
 
     def renewed_words(self, entries: Sequence[Release]) -> str:
-        """Return in words how often the budget was renewed and the total spent; "" if never.
+        """Return in words how often the budget was renewed and the total spent; "" if it never was.
 
         The words continue a sentence.
         """
@@ -421,9 +421,9 @@ class SqliteLedger:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection for one use, so that threads and forked processes never share one.
 
-        EXTRA also syncs the folder after the deletion of the rollback journal, which is the commit.
-        Without it, a power cut could bring the journal back and undo a release whose bytes have
-        left.
+        With ``synchronous = EXTRA``, the folder is also synced after the commit, which is the
+        deletion of the rollback journal. Without this, a power cut could bring the journal back and
+        undo a release whose bytes have left.
         """
         try:
             with closing(
@@ -436,7 +436,7 @@ class SqliteLedger:
             ) as db:
                 db.execute("PRAGMA journal_mode = DELETE")
                 db.execute("PRAGMA synchronous = EXTRA")
-                db.execute("PRAGMA fullfsync = ON")  # what a sync means on macOS
+                db.execute("PRAGMA fullfsync = ON")  # needed for a real sync on macOS
                 yield db
         except sqlite3.Error as error:
             raise self._damaged(in_words(error)) from error
@@ -617,7 +617,7 @@ _WORDS = {
 
 
 def in_words(error: sqlite3.Error) -> str:
-    """Return SQLite's error in our own words, if we have any, followed by SQLite's."""
+    """Return SQLite's error in our own words, if we have any, followed by SQLite's own message."""
     name = getattr(error, "sqlite_errorname", "")
-    primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is one of SQLITE_READONLY
+    primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is a SQLITE_READONLY
     return f"{_WORDS[primary]} ({error})" if primary in _WORDS else str(error)

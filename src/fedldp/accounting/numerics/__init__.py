@@ -1,4 +1,4 @@
-"""Certified bounds, rounded conservatively: numbers in, numbers out; events are not used here."""
+"""Certified bounds, rounded conservatively; they are computed from numbers, not from events."""
 
 __all__ = [
     "binomial",

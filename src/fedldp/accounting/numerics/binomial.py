@@ -117,7 +117,7 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
 
 
 class SumOfBinomials:
-    """The law of a sum of independent binomials, at single points, each in O(deviation) time.
+    """The law of a sum of independent binomials, evaluated at single points in O(deviation) time.
 
     The law omits the values outside the windows of its parts, and is otherwise exact up to
     rounding.
@@ -141,14 +141,14 @@ class SumOfBinomials:
         for count, p, q in parts:
             low, high = window(count, p, exponent)
             log_masses, errors = log_pmf(count, p, q, np.arange(low, high + 1))
-            kept = np.flatnonzero(log_masses > _LOG_LEAST)  # contiguous; products stay normal
+            kept = np.flatnonzero(log_masses > _LOG_LEAST)  # one range; products stay normal
             self.missing += (high - low) * math.exp(_LOG_LEAST + 1)
             log_masses, errors = log_masses[kept], errors[kept]
             arrays.append(np.exp(log_masses))
             self.first += low + int(kept[0])
             self.error += float(errors.max()) + 2.0**-50 * len(kept)
         arrays.sort(key=len)
-        while len(arrays) > 2:  # the shortest first, which is cheapest
+        while len(arrays) > 2:  # convolving the shortest arrays first is cheapest
             arrays[:2] = [np.convolve(arrays[0], arrays[1])]
         # The convolution of these two arrays is never computed as a whole; one is reversed.
         self._one, turned = arrays[0], np.ascontiguousarray(arrays[1][::-1])
@@ -162,8 +162,8 @@ class SumOfBinomials:
 
     def tail(self, at: int) -> float:
         """Return the probability of at least ``at``."""
-        # Where one part is so large that the other's smallest value suffices, all of the other
-        # counts.
+        # Where the value of one part is so large that any value of the other part suffices, the
+        # other part's whole mass counts.
         enough = max(at - self.first, 0)
         sure = float(self._one_sums[enough]) if enough < len(self._one) else 0.0
         return sure * float(self._other_sums[-1]) + self._sum(at, self._other_sums, skip=1)

@@ -1,4 +1,4 @@
-"""Closed forms: randomised bits, randomised signs, and whole-vector bounds."""
+"""Closed forms for randomised bits and randomised signs, and bounds for whole vectors."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: b
 def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
     """Return the pure epsilon of a randomised sign: +1 with probability Phi(x/sigma), |x| <= clip.
 
-    ln(Phi(clip/sigma)/Phi(-clip/sigma)), rounded up.
+    It is ln(Phi(clip/sigma)/Phi(-clip/sigma)), rounded up.
 
     Args:
         clip: the bound of the coordinate, positive.
@@ -131,7 +131,7 @@ def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
 
 
 def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
-    """Return the sigma for which a randomised sign costs ``epsilon_per_coordinate``: closed form.
+    """Return the sigma for which a randomised sign costs ``epsilon_per_coordinate``.
 
     Args:
         clip: the bound of the coordinate, positive.
@@ -148,7 +148,7 @@ def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
     if epsilon_per_coordinate > 700:
         raise ConfigError(f"epsilon_per_coordinate = {epsilon_per_coordinate}: give at most 700")
     smaller = 1 / (1 + math.exp(epsilon_per_coordinate))
-    # For a tiny epsilon, 1/2 - smaller has lost its digits; more noise makes up for them.
+    # For a tiny epsilon, 1/2 - smaller has lost its digits; slightly more noise makes up for that.
     sigma = clip / -float(ndtri(smaller)) * (1 + 1e-10)
     while sign_epsilon_per_coordinate(clip, sigma) > epsilon_per_coordinate:
         sigma *= 1 + 1e-8
@@ -195,8 +195,8 @@ def _logistic_loss(zero_odds: float, gap: float) -> float:
 
     Args:
         zero_odds: the log-odds of P(0 -> 1).
-        gap: the log-odds of P(1 -> 1) less ``zero_odds``, given separately to keep the
-            digits of a small gap.
+        gap: the log-odds of P(1 -> 1) minus ``zero_odds``, given separately to keep the digits of a
+            small gap.
     """
 
     def log_ratio(sign: float) -> float:

@@ -2,13 +2,13 @@
 
 A report is one of M categories: each of the k in the client's top set has weight H, and every other
 category has weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M,
-whatever the client's input: part of a blanket that hides the other reports. The k of a report may
-depend on a seed that is sent with it. A category is then a pair of seed and number, and k of every
-M pairs are in the top set.
+whatever the client's input. It is then part of a blanket that hides the other reports. The top set
+of a report may depend on a seed that is sent with it. A category is then a pair of seed and number,
+and k of every M pairs are in the top set.
 
-The guarantee is that of one pair of laws: the adversary is given the n - 1 other reports except
-those of the blanket, and the differing client has one of two disjoint top sets A and B. The page
-docs/privacy/proofs_shuffled_reports.md proves this, and why disjoint sets are the worst.
+The guarantee is computed for one pair of laws: the adversary is given the n - 1 other reports
+except those of the blanket, and the differing client has one of two disjoint top sets A and B. The
+page docs/privacy/proofs_shuffled_reports.md proves this, and why disjoint sets are the worst.
 
 Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
 (arXiv 1903.02837), for the blanket. Two results are ours: the pair for these randomisers can be
@@ -108,7 +108,7 @@ def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
 
     Args:
         subset: how each of the reports is drawn.
-        num_reports: n, honest reports of one shuffle, at least 1.
+        num_reports: n, the number of honest reports in one shuffle, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -133,8 +133,8 @@ def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int =
 
     Args:
         subset: how each of the reports is drawn, the same for all of one shuffle.
-        num_reports: n, honest reports of one shuffle, at least 1. Reports beyond 100,000 are
-            ignored, which keeps the bound valid.
+        num_reports: n, the number of honest reports in one shuffle, at least 1. Reports beyond
+            100,000 are ignored, which keeps the bound valid.
         delta: at least 0 and below 1. Below 1e-200 the shuffler adds nothing to this bound.
         count: the number of shuffles that the client takes part in, at least 1; adaptive
             composition is covered.
@@ -162,9 +162,9 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
 
     Among n reports, let N_A, N_B and N_rest be the numbers of blanket reports in A, in B and in
     neither. Their laws are binomial, with k/M, k/M and 1 - 2 k/M of gamma. Let d = N_A - N_B,
-    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L). An outcome then has a P-mass of
-    (s + g d)/n times its probability, and a Q-mass of (s - g d)/n times it. Exchanging A and B
-    exchanges P and Q, so one direction stands for both.
+    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L). The P-mass of an outcome is then
+    (s + g d)/n times its probability, and its Q-mass is (s - g d)/n times the same probability.
+    Exchanging A and B exchanges P and Q, so one direction stands for both.
 
     Args:
         subset: the law of each report.
@@ -180,9 +180,9 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
     """Return the losses; n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon.
 
     That expression is convex in s and in d, so spreading s without moving its mean can only
-    increase delta. Here s is spread over every h-th number of reports in neither set, if there are
-    too many numbers. Dividing a loss between the two grid points around it, preserving P-mass and
-    Q-mass, can also only increase delta.
+    increase delta. If the number of reports in neither set has too many values, s is spread over
+    every h-th of these values. Dividing a loss between the two grid points around it, preserving
+    P-mass and Q-mass, can also only increase delta.
     """
     table = _Table(subset, n, exponent)
     step = table.largest_loss() / _POINTS
@@ -198,7 +198,7 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
         found += np.bincount(below, masses, found.size)
         found[1:] += np.bincount(below, above, found.size)[:-1]
     grid = np.arange(found.size) * step
-    found[0] *= 2  # zero is on both sides
+    found[0] *= 2  # the loss 0 is on both sides
     values = np.concatenate([-grid[:0:-1], grid])
     masses = np.concatenate([(found * np.exp(-grid))[:0:-1], found])
     there = masses > 0
@@ -211,7 +211,7 @@ def _losses(subset: Subset, n: int, exponent: float) -> Losses:
 
 
 class _Table:
-    """The outcomes of one shuffled report, by the number of blanket reports in either top set.
+    """The outcomes of one shuffled report, grouped by how many blanket reports are in a top set.
 
     The windows cover the n - 1 others, and one more for the client's own report. The outcomes
     outside them have a P-probability of at most 6 e^-exponent.
@@ -259,14 +259,14 @@ class _Table:
         return float(self._loss(self._in_pair, most, self._rest[0]).max()) * _UP
 
     def _loss(self, in_pair: Integers | int, difference: Integers, rest: Floats | float) -> Floats:
-        """Return ln of (s + g d)/(s - g d), at least 0; it is 0 where nothing is seen."""
+        """Return ln of (s + g d)/(s - g d), at least 0; it is 0 where there are no reports."""
         total = np.maximum(in_pair + np.asarray(rest, np.float64), 1)
         more: Floats = self._twice_g * difference.astype(np.float64)
         smaller: Floats = total + self._twice_g * ((in_pair - difference) / 2)
         return log_ratio(smaller + more, smaller, more)
 
     def outcomes(self) -> Iterator[tuple[Floats, Floats]]:
-        """Yield losses from 0 up and their P-masses, for each number of reports in either set."""
+        """Yield nonnegative losses and their P-masses, for each number of reports in a top set."""
         counts = self._in_pair.tolist()
         for count, log_pair, law in zip(counts, self._log_pair, self._law, strict=True):
             difference = np.arange(count % 2, min(count, 2 * self._reach + 1) + 1, 2)
@@ -284,8 +284,8 @@ class _Table:
 def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
     """Return P(Bin(draws, p) = counts), rounded up, shape (draws, counts).
 
-    A row follows from one of its points and from ln C(n, a) = const - R(a) - R'(n - a), with tables
-    of R and R' that are small around their centres; see ``log_factorial_rest``.
+    A row is computed from one of its points and from ln C(n, a) = const - R(a) - R'(n - a), with
+    tables of R and R', which are small near their centres; see ``log_factorial_rest``.
 
     Args:
         draws: descending by 1.
@@ -314,7 +314,7 @@ def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
 
 
 def _spread(laws: Floats, cells: int, width: int) -> Floats:
-    """Divide each number of a row between the two multiples of ``width`` around it."""
+    """Divide the mass of each number of a row between the two nearest multiples of ``width``."""
     if width == 1:
         return laws
     padded = np.zeros((len(laws), cells * width))

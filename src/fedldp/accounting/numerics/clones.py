@@ -1,11 +1,12 @@
-"""The losses of the clone pair for many participants, with too many outcomes to list.
+"""The losses of the clone pair for many participants, whose outcomes are too many to list.
 
 An outcome (a, b) of the pair matters only through y = (a - b)/(a + b). Let B be its probability
 under a fair coin for every report, and g = tanh(epsilon/2); then its probability is (1 + g y) B
 under P and (1 - g y) B under Q. So outcomes are collected on a grid of y: each is divided between
-the two points around it in proportion to its nearness. That preserves B and the mean of y, hence P
-and Q. It spreads y, and delta is the B-mean of a convex function of y, so the grid's pair is an
-upper bound on the listed one, with an excess of second order in the step.
+the two grid points around it by linear interpolation. That preserves B and the mean of y, hence P
+and Q. It also spreads y. Because delta is the B-mean of a convex function of y, the pair on the
+grid gives an upper bound on the delta of the listed pair, with an excess of second order in the
+step.
 
 Both signs of y are equally likely under B, so only y >= 0 is computed. Rounding that moves y away
 from 0 is also safe: the sum of a convex function at y and at -y grows with |y|.
@@ -55,7 +56,8 @@ def _binned(epsilon: float, others: int, clone: float, own: float, exponent: flo
     left, right = window(high + 1, 0.5, exponent)
     reach = (right - left + 1) // 2 + 1
     clones = np.arange(low, high + 1)
-    # Rounding the number of clones down drops some; the pair only gets easier to tell apart.
+    # Rounding the number of clones down drops some clones, so the pair only gets easier to tell
+    # apart.
     group = -(-len(clones) * (reach + 1) // _MOST_OUTCOMES)
     log_clones, errors = log_pmf(others, clone, own, clones)
     starts = np.arange(0, len(clones), group)
@@ -79,7 +81,7 @@ def _binned(epsilon: float, others: int, clone: float, own: float, exponent: flo
 
 
 def _of_coins(totals: Integers, rows: Floats, reach: int, step: float) -> Floats:
-    """Return B at the grid points from 0 upwards, rounded up; at 0, half of it.
+    """Return B at the grid points from 0 upwards, rounded up; at 0, half of B.
 
     Args:
         totals: a + b, ascending, shape (k,).
@@ -128,7 +130,7 @@ def _log_sums(log_masses: Floats, starts: Integers) -> Floats:
 
 
 def log_ratio(first: Floats, second: Floats, difference: Floats) -> Floats:
-    """Return ln(first/second) to full relative precision, given first - second as precisely."""
+    """Return ln(first/second) to full relative precision, given first - second to the same."""
     change = difference / second
     near = np.abs(change) < 0.5
     return np.where(near, np.log1p(np.where(near, change, 0.0)), np.log(first / second))

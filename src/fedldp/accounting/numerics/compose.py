@@ -2,9 +2,9 @@
 
 Take a pure epsilon-DP mechanism with two outcomes. Under any adaptive composition it is no worse
 than randomised response that is truthful with probability p = e^epsilon/(1 + e^epsilon), and the
-two-point randomiser attains it. So the composition below is exact, not merely a bound. Its unit is
-whatever the ``count`` covers: with d coordinates, count = d protects a client's round, and
-count = T_u d protects its run of T_u rounds.
+two-point randomiser attains it. So the composition below is exact, not merely a bound. The unit of
+protection is whatever the ``count`` covers: with d coordinates, count = d protects a client's
+round, and count = T_u d protects its run of T_u rounds.
 
 Source: Kairouz, Oh, Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
 Theorem 3.3; with different epsilons, Murtagh, Vadhan, "The Complexity of Computing the Optimal
@@ -66,8 +66,8 @@ def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
     """Return the delta of ``count`` two-valued ``epsilon``-mechanisms at ``at_epsilon``.
 
     It is the sum over j of C(m, j) p^j (1-p)^(m-j) (1 - e^(at_epsilon - (2j - m) epsilon))+, where
-    m is the count, taken over the j that matter and rounded up. It is too large by at most a
-    relative 1e-9 (far less up to a count of 1e6), plus 1e-320.
+    m is the count. Only the j that matter are summed, and the sum is rounded up. It is too large by
+    at most a relative 1e-9 (far less up to a count of 1e6), plus 1e-320.
 
     Args:
         epsilon: the epsilon of each mechanism, above 0 and up to 700.
@@ -227,7 +227,8 @@ def _parts(counts: RevealingCounts) -> list[tuple[Losses, int]]:
 
 
 def _solve(losses: Losses, delta: float, pure: float) -> float:
-    # Unlisted outcomes leave a floor in delta. If even the floor exceeds delta, use the pure sum.
+    # Because of unlisted outcomes, the computed delta never falls to 0. If its least value exceeds
+    # the given delta, use the pure sum.
     if losses.delta(pure) > delta:
         return pure
     return solve(losses.delta, delta, start=pure, end=0.0)

@@ -183,7 +183,7 @@ def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> f
 def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
     """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
 
-    The whole difference may lie where the noise is smallest.
+    The whole difference may be in the part with the smallest noise.
 
     Args:
         sensitivity: L2 sensitivity of the whole vector.
@@ -276,15 +276,15 @@ def compose_rho(rhos: Iterable[float]) -> float:
 def pure_rho(epsilon: Fraction) -> Fraction:
     """Return the zCDP rho of any pure ``epsilon`` mechanism, exact: min(epsilon^2/2, epsilon).
 
-    The first term is Bun, Steinke 2016, Proposition 1.4. For the second: no outcome is likelier by
-    more than e^epsilon under P than under Q, so E_P[(P/Q)^(alpha - 1)] is at most
+    The first term is Bun, Steinke 2016, Proposition 1.4. For the second: no outcome is more than
+    e^epsilon times as likely under P as under Q, so E_P[(P/Q)^(alpha - 1)] is at most
     e^(epsilon (alpha - 1)). The Renyi divergence of order alpha is the logarithm of that mean over
-    alpha - 1. So it is at most epsilon for every alpha > 1, which is below epsilon alpha.
+    alpha - 1. So it is at most epsilon, and thus below epsilon alpha, for every alpha > 1.
     """
     return min(epsilon**2 / 2, epsilon)
 
 
-# Relative; far more than the errors of the two scipy functions up to the epsilon below.
+# A relative margin, far above the errors of the two scipy functions up to the epsilon below.
 _ROUNDING_OF_MU = 1e-12
 _LARGEST_COMPUTED = 700.0
 
@@ -293,7 +293,7 @@ def pure_squared_mu(epsilon: float) -> Fraction:
     """Return an upper bound on mu^2, for GDP, of any pure ``epsilon`` mechanism.
 
     No trade-off curve of an epsilon-DP mechanism lies below that of randomised response. The bound
-    is the mu at which the curve of N(0, 1) against N(mu, 1) touches the latter:
+    is the mu at which the curve of N(0, 1) against N(mu, 1) touches that curve:
     -2 Phi^-1(1/(1 + e^epsilon)). mu^2 is additive.
 
     Source: Dong, Roth, Su 2022.

@@ -63,7 +63,7 @@ class Losses:
         masses = np.exp(self.log_masses[order] + self.errors[order])
         rounding = 1 + len(values) * 2.0**-51  # error of a running sum of positive terms
         p_sets = np.cumsum(masses) * rounding
-        # Relative to the smallest loss so far, so that e^-loss neither overflows nor underflows.
+        # Relative to the largest loss, so that e^-loss neither overflows nor underflows.
         shrink = np.exp(np.maximum(values - largest, -700.0))
         q_sets = np.cumsum(masses / shrink)
         exceeding = p_sets > left
@@ -89,7 +89,7 @@ def two_valued_losses(epsilon: float, count: int) -> Losses:
 
 
 def revealing_losses(epsilon: float, revealing: float) -> Losses:
-    """Return the losses of one two-valued ``epsilon``-mechanism that often withholds its answer.
+    """Return the losses of one two-valued ``epsilon``-mechanism that may withhold its answer.
 
     It answers with probability ``revealing``, below 1; otherwise nothing is seen, with a loss of 0.
     """

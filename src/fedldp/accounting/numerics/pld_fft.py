@@ -1,18 +1,20 @@
 """Composition of many privacy losses by Fourier transforms, with rigorous upper and lower bounds.
 
 Delta follows from the law of a sum of independent losses L_1 + ... + L_m, a convolution power. This
-law is computed on a grid, in a tilted measure: masses are multiplied by e^(theta L) and normalised,
-and theta is chosen to centre the sum near the wanted epsilon. The transform's rounding error is
-absolute; the tilt makes it small relative to the masses that determine epsilon. So delta = 1e-100
-or losses of 1e6 are no harder than other cases, although a plain transform loses them.
+law is computed on a grid, in a tilted measure: the mass of a loss L is multiplied by e^(theta L),
+all masses are normalised, and theta is chosen to centre the sum near the epsilon that is sought.
+The transform's rounding error is absolute; the tilt makes it small relative to the masses that
+determine epsilon. So cases with delta = 1e-100 or losses of 1e6 are no harder than others, although
+a transform without a tilt would fail for them.
 
 - Upper bound: an outcome with loss L between two grid points is split between them, preserving both
-  its P-mass and its Q-mass. Its likelihood ratio under Q then has the same mean and more spread,
-  and delta is the Q-mean of a convex function of that ratio. The excess is of second order in the
-  step. (Doroshenko et al., "Connect the Dots", PoPETs 2022, show that this is the tightest way.)
+  its P-mass and its Q-mass. Its likelihood ratio under Q then has the same mean and more spread.
+  Delta is the Q-mean of a convex function of that ratio, so delta can only grow; the excess is of
+  second order in the step. (Doroshenko et al., "Connect the Dots", PoPETs 2022, show that this is
+  the tightest way.)
 - Lower bound: each outcome is replaced by the grid point nearest its loss. The sum of these points
-  is computed from the outcomes, so by post-processing it reveals no more. Its laws under P and
-  under Q are computed separately and exactly. The deficit is also of second order.
+  is computed from the outcomes, so by post-processing it reveals no more than the outcomes. Its
+  laws under P and under Q are computed separately and exactly. The deficit is also of second order.
 
 A high power is computed in stages: sums of 28 losses, say, then sums of 28 of those sums, and so
 on. Each stage has its own grid, with a step that grows with the deviation of the summands. The sums
@@ -52,15 +54,16 @@ from fedldp.accounting.numerics.tilted_pld import (
 Points = NDArray[np.int64]
 
 _CUT = 36.0  # sums beyond the window have a tilted probability below about e^-36
-_POINTS_PER_DEVIATION = 2000  # enough: the error falls with the square of this
+_POINTS_PER_DEVIATION = 2000  # enough, since the error falls with the square of this
 _MOST_POINTS = 1 << 19
-_MOST_USES = 32  # summands in one stage
-_MARGIN = 40  # grid points on either side of a window
+_MOST_USES = 32  # the largest number of summands in one stage
+_MARGIN = 40  # additional grid points on either side of a window
 _NEGLIGIBLE = 60.0  # frequencies whose power is below e^-60 are left out
 _ROUNDING = 2.0**-50
 
 ToGrid = Callable[[TiltedLaw, float], tuple[Points, Floats]]
-"""Moves a law to a grid of some step: returns points and their weights, shape (rows, k)."""
+"""A function that moves a law to the grid with a given step. It returns the grid points and their
+weights, shape (rows, k)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def compose_upper(parts: Sequence[RepeatedLosses], delta: float) -> float:
 
     Returns:
         An epsilon of at least 0. It is infinite if the unlisted mass of the parts uses up delta, or
-        if delta is so small that the largest sum decides.
+        if delta is so small that only the largest sum matters.
     """
     left = delta - sum(count * part.missing for part, count in parts)
     if left <= 0:
@@ -154,9 +157,9 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         moved: how many draws, of single losses or of earlier sums, are moved to this grid.
     """
     mean, deviation = mean_and_deviation(terms)
-    # Single losses larger than the deviation are rare, and they decide the window.
+    # Single losses larger than the deviation are rare, but they decide the size of the window.
     slowest = 1e-2 / (deviation + spread(terms))
-    # Each stage moves each loss by up to a step: in total by about this many steps.
+    # Each stage moves each loss by up to a step, which moves the sum by about this many steps.
     moves = math.sqrt(sum(count for _, count in terms)) / 2
     reach, margin, rates, steep = [0.0, 0.0], [_MARGIN, _MARGIN], [0.0, 0.0], [False, False]
     for i, side in enumerate((-1, 1)):
@@ -210,7 +213,7 @@ def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> TiltedLaw:
     """Return the law of the sum of all draws, on the window.
 
     The circular convolution is exact for the sum modulo the window, so it can misplace only the
-    mass outside, which Chernoff's bound limits.
+    mass outside the window; Chernoff bounds limit that mass.
     """
     step, size, tilts = window.step, window.size, terms[0][0].tilts
     log_scales, errors = np.zeros(len(tilts)), np.zeros(len(tilts))
@@ -224,12 +227,12 @@ def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> TiltedLaw:
         errors += count * law.errors * np.exp(tilts * step) / totals
         center = float(np.dot(weights[0], points))
         mean += count * center
-        # Centred at its mean, a law has small phases wherever its power is not negligible.
+        # A law that is centred at its mean has small phases wherever its power is not negligible.
         offset += count * round(center)
         low, high = low + count * int(points.min()), high + count * int(points.max())
         grids.append((points - round(center), weights, count))
     start = math.floor(mean) - window.below
-    # Beyond the extreme sums, the transform leaves only its rounding errors.
+    # Beyond the extreme sums, the result of the transform is nothing but rounding errors.
     there = slice(max(low - start, 0), min(high + 1 - start, size))
     sums = np.empty((len(tilts), there.stop - there.start))
     errors = np.where(errors < 1, np.expm1(np.minimum(errors, 1.0)), math.inf)
@@ -246,8 +249,8 @@ def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Float
     """Return the circular convolution of powers of laws, and a bound on its total error.
 
     A transform is known to within ``rounding`` at every frequency, so its power is known to within
-    count * rounding times the next lower power. The sum of the cells' errors is at most the root of
-    the sum of their squares over the frequencies.
+    count * rounding times the next lower power. The errors of all cells add up to at most the root
+    of the sum, over the frequencies, of the squared errors of the power.
     """
     rounding = _ROUNDING * (math.log2(size) + 1)
     kept = np.arange(size // 2 + 1)
@@ -273,7 +276,7 @@ def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Float
 
 
 def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start: int) -> float:
-    """Bound the tilted probability of sums outside the window, by Chernoff on each side."""
+    """Bound the tilted probability of sums outside the window, by Chernoff bounds on both sides."""
     total = 0.0
     sides = ((-1, -start, window.rates[0]), (1, start + window.size - 1, window.rates[1]))
     for side, limit, rate in sides:
@@ -287,10 +290,10 @@ def _epsilon_from_above(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
     Delta(e) comes from the sums S at grid points above e. So the first grid point g at which P(S >=
-    g) - e^g Q(S >= g), rounded up, meets delta is a valid epsilon. The larger of ln((P - delta)/Q)
-    of this set and the previous grid point is also valid. A tilted mass at a loss g + x adds to
-    delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors add no more than at the
-    maximum of that factor.
+    g) - e^g Q(S >= g), rounded up, meets delta is a valid epsilon. The larger of two numbers is
+    also valid: ln((P - delta)/Q) for this set of sums, and the previous grid point. A tilted mass
+    at a loss g + x adds to delta(g) in proportion to e^(-theta x) (1 - e^-x), so the errors add at
+    most what they would add at the maximum of that factor.
     """
     theta = float(law.tilts[0])
     most = math.exp(-theta * math.log1p(1 / theta) + theta * step) / (1 + theta)
@@ -310,7 +313,7 @@ def _epsilon_from_below(law: TiltedLaw, step: float, log_delta: float) -> float:
     """Return the largest ln((P(S) - delta)/Q(S)): any set S of sums gives a lower bound."""
     left = _beyond_delta(law, step, log_delta, -1, float(law.errors[0]))
     q_sets = _sums_above(law.weights[1], float(law.tilts[1]), step, 1, float(law.errors[1]))
-    useful = (left > 0) & (q_sets > 0)  # underflowed sets say nothing
+    useful = (left > 0) & (q_sets > 0)  # sets that underflow give no bound
     if not useful.any():
         return 0.0
     epsilons = law.losses[useful] + np.log(left[useful] / q_sets[useful])
@@ -331,7 +334,8 @@ def _beyond_delta(law: TiltedLaw, step: float, log_delta: float, sign: int, erro
 
 def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: float) -> Floats:
     """Return sum over s >= i of weights_s e^(-tilt (s - i) step), rounded as ``sign`` says."""
-    # The sums solve sums_i - decay sums_(i+1) = weights_i; the solver is one pass from the end.
+    # The sums satisfy sums_i - decay sums_(i+1) = weights_i; the solver makes one pass from the
+    # end.
     bands = np.ones((2, weights.size), order="F")
     bands[0] = -math.exp(-tilt * step)
     sums = dtbtrs(bands, weights, uplo="U")[0]

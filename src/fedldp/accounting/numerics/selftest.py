@@ -26,7 +26,7 @@ from fedldp.core.errors import FedldpError
 
 @cache
 def selftest() -> None:
-    """Compare a few results with known answers: about 0.1 s on the first call, nothing afterwards.
+    """Compare a few results with known answers; only the first call computes them, in about 0.1 s.
 
     Raises:
         FedldpError: a result differs, so no guarantee can be trusted.

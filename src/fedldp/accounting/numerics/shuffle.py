@@ -32,22 +32,23 @@ from fedldp.core.numbers import (
 )
 
 LARGEST_EPSILON = 30.0
-"""The largest epsilon of one report: beyond it, fewer than 1e12 shuffled reports hide nothing."""
+"""The largest epsilon of one report: beyond it, a shuffle of fewer than 1e12 reports hides
+nothing."""
 
-# The most outcomes of the clone pair that are listed. With more participants they are put on a
-# grid, and beyond the grid's exponents some clones are given up.
+# The largest number of outcomes of the clone pair that are listed. If there are more, they are
+# collected on a grid; if the exponent is too large for the grid, some clones are dropped instead.
 _MOST_OUTCOMES = 4_000_000
 
 
 def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
 
-    It holds for any pure ``epsilon``-DP local randomiser that is the same for all participants or
-    chosen in view of the reports shuffled before; see ``clones_epsilon``.
+    It holds for any pure ``epsilon``-DP local randomiser that is the same for all participants, or
+    chosen based on the reports that were shuffled before; see ``clones_epsilon``.
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of the round, at least 1.
+        num_reports: n, the number of honest reports in the round, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -64,18 +65,18 @@ def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
 def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 1) -> float:
     """Return an upper bound on the epsilon of ``count`` shuffled reports at ``delta``.
 
-    It holds for any pure ``epsilon``-DP local randomisers. Every other report is, with probability
-    e^-epsilon, a clone that hides the differing one. So the reports of one shuffle are a
+    It holds for any pure ``epsilon``-DP local randomisers. With probability e^-epsilon, each of the
+    other reports is a clone that hides the differing report. So the reports of one shuffle are a
     post-processing of C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
     D ~ Bern(e^epsilon/(1 + e^epsilon)), giving (A + D, C - A + 1 - D) against
-    (A + 1 - D, C - A + D).
-    For one shuffle, the delta of that pair is summed exactly and rounded up. For more, the pair is
-    composed ``count`` times, with the same excess as ``shuffled_composed_upper``.
+    (A + 1 - D, C - A + D). For one shuffle, the delta of that pair is summed exactly and rounded
+    up. For more, the pair is composed ``count`` times, with the same excess as
+    ``shuffled_composed_upper``.
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of one shuffle, at least 1. From about 1e5 on, a relative
-            2e-5 of the clones is ignored for speed, which keeps the bound valid.
+        num_reports: n, the number of honest reports in one shuffle, at least 1. From about 1e5 on,
+            a share of 2e-5 of the clones is ignored for speed, which keeps the bound valid.
         delta: at least 0 and below 1.
         count: the number of shuffles that the client takes part in, at least 1; adaptive
             composition is covered.
@@ -95,11 +96,12 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
 def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta: float) -> float:
     """Return an upper bound on the epsilon of ``count`` shuffled messages of bits at ``delta``.
 
-    A message is a two-valued report, or a chunk of independent ones with ``epsilon`` the sum of
-    their epsilons. The clone pair is composed ``count`` times. Such messages hide better than
-    general ones: with probability 2/(e^epsilon + 1), each other message is, whatever its input, a
-    clone of what the differing one may be (docs/privacy, "Chunks"). The numerical excess is a
-    relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
+    A message is a two-valued report, or a chunk of independent two-valued reports, with the sum of
+    their epsilons as ``epsilon``. The clone pair is composed ``count`` times. Such messages hide
+    better than general messages: with probability 2/(e^epsilon + 1), each other message is,
+    whatever its input, a clone of what the differing message may be (docs/privacy, "Chunks"). The
+    numerical excess is a relative 1e-6 or less, but up to 1e-4 for an epsilon of 1e-3 and a count
+    of 1e8.
 
     Args:
         epsilon: the epsilon of each message, above 0 and up to 30.
@@ -137,9 +139,9 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
 
     It is the cost of inputs that an adversary may choose: in every coordinate all others are at one
     end, and the one client is at the same end or at the other. The count of ones, which is known to
-    be all that the server learns, is then Bin(n, q) under one input, and exceeds it under the
-    other. One direction is composed exactly up to rounding, which is downwards: by a relative 1e-6
-    or less, but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
+    be all that the server learns, is then Bin(n, q) under one input, and stochastically larger
+    under the other. One direction is composed exactly up to rounding, which is downwards: by a
+    relative 1e-6 or less, but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
 
     Args:
         epsilon: the epsilon of each report, above 0 and up to 30.
@@ -161,7 +163,8 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
     if delta == 0:
         return math.nextafter(pure_epsilon({epsilon: count}), 0.0)
     exponent = exponent_for(max(delta, SMALLEST_DELTA), count)
-    # Either direction of the pair gives a bound; this one has been the larger in all cases tried.
+    # Either direction of the pair gives a bound; this direction gave the larger one in all cases
+    # tried.
     return compose_lower([(end_losses(epsilon, num_reports, exponent, flipped=True), count)], delta)
 
 
@@ -195,7 +198,8 @@ def clone_losses(
     width = right - left
     if len(clones) * (width + 1) > _MOST_OUTCOMES and exponent <= 590:
         return binned_clone_losses(epsilon, others, clone, own, exponent)
-    # Rounding the number of clones down drops some; the pair only gets easier to tell apart.
+    # Rounding the number of clones down drops some clones, so the pair only gets easier to tell
+    # apart.
     group = -(-len(clones) * (width + 1) // _MOST_OUTCOMES)
     starts = np.arange(0, len(clones), group)
     totals = clones[starts] + 1  # a + b
@@ -246,7 +250,7 @@ def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool)
 
 
 def exponent_for(delta: float, count: int) -> float:
-    """Return the exponent of outcomes too unlikely to matter at ``delta`` in ``count`` releases."""
+    """Return the exponent past which outcomes do not matter at ``delta`` in ``count`` releases."""
     return math.log(count) - math.log(delta) + 45.0
 
 

@@ -3,13 +3,13 @@
 The server learns the number of ones N = Bin(k, p) + Bin(n - 1 - k, 1 - p) + Bern(p or 1 - p), with
 k of the others at the high end and the rest at the low end. These are the worst inputs, because
 delta is convex in each participant's probability. The guarantee is for the worst k, and that k is
-searched for, not guessed. A block of values of k is bounded by a mechanism that is no more private,
-by data processing: it leaves out the participants whose end differs within the block, except for
-those who send a fair coin regardless of their end. A best-first search splits the block with the
-largest bound until that block is a single k. So the result is the maximum over all k and both
-directions (exchanging the ends turns k into n - 1 - k and one direction into the other). With many
-participants the search stops once the largest bound is close to a value that some k attains; every
-bound is valid.
+searched for, not guessed. By data processing, a block of values of k is bounded by a mechanism that
+is no more private than any of them: it leaves out the participants whose end differs within the
+block, except for those who send a fair coin regardless of their end. A best-first search splits the
+block with the largest bound until that block is a single k. So the result is the maximum over all k
+and both directions (exchanging the ends turns k into n - 1 - k and one direction into the other).
+With many participants the search stops once the largest bound is close to a value that some k
+attains; every bound is valid.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ LARGEST_SEARCHED = 1_000_000
 """The largest number of participants for which k is searched. Beyond it, the clone pair gives an
 upper bound."""
 
-# How far a bound may lie above a value that some k attains, and the number of bounds after which a
-# search ends even if it has not come that close: up to LARGEST_EXACT participants, and beyond. Up
-# to LARGEST_EXACT, the search ends early only for an epsilon below 0.1.
+# When a search ends, for up to LARGEST_EXACT participants and for more: once the largest bound is
+# above a value that some k attains by at most this relative amount, or after this number of bounds.
+# For up to LARGEST_EXACT participants, the second limit matters only if epsilon is below 0.1.
 _FEW, _MANY = (0.0, 4000), (1e-3, 1000)
 
-# The share of delta given up for a block: the probability that fewer participants send coins.
+# The logarithm of the share of delta that is given up for a block, in case fewer participants send
+# coins than counted.
 _LOG_SHARE_GIVEN_UP = -21.0
 
 _STEPS = 8  # attempts to move an epsilon so that rounding is harmless; two or three suffice
@@ -52,8 +53,8 @@ _STEPS = 8  # attempts to move an epsilon so that rounding is harmless; two or t
 def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     """Return the delta at ``at_epsilon`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants, apart from rounding up (by about 1e-12 of the probability of
-    the outcomes that make up delta, plus 1e-39). Beyond that, an upper bound.
+    It is exact up to 10,000 participants, apart from rounding up (by about 1e-12 of the probability
+    of the outcomes that make up delta, plus 1e-39). Beyond that, it is an upper bound.
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
@@ -148,11 +149,11 @@ def _worst(epsilon: float, num_reports: int, delta: float) -> tuple[float, int]:
 
 
 class _Pair:
-    """The number of ones if the differing client is at the high end (P) or the low end (Q).
+    """The laws of the number of ones if the differing client is at the high end (P) or low end (Q).
 
-    Among the others, let f(j) be the probability of j ones, and G(j) that of j or more. Then
-    P(j) - e^e Q(j) = (p - e^e q) f(j - 1) - (e^e p - q) f(j), with q = 1 - p. Because f is
-    log-concave, this is above 0 from some j on, and the sum is
+    For the other participants, let f(j) be the probability of j ones, and G(j) the probability of
+    at least j. Then P(j) - e^e Q(j) = (p - e^e q) f(j - 1) - (e^e p - q) f(j), with q = 1 - p.
+    Because f is log-concave, this difference is above 0 from some j on. Summing it from there gives
     delta(e) = max over j of (p - e^e q) f(j - 1) - (e^e - 1) G(j).
 
     Args:
@@ -185,14 +186,16 @@ class _Pair:
                 lost = math.expm1(at) * self._others.tail(j)
                 error = self._noise * (gained + abs(lost))
                 return max(gained - lost + error, 0.0) + self._others.missing
-            # A smaller e has a larger delta; this one lowers ln(second/first) by at least 8 noise.
+            # A smaller e has a larger delta. This one lowers ln(second/first) by at least 8 times
+            # the noise.
             at -= 8 * self._noise * self._gain
         return 1.0
 
     def _threshold(self, first: float, second: float) -> tuple[int, bool]:
         """Return the first j with first f(j - 1) >= second f(j), and whether rounding is harmless.
 
-        f(j - 1)/f(j) rises with j, so j is certain if rounding affects neither it nor j - 1.
+        f(j - 1)/f(j) rises with j, so j is certain if rounding affects the comparison neither at j
+        nor at j - 1.
         """
         f, wide = self._others.mass, 1 + self._noise
         j = self._first(lambda j: first * f(j - 1) >= second * f(j))
@@ -200,7 +203,7 @@ class _Pair:
         return j, here and first * f(j - 2) * wide <= second * f(j - 1)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon meeting ``delta``, rounded up, at most the local one."""
+        """Return the smallest epsilon meeting ``delta``, rounded up; at most the local epsilon."""
         j = self._best(delta)
         base = self._q * self._others.mass(j - 1) + self._others.tail(j)  # Q(N >= j), the slope
         if base > 0:
@@ -227,7 +230,8 @@ class _Pair:
     def _best(self, delta: float) -> int:
         """Return approximately the j with the largest (P(N >= j) - delta)/Q(N >= j).
 
-        j is better than j + 1 if P/Q of j alone is above P/Q of j + 1; that holds from some j on.
+        j is better than j + 1 if P(N = j)/Q(N = j) exceeds this ratio at j + 1, as it does from
+        some j on.
         """
         f, p, q, gain = self._others.mass, self._p, self._q, self._gain
 
@@ -247,9 +251,9 @@ class _Pair:
 
 
 class _Block(_Pair):
-    """A mechanism no more private than any k from ``first`` to ``last``: a smaller ``_Pair``.
+    """A ``_Pair`` of fewer participants: no more private than any k from ``first`` to ``last``.
 
-    Participants at either end within the block send a fair coin with probability 2 q. With
+    The participants whose end differs within the block send a fair coin with probability 2 q. With
     probability at most ``given_up`` there are fewer coins than counted here; ``given_up`` is added
     to delta.
     """
@@ -271,7 +275,7 @@ class _Block(_Pair):
 
 
 def _maximum(num_reports: int, bound: Callable[[int, int], float]) -> tuple[float, int]:
-    """Return the largest value over k from 0 to n - 1 (or a bound), and approximately the best k.
+    """Return the largest value over k from 0 to n - 1, or a bound on it, and roughly the best k.
 
     Args:
         num_reports: n.

@@ -19,7 +19,7 @@ def solve(
     end: float,
     precision: float = _NEIGHBOURS,
 ) -> float:
-    """Return the x closest to ``end``, from ``start`` to ``end``, with function(x) <= target.
+    """Return the x closest to ``end``, between ``start`` and ``end``, with function(x) <= target.
 
     Args:
         function: never decreases on the way from ``start`` to ``end``, whichever of them is larger.
@@ -93,7 +93,7 @@ def minimise(
 ) -> float:
     """Return approximately the x in [low, high] with the smallest function(x), by golden sections.
 
-    Use it for bounds that hold at every x: an inexact answer is still a valid one.
+    Use it for bounds that hold at every x: even an inexact minimum gives a valid bound.
 
     Args:
         function: falls and then rises, at most once.

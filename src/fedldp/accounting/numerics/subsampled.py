@@ -11,8 +11,8 @@ is in the sample. Two populations that differ in one member are then no easier t
 
 Each pair is unchanged if P and Q are exchanged, so it bounds both orders of the populations at
 once. Many releases, even adaptive ones, cost at most as much as that many of these pairs. For a
-single release both bounds are attained. For many, the Poisson bound is attained; for fixed sizes no
-members are known that cost quite as much in both directions at once.
+single release both bounds are attained. For many, the Poisson bound is attained; for samples of a
+fixed size, no members are known whose cost quite reaches the bound in both directions at once.
 
 Source: ``docs/privacy`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
 Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
@@ -48,12 +48,13 @@ from fedldp.core.numbers import (
     round_up,
 )
 
-# Noise multipliers for which sampling is counted; others get the bound without sampling.
+# Noise multipliers for which sampling is counted; for others, the bound ignores sampling.
 _LEAST_NOISE, _MOST_NOISE = 0.05, 1e6
 
 _BINS_PER_DEVIATION = 500
 _NODES, _WEIGHTS = (np.asarray(a, np.float64) for a in np.polynomial.legendre.leggauss(5))
-_ROUNDING = 1e-11  # error of log-masses, relative error of losses: several times the true one
+# Several times the true error of log-masses, and several times the true relative error of losses.
+_ROUNDING = 1e-11
 _SHARE_ROUNDING = 1e-5  # error of the share of an outcome that goes to each end of its bin
 
 
@@ -85,9 +86,10 @@ class SampledRelease:
     def losses(self, exponent: float) -> Losses:
         """Return losses that bound those of the pair from above, with an excess of second order.
 
-        Outcomes with P > Q are cut into bins. Those of a bin are split between the losses at its
-        ends, preserving their P-mass and Q-mass (as in ``pld_fft``) or giving more to the larger
-        end. The others mirror them: a P-mass m at the loss l comes with m e^-l at -l.
+        Outcomes with P > Q are cut into bins. The outcomes of a bin are split between the losses at
+        its ends, preserving their P-mass and Q-mass (as in ``pld_fft``) or giving more to the
+        larger end. The other outcomes mirror these: a P-mass m at the loss l comes with m e^-l at
+        -l.
 
         Args:
             exponent: outcomes with probability below about e^-exponent are left out.
@@ -136,7 +138,7 @@ class SampledRelease:
         return np.asarray(np.logaddexp(0.0, log_difference - self._log_mixture(y, -1.0)))
 
     def _log_mixture(self, y: Floats, mean: float) -> Floats:
-        """Return the logarithm of P (mean 1) or Q (mean -1) at y, where both agree at y = 0."""
+        """Return the logarithm of P (mean 1) or Q (mean -1) at y; the two agree at y = 0."""
         q = self.sampling_rate
         others = 0.0 if self.sample == "poisson" else -1.0
         log_rest = math.log1p(-q) if q < 1 else -math.inf
@@ -211,7 +213,7 @@ def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float
         return 0.0
     squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
     mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
-    # Replacing a member moves each sum by 2; sampling can only hide it.
+    # Replacing a member moves each sum by up to 2 clips; sampling can only hide this.
     unsampled = gaussian_epsilon(mu, delta)
     computed = all(_LEAST_NOISE <= one.noise_multiplier <= _MOST_NOISE for one, _ in parts)
     if delta < SMALLEST_DELTA or not computed:
@@ -271,7 +273,7 @@ def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float
     check_count("steps", steps, least=1)
     poisson_sample(1.0, sampling_rate)  # refuses an invalid rate
     aim = epsilon * (1 - 1e-4)  # the result for slightly more noise may be rounded up
-    # Without sampling, each sum moves by 2.
+    # Without sampling, each sum moves by up to 2 clips.
     most = 2 * math.sqrt(steps) * gaussian_sigma(aim, delta) * (1 + 1e-6)
 
     def reached(noise: float) -> float:

@@ -1,7 +1,7 @@
-"""Privacy losses in a tilted measure, in which their sum is composed.
+"""Privacy losses under a tilted measure, in which the law of their sum is computed.
 
-Masses are multiplied by e^(tilt L) and normalised. The sum of many losses is then centred on the
-wanted epsilon, not on its mean under P.
+The mass of a loss L is multiplied by e^(tilt L), and all masses are normalised. The sum of many
+losses is then centred on the epsilon that is sought, not on its mean under P.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _BINS = 1 << 16  # the number of losses in an outline
 
 @dataclass(frozen=True)
 class TiltedLaw:
-    """The law of a loss, or of a sum of losses, in tilted measures: one row, or P's row and Q's.
+    """The law of a loss, or of a sum of losses, under tilted measures.
 
-    The true mass of losses[i] is weights[row, i] e^(log_scale - tilt losses[i]). The weights of a
-    row sum to about 1. In total they miss at most ``error`` of the tilted measure.
+    There is one row, or one for P and one for Q. The true mass of losses[i] is
+    weights[row, i] e^(log_scales[row] - tilts[row] losses[i]). The weights of a row sum to about 1.
+    In total they miss at most errors[row] of the tilted measure.
     """
 
     losses: Floats  # (k,)
@@ -54,7 +55,7 @@ def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> TiltedLaw:
 
 
 def outline(law: TiltedLaw) -> TiltedLaw:
-    """Return roughly the same law with fewer losses, to choose a tilt or a window; any is valid."""
+    """Return a coarser law with fewer losses, to choose a tilt or window from it (any is valid)."""
     if len(law.losses) <= _BINS:
         return law
     low, width = float(law.losses.min()), float(np.ptp(law.losses)) / (_BINS - 1)
@@ -65,7 +66,7 @@ def outline(law: TiltedLaw) -> TiltedLaw:
 
 def log_mean(weights: Floats, exponents: Floats) -> float:
     """Return ln sum_i weights_i e^(exponents_i)."""
-    # If all weights count, a plain maximum takes a fraction of the time of a masked one.
+    # If no weight is zero, a plain maximum takes a fraction of the time of a masked one.
     if weights.min() > 0:
         largest = float(exponents.max())
     else:
@@ -80,9 +81,9 @@ def cumulant(terms: Sequence[Term], rate: float) -> float:
 
 
 def mean_and_deviation(terms: Sequence[Term]) -> tuple[float, float]:
-    """Return mean and deviation of the sum, in the first tilted measure.
+    """Return the mean and the deviation of the sum, in the first tilted measure.
 
-    The deviation serves as a scale, and is never quite zero.
+    The deviation serves as a scale, and is never exactly zero.
     """
     mean = variance = 0.0
     for law, count in terms:
@@ -108,8 +109,9 @@ def best_tilt(parts: Sequence[RepeatedLosses], delta: float) -> float:
     """Return the tilt of the best Renyi bound."""
     laws = [outline(tilted(part.values, {0.0: part.log_masses})) for part, _ in parts]
     terms = [(law, count) for law, (_, count) in zip(laws, parts, strict=True)]
-    # A Gaussian sum needs a tilt of sqrt(2 ln(1/delta)) deviations. If the sum is at its largest
-    # with probability above delta, far more tilt would drown the deciding outcomes in rounding.
+    # A Gaussian sum needs a tilt that moves its mean by sqrt(2 ln(1/delta)) deviations. If the sum
+    # attains its maximum with probability above delta, a much larger tilt would lose the
+    # outcomes that determine epsilon in rounding errors.
     most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / mean_and_deviation(terms)[1]
 
     def renyi_epsilon(tilt: float) -> float:
@@ -117,6 +119,7 @@ def best_tilt(parts: Sequence[RepeatedLosses], delta: float) -> float:
         gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
         return (cumulant(terms, tilt) - math.log(delta) - gain) / tilt
 
-    # If large losses are rare, the deviation is far below them, and so is the best tilt.
+    # If large losses are rare, they are far above the deviation, and the best tilt is far below
+    # ``most``.
     least = min(1e-3 * most, 1e-2 / spread(terms))
     return best_rate(renyi_epsilon, least, most)
