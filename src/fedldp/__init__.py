@@ -1,4 +1,4 @@
-"""Federated learning under local differential privacy, with the truth about what it protects.
+"""Federated learning under local differential privacy, with an honest account of what it protects.
 
 >>> import fedldp
 >>> result = fedldp.run("quickstart", rounds=2)

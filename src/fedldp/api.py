@@ -75,7 +75,7 @@ def run(
             or a table with a column ``label``, which the run divides among its clients; a list of
             these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
             path of a file. Your own data are read once and used as they are, so ``standardise`` is
-            off even if the recipe has it.
+            off even if the recipe turns it on.
         test: your own examples to test on, in any of these forms. Without them, a fifth of the rows
             is held out for testing (a fifth of each client's rows, if the clients' data are given
             separately). The scores are then measured on private rows, and the statement says so.
@@ -85,8 +85,8 @@ def run(
             call this under ``if __name__ == "__main__":``, because each worker imports your script.
         cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
             ``workers``; see docs/cluster.md.
-        out: the run folder to create. None: nothing is written.
-        after_round: is called with the record of each round: its number, accuracy, loss, seconds.
+        out: the run folder to create; with None, nothing is written.
+        after_round: called with the record of each round: its number, accuracy, loss, seconds.
         settings: changes to the recipe's settings, by name; None unsets one.
 
     Raises:
@@ -131,7 +131,7 @@ def resume(
     if the run's model was given as an object in another process: give the same model.
 
     Raises:
-        FedldpError: ``run_dir`` is not a run folder, or ``run`` would raise it.
+        FedldpError: ``run_dir`` is not a run folder, or there is an error as in ``run``.
     """
     from fedldp.simulation.engine import simulate  # imports torch
 
@@ -188,7 +188,7 @@ def evaluate(
         run: the result or folder of a simulation or deployment.
         dataset: features and labels, or a torch data set, a DataLoader or a table, all of whose
             rows are used; a ``Dataset``, whose test set is used; or the path of a .npz, .csv or
-            .parquet file. By default the run's own test set, if it can be loaded again.
+            .parquet file. The default is the run's own test set, if it can be loaded again.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         threshold: for two classes, the smallest probability of class 1 at which class 1 is
             predicted.
@@ -250,14 +250,14 @@ def account(
 
 
 def new_run_dir(name: str, seed: int) -> Path:
-    """Return the folder for a new run called ``name``, under runs/ in the working folder."""
+    """Return the folder for a new run called ``name``, in runs/ below the current folder."""
     return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
-    """Return the configuration, and the data unless one of its settings loads them."""
+    """Return the configuration, and the data; None if a setting says which data to load."""
     if test is not None and (dataset is None or isinstance(dataset, str | Path)):
         raise ConfigError(
             "test: this argument is only for data given as dataset= in Python; a built-in data "

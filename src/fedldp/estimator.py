@@ -54,17 +54,17 @@ class EstimatorError(ConfigError, ValueError):
 class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier trained by clients who do not trust the server.
 
-    ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are the same to
-    the last bit. Fitting is a simulation on this machine: ``privacy_`` states what the same
+    ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are bit for bit
+    the same. Fitting is a simulation on this machine: ``privacy_`` states what the same
     configuration protects when it is deployed, for which unit and against whom.
 
     Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
     rows releases what it measured, and no line of ``privacy_`` covers that.
 
     Args:
-        recipe: a recipe's name, the path of a TOML file, or a configuration. By default, the
-            composition that `fedldp advise` tries for the unit and the adversary, with the middle
-            one of the values that `fedldp advise` tries.
+        recipe: a recipe's name, the path of a TOML file, or a configuration. The default is the
+            composition that `fedldp advise` tries for the unit and the adversary, with the
+            hyperparameters in the middle of its list of tries.
         unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
             default.
@@ -76,8 +76,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: the delta of that guarantee.
         num_clients: the number of simulated clients among which the rows are divided at random, if
             ``fit`` gets no ``groups``.
-        classes: all possible labels. By default, the labels in y, which reveals that somebody has
-            them.
+        classes: all possible labels. The default is the labels in y, which reveals that somebody
+            has each of them.
         settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
         random_state: the simulation's seed, a whole number. The same rows and seed give the same
             results, bit for bit.
@@ -198,7 +198,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(super().score(X, y, sample_weight))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "result_")  # fit counts columns before it may refuse
+        return hasattr(self, "result_")  # n_features_in_ is also set if ``fit`` refuses
 
     def __sklearn_clone__(self) -> Self:
         found: Self = super().__sklearn_clone__()

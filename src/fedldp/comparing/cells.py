@@ -66,8 +66,8 @@ class Contestant:
         role: how it is treated.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
-        quick_to_state: whether its statement takes milliseconds. If not, its budget is solved for
-            only to a thousandth, and never exceeds the budget that meets the epsilon.
+        quick_to_state: whether its statement takes milliseconds. If not, its budget is found only
+            to within a thousandth, and never exceeds the budget that meets the epsilon.
         code: a digest of the user's own code that the contestant runs; when the digest changes, its
             runs are repeated. Empty if it runs no such code.
 
@@ -129,12 +129,12 @@ class Task:
     Attributes:
         name: the task's name.
         load: returns the data for training, standardised or not; the test set is only for
-            measuring. It is called for every run, so cache data that take long to load.
+            measuring. It is called for every run, so cache data that take a long time to load.
         settings: the settings of all contestants on this task: ``dataset``, ``model``,
             ``partition`` and whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
-            whole clients are held out for trying; with None, single examples are held out, and no
-            client has them. This does not apply to data that name their clients or people, which
+            whole clients are held out for the tries; with None, single examples are held out, and
+            no client has them. This does not apply to data that name their clients or people, which
             are held out whole.
         num_examples: the number of training examples to divide; None for all.
     """

@@ -40,7 +40,7 @@ def draw(
         Matplotlib's figure.
 
     Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has an unknown ending.
+        ConfigError: Matplotlib is not installed, or the file's name has an unknown extension.
         RunError: the file cannot be written.
     """
     check_kind(path)

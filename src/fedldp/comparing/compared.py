@@ -89,7 +89,7 @@ class Line:
 
     @property
     def missing(self) -> str | None:
-        """The seeds that are not measured yet, or None."""
+        """The seeds that have not been measured, or None."""
         if self.refused is not None or len(self.scores) >= self.seeds:
             return None
         at = "" if self.epsilon is None else f" at epsilon {self.epsilon:g}"
@@ -159,7 +159,10 @@ class Compared:
 
     @property
     def missing(self) -> list[str]:
-        """The runs that are not measured yet; the same command with the same folder makes them."""
+        """The runs that have not been measured.
+
+        The same command with the same folder makes them.
+        """
         return [line.missing for line in self.lines if line.missing is not None]
 
     @property

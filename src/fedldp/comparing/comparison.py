@@ -1,4 +1,4 @@
-"""The rule of equal guarantees and equal effort, as runs."""
+"""Carries out the runs of a comparison under the rule of equal guarantees and equal effort."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Purpose = Literal["tried", "measured"]
 Named = TypeVar("Named", Contestant, Task)
 
 _SHOWN = (*BUDGETS, "clip", "range_radius", "learning_rate")
-"""The settings that a line records if its system has them."""
+"""The settings that a line of results records if the run's system has them."""
 
 
 class Comparison:
@@ -130,7 +130,7 @@ class Comparison:
         """
         contestant = self.contestant(cell)
         shared = {
-            "standardise": False,  # the data stay as the task loads them
+            "standardise": False,  # use the data as the task loads them
             **self.tasks[cell.task].settings,
             "num_clients": cell.clients,
             "delta": contestant.guarantee.delta,
@@ -145,7 +145,7 @@ class Comparison:
         """Return a digest of everything that determines a run: its full configuration and its data.
 
         Settings with their default values are left out, so a new setting does not invalidate
-        earlier runs; ``RunConfig.semantics`` rises when a default or its meaning changes.
+        earlier runs; ``RunConfig.semantics`` is increased when a default or its meaning changes.
 
         Args:
             cell: the run's cell.
@@ -234,8 +234,8 @@ class Comparison:
         The line has the cell, the purpose, the seed, the try, the data and a digest of all these;
         the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics", or why the run was
         "refused"; what is "proven" about the run, if its contestant is calibrated; seconds,
-        versions and hardware. A run is refused if its settings are incompatible, its training
-        diverges or its update is not finite; in the first case "begun" is false.
+        versions and hardware. A run is refused if its settings are incompatible, if its training
+        diverges, or if its update is not finite; in the first of these cases "begun" is false.
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says. If this is

@@ -98,7 +98,7 @@ class Budgets:
 
 
 def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
-    """Return ``config`` with the largest budget that meets its target, to a thousandth."""
+    """Return ``config`` with the largest budget that meets its target, to within a thousandth."""
     target = config.target
     assert target is not None
     kind = GuaranteeKind(target.unit, target.adversary, target.delta)
@@ -166,7 +166,7 @@ def _what_it_has(privacy: Mapping[str, Any]) -> str:
 
 
 def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
-    """Return what is proven for a cell's run; it must not exceed the cell's label.
+    """Return what is proven for a cell's run; epsilon and delta must not exceed the cell's label.
 
     Raises:
         ComparisonError: the proven epsilon or delta is larger.

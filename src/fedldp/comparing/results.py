@@ -59,7 +59,7 @@ class Results:
             ) from error
 
     def find(self, key: str) -> Row | None:
-        """Return the line with a digest."""
+        """Return the line with this digest, or None."""
         return next((row for row in self.rows if row["digest"] == key), None)
 
     def add(self, row: Row) -> Row:

@@ -73,11 +73,11 @@ def compare(
 ) -> Compared:
     """Compare recipes at an equal guarantee and with equal effort spent on their hyperparameters.
 
-    Every recipe is calibrated to the same epsilon, which is read back from the statement of each of
-    its runs. Every recipe has the same number of tries: values around its own learning rate, clip
-    and rounds, or the tries in its grid in a compare file. The tries are scored on clients (or
-    people) that do not take part in training, and on a seed that is not measured; the chosen try is
-    then measured on the test set.
+    Every recipe is calibrated to the same epsilon, and the statement of each of its runs is read to
+    check that epsilon. Every recipe has the same number of tries: values around its own learning
+    rate, clip and rounds, or the tries in its grid in a compare file. The tries are scored on
+    clients (or people) that do not take part in training, and on a seed that is not measured; the
+    chosen try is then measured on the test set.
 
     Args:
         contestants: recipes' names, .toml files and configurations, or a mapping from names to
@@ -357,7 +357,8 @@ def measure_all(
         say: called with a line about every run: how many of all runs are done, including the runs
             that are already in the results. If runs are refused, fewer runs are made than were
             counted.
-        progress: called with the same two numbers, also before the first run.
+        progress: called with the number of runs that are done and the number of all runs, also
+            before the first run.
     """
     failed: dict[Cell, str] = {}
     total = sum(
@@ -480,7 +481,7 @@ def _of_own(data: Dataset) -> dict[str, Any]:
 
 
 def _most_points(entries: Mapping[str, Entry]) -> int:
-    """Return the default number of tries: 8, or the size of a larger grid."""
+    """Return the default number of tries: 8, or the size of the largest grid if that is larger."""
     grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
     return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
 

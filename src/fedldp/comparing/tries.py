@@ -100,7 +100,10 @@ def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
 
 
 def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
-    """Return whether a setting changes a run: a range has a radius, and rarely also a clip."""
+    """Return whether a setting changes a run.
+
+    If the bound is a range, its radius does, and a clip only does so in rare cases.
+    """
     if name not in ("clip", "range_radius"):
         return True
     own = getattr(config, name)

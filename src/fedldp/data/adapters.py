@@ -66,7 +66,7 @@ def is_clients(given: Any) -> bool:
 
 
 def any_source(given: Iterable[Any]) -> bool:
-    """Return whether any given object is a source; frames do not count, as they can be features."""
+    """Return whether any object is a source; data frames do not count, as they may be features."""
     return any(is_source(each) and not _is_frame(each) for each in given)
 
 
@@ -263,7 +263,10 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
 
 
 def _without_random_state(loader: Any) -> Iterator[Any]:
-    """Iterate over a loader, which draws a seed for its workers, but keep torch's random state."""
+    """Iterate over a loader, but keep torch's random state, which the loader would change.
+
+    A loader draws a seed for its workers.
+    """
     torch = sys.modules["torch"]
     state = torch.get_rng_state()
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedldp.core.errors import ConfigError
 
 _LARGEST = 1e30
-"""The largest centre, so that no difference exceeds float32."""
+"""The largest centre, so that no difference from it exceeds the range of float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Columns:
                 _check_public("fill_columns", name, value, self.scaled)
 
     def made(self, column: str) -> list[str]:
-        """Return the names of the features that a column makes."""
+        """Return the names of the features that a column becomes."""
         if column in self.categories:
             return [f"{column}={text}" for text in self.categories[column]]
         return [column, f"{column}=missing"] if column in self.filled else [column]
@@ -105,7 +105,7 @@ class Columns:
 
     @property
     def named(self) -> dict[str, str]:
-        """The setting that names a column, by column, without the label column."""
+        """The setting that names a column, by the column's name; without the label column."""
         found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
         if self.person is not None:
             _take(found, [self.person], "person_column")

@@ -81,7 +81,7 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
     Args:
         path: a path that ends in .npz, .csv or .parquet.
         columns: the columns of a table; the client column and the person column may be missing.
-        names: the names of a table's features, in the wanted order; None for the file's own.
+        names: the names of a table's features, in the wanted order; None for the file's order.
 
     Raises:
         DataMissing, DataError, ConfigError: as for ``load_file``.
@@ -138,12 +138,12 @@ def encode_examples(
 def load_features(
     path: Path, *, columns: Columns, names: Sequence[str] | None = None
 ) -> NDArray[np.float32]:
-    """Load a model's input from examples without labels, or whose labels are ignored.
+    """Load a model's input from a file of examples; labels are not needed, and are ignored.
 
     Args:
         path: a path that ends in .npz (features), .csv or .parquet.
         columns: the columns of a table; the label, client and person columns may be missing.
-        names: the names of a table's features, in the wanted order; None for the file's own.
+        names: the names of a table's features, in the wanted order; None for the file's order.
 
     Raises:
         DataMissing, DataError, ConfigError: as for ``load_file``.
@@ -256,5 +256,5 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it is a single array, not an archive of named arrays")
             return {key: archive[key] for key in archive.files}
-    except Exception as error:  # a damaged archive raises nearly anything
+    except Exception as error:  # a damaged archive can raise nearly any error
         raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None

@@ -18,7 +18,8 @@ from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 
-# An unpublished split is part of the benchmark's definition, so it is the same for all runs.
+# If no split is published, the split made here is part of the benchmark's definition, so it is the
+# same in all runs.
 _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
@@ -127,7 +128,7 @@ def standardised(examples: Examples, name: str) -> Examples:
     """Return a copy of a party's own images, shifted and scaled as in ``load_dataset``.
 
     Args:
-        examples: images in [0, 1], with as many channels as the data set's.
+        examples: images in [0, 1], with as many channels as the images of that data set.
         name: the data set whose published means and deviations are used.
 
     Raises:
@@ -176,7 +177,7 @@ def _load_digits(source: PublishedDataset, paths: list[Path]) -> Dataset:
 
 @cache
 def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pixels, 0 to 16, and labels, read once because parsing takes longer than a round."""
+    """Return pixels, 0 to 16, and labels, cached because parsing takes longer than a round."""
     from sklearn.datasets import load_digits  # slow to import, and needed only for this data set
 
     digits = load_digits()

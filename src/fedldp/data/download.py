@@ -133,7 +133,8 @@ def _stream(
     """Append the rest of `size` bytes to `partial`; start over if the server cannot resume.
 
     Raises:
-        httpx.HTTPError: the address cannot be reached, refuses, or breaks off.
+        httpx.HTTPError: the address cannot be reached, refuses the request, or ends the transfer
+        early.
     """
     have = partial.stat().st_size if partial.exists() else 0
     if have >= size:

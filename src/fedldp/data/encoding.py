@@ -1,4 +1,4 @@
-"""From a table's columns to features, and from its labels to classes."""
+"""Turns a table's columns into features, and its labels into classes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def encode(
         people: whether the person column, if one is declared, is required and read.
         labels: whether the label column is required and read.
         features: the names of the features in the wanted order, which is the order of the table
-            that the model is trained on. None takes the file's own order.
+            that the model is trained on. None means the file's own order.
 
     Raises:
         ConfigError: a column is missing, occurs twice, or makes a feature that is not wanted.
@@ -73,7 +73,7 @@ def encode(
         _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
-    declared = features is not None  # the columns are fixed already
+    declared = features is not None  # so the meaning of the columns can no longer be changed
     kept = np.ones(len(table), np.bool_)
     for name in table.names:
         if name in aside:
@@ -119,7 +119,7 @@ def check_people(table: Table, columns: Columns) -> None:
 
     Raises:
         ConfigError: the person column is missing.
-        DataError: a cell of this column is empty, or cannot be read to the last digit.
+        DataError: a cell of this column is empty, or cannot be read exactly.
     """
     name = columns.person
     if name is None:
@@ -190,7 +190,8 @@ def _feature(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
     """Return a column's features, shape (n, k), which cells are invalid, and a remedy for a cell.
 
-    If the columns are already ``declared``, the remedy changes only the table's cells.
+    If the columns are ``declared``, that is, can no longer be changed, the remedy only changes the
+    table's cells.
     """
     if name in columns.categories:
         values, found = columns.categories[name], table.texts(name)

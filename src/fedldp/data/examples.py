@@ -48,8 +48,8 @@ class Examples:
     Attributes:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
         labels: int64 of shape (N,), each from 0 to num_classes - 1.
-        people: int64 of shape (N,), each from 0: the person of each row; a client's rows with the
-            same number belong to one person. None if every row is a separate person.
+        people: int64 of shape (N,), each at least 0: the person of each row; a client's rows with
+            the same number belong to one person. None if every row is a separate person.
     """
 
     features: NDArray[np.float32]
@@ -200,7 +200,7 @@ class Dataset:
         on the clients' data, which would leak without protection.
 
         Args:
-            features: numbers of shape (N, *input_shape), finite also as float32.
+            features: numbers of shape (N, *input_shape) that are finite, also as float32.
             labels: integers of shape (N,), from 0; the number of classes is the largest label in
                 either set plus one.
             test_features: a test set of shape (M, *input_shape), given together with its labels;
@@ -227,7 +227,8 @@ class Dataset:
         Raises:
             DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers, or
                 hold fewer than two classes; the message says which.
-            ConfigError: test_share or seed is out of range, or only half of a test set is given.
+            ConfigError: test_share or seed is out of range, or only one of test_features and
+                test_labels is given.
 
         >>> data = Dataset.from_arrays([[0.0], [0.1], [0.9], [1.0]], [0, 0, 1, 1], test_share=0.5)
         >>> len(data.train), len(data.test), data.num_classes, data.input_shape
@@ -579,8 +580,8 @@ def split(
     Raises:
         ConfigError: test_share or seed is out of range.
     """
-    # Imported here because the import takes a second, which users with their own test set need not
-    # spend.
+    # Import this here, because the import takes a second and users with their own test set do not
+    # need it.
     from sklearn.model_selection import train_test_split
 
     _check_split(test_share, seed)
@@ -597,7 +598,7 @@ def split(
 
 
 def _integers(kind: str) -> str:
-    """Return a remedy, on one line, that turns labels of this kind into integers."""
+    """Return a one-line remedy that turns labels of this kind into integers."""
     if kind in "bf":
         return "give integers from 0, such as labels.astype(int)"
     return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"

@@ -41,7 +41,7 @@ def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileSt
         data_dir: the data folder; see resolve_data_dir.
 
     Returns:
-        Each file once; a stand-in's file only if it is present.
+        One status for each file. The file of a stand-in is included only if it is present.
 
     Raises:
         ConfigError: there is no data set of that name.

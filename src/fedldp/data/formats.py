@@ -1,4 +1,4 @@
-"""Parsers of the published files; each refuses a malformed file with one line."""
+"""Parsers of the published files; each refuses a malformed file with a one-line message."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_idx(path: Path, num_axes: int) -> NDArray[np.uint8]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Admits what a pickled NumPy array needs, and nothing that could run code.
+    """Loads only what a pickled NumPy array needs, and nothing that could run code.
 
     See https://docs.python.org/3/library/pickle.html#restricting-globals.
     """

@@ -36,10 +36,10 @@ _REACH = 2.0
 """The distance from the ink's centre to the edge of the pose, in standard deviations of the ink."""
 
 _LEAST_SPREAD = 1.0
-"""The smallest spread of the ink along an axis, in pixels, so that a dot is not blown up."""
+"""The smallest assumed spread of the ink along an axis, in pixels, so that a dot stays small."""
 
 _LONGEST = 2.5
-"""How much more one axis may be stretched than the other, so that a 1 stays narrow."""
+"""How much more one axis may be stretched than the other, so that the digit 1 stays narrow."""
 
 _STROKES, _STROKE_SIDE, _SEED = 4000, 28, 2026
 
@@ -49,11 +49,11 @@ class SoftGradients:
     """Oriented gradients in 5 x 5 soft cells and 8 soft directions, centred by random strokes.
 
     The length of a pixel's slope is divided between the two nearest directions and the two nearest
-    cells along each axis. The features are the square roots of the sums, less the mean of all of
-    them, scaled to norm 1. From these the mean over 4,000 random strokes is subtracted, the rest is
-    scaled to norm 1, and the constant 0.3 is appended for the intercept. The features depend only
-    on the example itself and on public numbers. An image without a slope counts as an empty image,
-    and so does an image that holds NaN or infinity.
+    cells along each axis. The features are the square roots of the sums, minus the mean of all
+    these roots, scaled to norm 1. From these the mean over 4,000 random strokes is subtracted, the
+    rest is scaled to norm 1, and the constant 0.3 is appended for the intercept. The features
+    depend only on the example itself and on public numbers. An image without a slope counts as an
+    empty image, and so does an image that holds NaN or infinity.
 
     Attributes:
         input_shape: (channels, height, width) of an image; channels are summed.
@@ -91,16 +91,16 @@ class SoftGradients:
 
 @dataclass(frozen=True)
 class Pose(SoftGradients):
-    """The same features of an image in its pose, that is, upright and of a fixed size.
+    """The same features, of an image in its pose, that is, made upright and of a fixed size.
 
     Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
     to a fixed size along both axes. The random strokes are treated in the same way.
 
     Attributes:
-        input_shape: (channels, height, width) of an image, bright ink on a dark ground.
+        input_shape: (channels, height, width) of an image, with bright ink on a dark background.
 
     Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-Based Learning Applied to Document
-    Recognition", whose MNIST is deskewed by moments.
+    Recognition", which deskews MNIST by moments.
     """
 
     kind: ClassVar[str] = "pose"

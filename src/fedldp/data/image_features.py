@@ -16,8 +16,9 @@ from fedldp.data.examples import Examples
 class ExampleMap(Protocol):
     """A public function of one example at a time.
 
-    The features of an example have the same bits whatever else is in the batch, because nothing is
-    fitted on examples. No example is refused, because a refusal would reveal something about it.
+    The features of an example are bit for bit the same, whatever else is in the batch, because
+    nothing is fitted on examples. No example is refused, because a refusal would reveal something
+    about it.
 
     Attributes:
         size: the length of a feature vector.
@@ -49,8 +50,8 @@ class MapOnce:
     """Applies a map to examples, and keeps their features as long as the examples exist.
 
     A run trains and tests on the same examples in every round, and the runs of a comparison share
-    examples. The kept features never leave this process, and keeping them changes no bit, because a
-    map looks at one example at a time.
+    examples. The kept features never leave this process, and keeping them does not change any
+    result, because a map looks at one example at a time.
 
     Attributes:
         map: the function; None leaves examples as they are.

@@ -1,4 +1,4 @@
-"""The check that a data set consists of images, which encoders of images need."""
+"""The check that a data set consists of images, as some encoders require."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ class OrientedGradients:
     """How an image's slope is distributed over positions and directions, as a vector of norm 1.
 
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
-    neighbours, right less left and below less above. Its length is divided between the two nearest
-    of ``orientations`` directions, in proportion. Channels are summed. The mean over all sums is
-    subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros, and so
-    does an image that holds NaN or whose slopes are too large for floats, because a refusal would
-    reveal something about it.
+    neighbours: right minus left, and below minus above. Its length is divided between the two
+    nearest of ``orientations`` directions, in proportion. Channels are summed. The mean over all
+    sums is subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros,
+    and so does an image that holds NaN or whose slopes are too large for floats, because a refusal
+    would reveal something about it.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
@@ -36,8 +36,8 @@ class OrientedGradients:
     Raises:
         ConfigError: the examples are not images, or are too small for this many cells.
 
-    Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", without
-    their overlapping blocks.
+    Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", but without
+    the overlapping blocks of that paper.
     """
 
     input_shape: tuple[int, ...]

@@ -25,7 +25,7 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
 }
 _WHOLE = ("shards", "drawn")
 _OF_ROWS = ("shards", "drawn")
-_MAX_PARAMETER = 1e6  # larger values change nothing more, and may overflow in the Dirichlet sampler
+_MAX_PARAMETER = 1e6  # larger values make no further difference, and may overflow when sampled
 
 
 def parse_scheme(text: str) -> tuple[str, float | None]:
@@ -124,7 +124,7 @@ def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
 
 
 class Shares(Sequence[NDArray[np.int64]]):
-    """The rows of each client, ascending, in a few arrays for any number of clients.
+    """The rows of each client, ascending; stored in a few arrays for any number of clients.
 
     Args:
         rows: the rows of all clients, one client after another.

@@ -1,4 +1,4 @@
-"""The people to whom rows belong: their numbers, splits and limits by person, several clients.
+"""The people to whom rows belong: numbering, splits by person, and limits on rows and clients.
 
 These functions prepare rows where their owner keeps them. They release nothing, and do not make
 data private.
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""The start of a running total of shares: ``int`` then rounds it up, ignoring rounding errors."""
+"""The start of a running total, so that ``int`` rounds it up, except for tiny excesses."""
 
 
 def numbers_of(
@@ -78,7 +78,7 @@ def held_of_each(
     test_share: float,
     generator: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Return which rows are held out: all rows of approximately a share of each client's people.
+    """Return which rows are held out: all rows of about ``test_share`` of each client's people.
 
     In total, ``test_share`` of all people are held out, rounded up, if clients have enough people.
     Each client contributes its own share, rounded up or down at random, but never all of its

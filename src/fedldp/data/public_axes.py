@@ -27,7 +27,7 @@ class StrokeAxes:
     are drawn from a public seed. The constant 0.3 is appended for the intercept.
 
     Attributes:
-        input_shape: (channels, height, width) of an image, bright ink on a dark ground.
+        input_shape: (channels, height, width) of an image, with bright ink on a dark background.
         axes: the number of axes.
     """
 
@@ -141,10 +141,10 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def axes_of_strokes() -> Floats:
-    """Return the principal axes of random strokes' pose features, (200, 200), longest first.
+    """Return the principal axes of random strokes' pose features, shape (200, 200).
 
-    The sign of a component is arbitrary, and sites must agree on it, so the largest entry is made
-    positive.
+    The axes, the columns, are in order of decreasing variance. The sign of an axis is arbitrary,
+    and sites must agree on it, so the entry with the largest absolute value is made positive.
     """
     images = strokes()[:, None].astype(np.float32)
     found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)
@@ -170,7 +170,7 @@ def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
             held = load(file.content)
             axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
         return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
-    except Exception:  # a damaged file raises nearly any error
+    except Exception:  # a damaged file can raise nearly any error
         raise ConfigError(
             f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
             'and, if need be, "centre"'

@@ -29,8 +29,8 @@ class RandomConvolutions:
     A filter has 5 x 5 normal random numbers for each channel, minus their mean, drawn from a public
     seed. A feature is the mean of a filter's responses of one sign in a cell. The mean of an
     example's own features is subtracted, and the vector is scaled to norm 1. An image to which no
-    filter responds gives zeros, and so does an image that holds NaN or infinity, or is too large
-    for floats.
+    filter responds gives zeros, and so does an image that holds NaN or infinity, or whose values
+    are too large for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.

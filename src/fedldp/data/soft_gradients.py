@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 def in_pieces(
     images: NDArray[np.float32], features: Callable[[Floats], Floats], size: int
 ) -> NDArray[np.float32]:
-    """Return features of images, shape (n, size), computed for some images at a time.
+    """Return features of images, shape (n, size), computed for a limited number at a time.
 
     Args:
         images: shape (n, channels, height, width).

@@ -1,8 +1,9 @@
 """The published data sets: files, sizes, checksums, addresses and licences.
 
 Sizes and SHA-256 of MNIST, Fashion-MNIST and the CIFAR-10 batches were computed from files that
-match the published MD5 sums. Keras checks those of the CIFAR-10 archive, torchvision those of SVHN,
-and scikit-learn's fetch_covtype that of Covertype.
+match the published MD5 sums. The checksum of the CIFAR-10 archive is the one that Keras checks,
+those of SVHN are the ones that torchvision checks, and that of Covertype is the one that
+scikit-learn's fetch_covtype checks.
 """
 
 from __future__ import annotations

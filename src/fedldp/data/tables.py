@@ -89,7 +89,7 @@ def read_table(path: Path) -> Table:
 
 
 def one_line(error: Exception) -> str:
-    """Return an exception's message in one line."""
+    """Return an exception's message on one line."""
     return " ".join(str(error).split())
 
 

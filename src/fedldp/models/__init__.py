@@ -78,10 +78,10 @@ def models() -> dict[str, ModelBuilder]:
 def find_model(name: str) -> ModelBuilder:
     """Return the builder called ``name``: one of ``models()``, or the user's "module:name".
 
-    The user's name stands for a callable that takes (input_shape, num_classes) and returns a list
-    of ``Layer``, or a torch module that maps float32 examples, shape (batch, *input_shape), to
-    logits, shape (batch, num_classes). The name may also stand for a class that takes no argument,
-    or for a torch module.
+    The user's name refers to a callable that takes (input_shape, num_classes) and returns a list of
+    ``Layer``, or a torch module that maps float32 examples, shape (batch, *input_shape), to logits,
+    shape (batch, num_classes). The name may also refer to a class that takes no argument, or to a
+    torch module.
 
     Raises:
         ConfigError: there is no such model or callable.
@@ -114,7 +114,8 @@ def layout_of(
     >>> layout_of("cnn", (1, 28, 28), 10, "head").size
     510
     """
-    # A module's draws are thrown away, so restore a generator that the caller may have seeded.
+    # A module that is built here is discarded, so restore torch's generator, which the caller may
+    # have seeded.
     loaded = "torch" in sys.modules
     with torch_seeded(Stream(bytes(32), simulated=True)) if loaded else nullcontext():
         made = _call(name, input_shape, num_classes)
@@ -169,20 +170,20 @@ def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool
 
 
 def layout_of_module(model: nn.Module) -> Layout:
-    """Return the layout of a torch module's parameters in one vector; frozen ones are buffers."""
+    """Return the layout in one vector of a torch module's parameters; buffers are left out."""
     named = list(model.named_parameters())
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
 def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str = ALL) -> Layout:
-    """Return the layout in one vector of the trained parameters of a model that other code trains.
+    """Return the layout in one vector of the trained parameters of a model.
 
-    The model's inputs and outputs are not checked.
+    Other code trains the model, whose inputs and outputs are not checked here.
 
     Args:
         model: a torch module, or a class or function without arguments that makes one.
-        trainable: which parameters are trained; see ``build_model``. With "all" the model may have
-            no buffer; otherwise buffers are not checked and, like frozen weights, not sent.
+        trainable: which parameters are trained; see ``build_model``. With "all" the model must not
+            have a buffer; otherwise buffers are not checked and, like frozen weights, not sent.
 
     Raises:
         ConfigError: ``model`` is none of these, or a parameter or buffer cannot be protected.
@@ -216,8 +217,8 @@ def build_model(
     """Build a model as a torch module and check that it can be federated.
 
     Every parameter must be float32 and finite, with at least one axis and one element. With
-    ``trainable = all`` the module may have no buffer: the running statistics of a batch norm, for
-    example, are computed from private examples and would leave the client unprotected.
+    ``trainable = all`` the module must not have a buffer: the running statistics of a batch norm,
+    for example, are computed from private examples and would leave the client unprotected.
 
     Args:
         name: see ``find_model``.
@@ -239,7 +240,7 @@ def build_model(
     trained = _trained_layers(described, name, trainable)
     built = module(made, input_shape)
     found = layout_of_module(built)
-    if found != described:  # a user's own layer describes one thing and builds another
+    if found != described:  # a user's own layer does not build what it describes
         raise ConfigError(
             f"model = {name}: its layers describe {described}, but their module has {found}"
         )

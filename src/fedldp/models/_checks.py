@@ -98,10 +98,10 @@ def _problem(parameter: nn.Parameter) -> str | None:
 def _try_training(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Compute gradients on batches of two examples and of one, a size the last batch may have.
+    """Compute gradients on a batch of two examples, and on a batch of only one example.
 
-    Buffers must not change. Nonzero examples are tried too, because zeros leave a running mean at
-    zero.
+    The last batch of an epoch may have only one example. Buffers must not change. Nonzero examples
+    are tried too, because zeros leave a running mean at zero.
     """
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
@@ -136,7 +136,10 @@ def _try_training(
 def _try_testing(
     model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> None:
-    """Compute logits in eval mode, in which models are tested after the first round."""
+    """Compute logits in eval mode.
+
+    Models are tested in this mode, and the first test only takes place after a round.
+    """
     modes = {module: module.training for module in model.modules()}
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
     model.eval()

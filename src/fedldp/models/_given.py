@@ -15,7 +15,7 @@ from fedldp.core.registry import address_of
 _PLACE = "python"
 _SCRIPT = "__main__"
 _GIVEN: dict[str, object] = {}
-"""Objects without an address, by the name that each got; they live as long as the process."""
+"""Objects without an address, by the name that each got; they are kept until the process ends."""
 
 
 def name_of(model: object) -> str:
@@ -59,14 +59,14 @@ def given(name: str) -> object | None:
 
 
 def give_again(name: str, model: object) -> None:
-    """Keep a model, or a class or function that makes one, under another process's name for it.
+    """Keep a model, or a class or function that makes one, under its name in another process.
 
     Args:
         name: the name that the other process recorded.
         model: the same model: a torch module, or a class or function that makes one.
 
     Raises:
-        ConfigError: ``model`` cannot be a model, or ``name`` already finds a model.
+        ConfigError: ``model`` is neither of these, or ``name`` finds a model in this process.
     """
     if not callable(model):
         raise ConfigError(

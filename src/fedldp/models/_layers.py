@@ -22,10 +22,10 @@ Start = Literal["torch", "zeros", "he"]
 
 @dataclass(frozen=True)
 class Layer(ABC):
-    """One layer; ``shape`` is the shape of one example's input to it.
+    """One layer; ``shape`` is always the shape of its input for one example.
 
     Attributes:
-        name: the prefix of its parameters' names; None: the layer's index in the list.
+        name: the prefix of its parameters' names; None uses the layer's index in the list.
     """
 
     name: str | None = field(default=None, kw_only=True)
@@ -148,7 +148,7 @@ def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
 
 
 def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
-    """Return how many multiplications by a weight one example's logits need; biases only add."""
+    """Return how many multiplications by a weight one example's logits need; biases need none."""
     return sum(
         prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights are used at each position
         for _, layer, shape in _walk(layers, input_shape)
@@ -164,8 +164,8 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
-    # Initialise only after all layers are made, because a seed's result depends on the order of
-    # draws.
+    # Initialise only after all layers are made, because the weights for a seed depend on the order
+    # in which they are drawn.
     for layer, made in zip(layers, modules.values(), strict=True):
         start = getattr(layer, "start", "torch")
         if start == "he":

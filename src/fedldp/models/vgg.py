@@ -1,8 +1,8 @@
 """A small VGG without batch norm for 32x32 colour images; d = 418,794.
 
-Sun, Qian, Chen 2021 train "a small VGG" on CIFAR-10 and do not say which; this one is ours. Three
-blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, then a hidden dense layer of
-64 units.
+Sun, Qian, Chen 2021 train "a small VGG" on CIFAR-10 and do not say which; this one is our choice.
+Three blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, then a hidden dense
+layer of 64 units.
 """
 
 from fedldp.core.errors import ConfigError
@@ -19,8 +19,8 @@ def build(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
             f"model = vgg: examples of shape {input_shape} are not images of 8x8 or more; "
             "use mlp or logistic"
         )
-    # Use He's initial weights: with torch's own and no batch norm, the signal of such a deep stack
-    # vanishes.
+    # Use He initialisation: with torch's default and without batch norm, the signal in such a deep
+    # network vanishes.
     layers: list[Layer] = []
     for channels in _BLOCKS:
         layers += [Conv(channels, 3, padding=1, start="he"), Relu()] * 2

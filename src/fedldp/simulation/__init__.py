@@ -1,6 +1,7 @@
-"""One machine plays clients, server and channel: a run's plan, and the engine that runs it.
+"""Simulated runs: one machine acts as the clients, the server and the channel.
 
-``settings`` turns what users write into configurations; ``sweeps`` carries out many runs.
+``plan`` computes the plan of a run, and ``engine`` carries it out. ``settings`` turns what users
+write into configurations, and ``sweeps`` carries out many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.

@@ -22,7 +22,7 @@ def in_order(
     result: Callable[[Task], Done],
     cancel: Callable[[Task], object],
 ) -> Iterator[tuple[Sequence[int], Done]]:
-    """Yield batches of ``items`` with their results, in order; few batches wait at a time.
+    """Yield batches of ``items`` with their results, in order, with few in progress at once.
 
     Args:
         items: the items to process.
@@ -53,5 +53,5 @@ def _next(
 ) -> tuple[Sequence[int], Done]:
     batch, task = waiting[0]
     done = result(task)
-    waiting.popleft()  # only after its result, so that an interrupted batch is cancelled too
+    waiting.popleft()  # only now, so that a batch is also cancelled if waiting for it fails
     return batch, done

@@ -1,10 +1,10 @@
-"""A shuffler that counts instead of ordering, because order changes no count.
+"""A shuffler that only counts messages, because their order does not change any count.
 
 The server step uses only the number of ones at each coordinate and the number of reports, not the
 order of the messages. So this transport adds up the bits of each report as it arrives, in O(d)
 memory for any number of clients. It draws the round's times separately: T, T_S and the waits T_W
-have the same bits as with ``shuffler``. The first and the last arrival only have the same
-distribution as with ``shuffler``, because the times of single messages are not drawn.
+are bit for bit the same as with ``shuffler``. The first and the last arrival only have the same
+distribution as with ``shuffler``, because the times of individual messages are not drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Counting:
         inner: the source of the reports.
         delays: the time model.
         clients: the number of clients in the run; they all agree on T, once for all rounds.
-        stream: gives the stream for (round, client, purpose).
+        stream: returns the stream of random numbers for a round, a client and a purpose.
     """
 
     def __init__(
@@ -44,7 +44,10 @@ class Counting:
         self._arrivals: dict[str, float] | None = None
 
     def arrivals(self) -> dict[str, float] | None:
-        """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
+        """Return the times of the last round, in seconds.
+
+        They are T, T_S, the first and the last T_W, and the first and the last arrival.
+        """
         return self._arrivals
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:

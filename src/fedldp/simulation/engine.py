@@ -77,10 +77,10 @@ def simulate(
         dataset: the data; if None, ``config.dataset`` is loaded.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
-        workers: number of processes; any number gives the same bits.
+        workers: number of processes; the result is bit for bit the same for any number.
         alone_if_small: whether a small run uses only one process, regardless of ``workers``.
-        cluster: "auto" or the address of a Ray cluster, whose workers then play the clients and
-            give the same bits.
+        cluster: "auto" or the address of a Ray cluster, whose workers then act as the clients; the
+            result is bit for bit the same.
         out: where to create the run folder; None writes nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
         inputs: the run's data, if they are already partitioned.
@@ -145,8 +145,8 @@ def simulate(
         check_frozen(resume, frozen)
     folder = resume
     server = algorithm.server()
-    # Name a resumed run by its own document, because earlier versions describe the same data
-    # differently.
+    # Derive a resumed run's name from the config.json in its folder, because earlier versions
+    # describe the same data differently.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
@@ -206,7 +206,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Start:
-    """The state in which a run begins or continues; its rounds and its ledger grow with the run."""
+    """The state from which a run begins or continues; the run adds to its rounds and its ledger."""
 
     state: State
     rounds: list[Round]
@@ -220,7 +220,7 @@ def _start(planned: Plan, server: ServerRole) -> _Start:
 
 
 def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _Start:
-    """Return where a run was interrupted, and repair files that were not fully written."""
+    """Return the state of an interrupted run, and repair files that were not fully written."""
     saved = folder.read_checkpoint(planned.config.budgets)
     start = _start(planned, server) if saved is None else _Start(*saved)
     if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
@@ -282,7 +282,7 @@ def _rounds(
 
 
 def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> dict[str, Any]:
-    """Return the statement about the actual releases: the plan's, unless clients refused rounds."""
+    """Return the statement about the actual releases, which may be fewer than the planned ones."""
     if releases == planned.releases:
         return planned.privacy
     found = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
@@ -329,7 +329,7 @@ def _executor(
 def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
-    """Return the transport to the clients, and a function that returns a shuffled round's times."""
+    """Return the transport to the clients, and a function that returns the last round's times."""
     direct, channel = InProcess(executor.answers), config.composition.channel
     if channel.shuffles_reports:
         return ReportShuffler(direct), lambda: None
@@ -349,7 +349,7 @@ def _transport(
 
 
 class _Test:
-    """Measures the model after every round, and keeps the last measurement's confusion matrix.
+    """Measures the model after every round, and keeps the confusion matrix of the last measurement.
 
     Args:
         executor: holds the test set, and measures the model on it.
@@ -371,7 +371,7 @@ class _Test:
         return found
 
     def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
-        """Return the confusion matrix; measure it if a resumed run had no rounds left."""
+        """Return the confusion matrix; measure it first if a resumed run had no rounds left."""
         if broadcast.round != self._round:
             self(broadcast)
         return self._confusion

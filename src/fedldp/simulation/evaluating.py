@@ -1,4 +1,4 @@
-"""Apply the model of a run folder to other examples: measure it, and predict with it."""
+"""Apply the model in a run folder to other examples, to measure it or to predict classes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def predict(
         folder: the folder of the run.
         data: examples: a .npz file (features), or a table with the run's columns; labels and
             clients are not needed.
-        out: a .csv file to write as well; it may replace older predictions, and nothing else.
+        out: a .csv file to which the predictions are also written; an existing file is replaced
+            only if it holds earlier predictions.
         threshold: see ``evaluate``.
 
     Returns:
@@ -154,7 +155,7 @@ def _as_csv(
 
 
 def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
-    """Return the run's data, from where the run loaded them."""
+    """Return the run's data, loaded from the place from which the run loaded them."""
     config, folder = trained.config, None if trained.folder is None else RunFolder(trained.folder)
     own = None if folder is None else folder.read_config()["own_data"]
     dataset, where = None, "" if folder is None else f"{folder.path}: "

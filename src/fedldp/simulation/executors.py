@@ -42,12 +42,12 @@ _UNGUARDED = 79
 
 
 class Executor(Protocol):
-    """Makes clients answer, and measures models. Use it as a context manager."""
+    """Obtains the clients' answers, and measures models. Use it as a context manager."""
 
     def answers(
         self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients``, some at a time, in order; their ledgers are charged."""
+        """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
         ...
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
@@ -92,13 +92,13 @@ class Serial:
 
 
 class Pool:
-    """Worker processes, which receive clients' ledgers with a request and return them.
+    """Worker processes, which receive the clients' ledgers with each request and return them.
 
     Args:
         population: the clients.
         ledger: the clients' ledgers.
         workers: the number of processes, at least 1.
-        folder: holds the data that the processes share, in files that they all map.
+        folder: holds the data that the processes share, in files that they all map into memory.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class Pool:
             initializer=_start_worker,
             initargs=(_PopulationSpec(population, folder),),
         )
-        # Ctrl-C reaches the whole process group, and only the parent may decide how to end, so
-        # workers inherit a blocked signal. Each submitted task starts a new worker while none is
-        # idle.
+        # Ctrl-C reaches the whole process group, but only the parent may decide how the run ends,
+        # so workers are started with the signal blocked. Each submitted task starts another worker
+        # if no worker is idle.
         self._started: list[BaseProcess] = []
         try:
             with _interrupts_blocked():
@@ -135,7 +135,8 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # The results of the workers' current tasks are no longer needed, and may take long.
+            # The results of the workers' current tasks are no longer needed, and waiting for them
+            # may take long.
             for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
@@ -190,10 +191,10 @@ class Pool:
 
 
 def check_can_start() -> None:
-    """Refuse to start workers if they could not import the script, as Python makes each of them do.
+    """Refuse to start workers if they could not import the script, which Python makes them import.
 
-    If this process is such a worker and its script starts a run, the process exits; ``Pool`` then
-    reports why.
+    If this process is itself a worker that is importing the script, the script has started a run
+    again. Then the process exits, and ``Pool`` reports why.
 
     Raises:
         ConfigError: the program does not come from a file that a worker could import.
@@ -210,9 +211,10 @@ def check_can_start() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C, permanently for new processes; a Ctrl-C meanwhile takes effect at the end.
+    """Block Ctrl-C within the ``with`` block, and permanently in processes that start within it.
 
-    Another thread may receive the signal, so blocking it in this thread is not enough.
+    A Ctrl-C within the block takes effect at its end. Another thread may receive the signal, so
+    blocking it in this thread is not enough.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -230,7 +232,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _PopulationSpec:
-    """All that a worker needs to build its population, except the data, which are in files."""
+    """What a worker needs to build its population, except the data, which are in files."""
 
     def __init__(self, population: Population, folder: Path) -> None:
         self.config = population.config
@@ -258,7 +260,7 @@ class _PopulationSpec:
 
 
 _population: Population
-"""The population of a worker process, which its initialiser sets once."""
+"""The population of a worker process, set once by the process's initialiser."""
 
 
 def _start_worker(recipe: _PopulationSpec) -> None:
@@ -297,7 +299,8 @@ def _share(dataset: Dataset, folder: Path) -> None:
 
 
 def _mapped(name: str, num_classes: int, folder: Path) -> Dataset:
-    # Mapped copy-on-write: all workers read the same pages, and torch sees writable memory.
+    # Map the files copy-on-write, so that all workers read the same memory pages and torch gets
+    # writable memory.
     def examples(part: str) -> Examples:
         files = [folder / f"{part}-{field}.npy" for field in ("features", "labels", "people")]
         return Examples(*(np.load(each, mmap_mode="c") for each in files if each.exists()))

@@ -13,19 +13,19 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]
-"""Packed answers of several clients; rows of one array if only the payloads differ."""
+"""Packed answers of several clients, as rows of one array if only the payloads differ."""
 
 SentRequest = bytes | RoundRequest
-"""The request to several clients: one packed request, or one to be packed for each client."""
+"""The request to several clients: one packed request, or one that is packed for each client."""
 
 Answers = Callable[[SentRequest, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
-"""Sends a request to clients, and yields the answers of some at a time."""
+"""Sends a request to clients, and yields their answers, several clients at a time."""
 
 
 def answers_of(
     runtime: ClientRuntime, request: SentRequest, clients: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Packed]]:
-    """Yield the answers of a runtime's clients, some at a time, in order."""
+    """Yield the answers of a runtime's clients in order, several at a time."""
     if isinstance(request, bytes):
         yield from runtime.answers(request, clients)
         return

@@ -107,7 +107,7 @@ class Inputs:
     def doubts(
         self, tested: Mapping[str, float | None] | None, confusion: NDArray[np.int64] | None
     ) -> tuple[str, ...]:
-        """Return what makes a model's metrics on the test set doubtful; see ``doubts``."""
+        """Return the reasons why a model's metrics on the test set are doubtful; see ``doubts``."""
         counts = np.bincount(self.dataset.test.labels, minlength=self.dataset.num_classes)
         return tuple(doubts(tested, confusion, counts, self.schema))
 
@@ -200,7 +200,7 @@ def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -
 
 
 def _from(folder: Path | None, name: str) -> str:
-    """Return the path of a file that is named relative to a folder, if it exists."""
+    """Return the path of the file ``name`` in a folder; if there is none, return ``name``."""
     path = Path() if folder is None else folder / Path(name).expanduser()
     return str(path) if path.is_file() else name
 

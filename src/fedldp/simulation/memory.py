@@ -1,6 +1,6 @@
 """Makes the C library of a worker process keep freed memory.
 
-Every training step frees and allocates the same memory.
+Every training step frees memory and allocates the same amount again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def keep_freed_memory() -> None:
     """Make this process keep up to 256 MiB of freed memory, in blocks of less than 32 MiB.
 
     By default glibc returns large freed blocks to the system, which clears their pages when they
-    are allocated again: this caused 2,372 page faults in each step of the VGG. Without glibc, this
-    function does nothing.
+    are allocated again: this caused 2,372 page faults in each training step of the VGG model.
+    Without glibc, this function does nothing.
     """
     if not sys.platform.startswith("linux"):
         return

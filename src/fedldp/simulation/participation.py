@@ -29,7 +29,7 @@ def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
 
 
 def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> ReleaseHistory:
-    """Return what every client, and the server, will release.
+    """Return what every client, and the server, will release in the run.
 
     Raises:
         ConfigError: a release protects single people or rows, and no limit of a budget can cover
@@ -112,7 +112,7 @@ def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
 
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:
-    """Return how often a budget covers an event in one run, at most ``most`` times."""
+    """Return how many times a budget can pay for an event in one run, but at most ``most``."""
     first, later = budget.price(event), budget.price(event, [event])
     rest = Fraction(budget.limit) - Fraction(first) if math.isfinite(first) else Fraction(-1)
     if rest < 0:
@@ -121,6 +121,6 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
 
 
 def events_of_round(encoder: Encoder, phases: int) -> list[Event]:
-    """Return what a client releases in one round, except what is computed without data."""
+    """Return the events that a client releases in one round, except those computed without data."""
     events = [encoder.event(phase) for phase in range(phases)]
     return [event for event in events if not releases_nothing(event)]

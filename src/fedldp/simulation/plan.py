@@ -43,7 +43,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 
 _SMALL = 1e9
-"""The size of a small run, as visited examples times weights: a few seconds of training."""
+"""The limit of a small run, as visited examples times weights: a few seconds of training."""
 
 COHORTS = (
     "lines against a shuffled server count the fewest clients of one budget in any round, as drawn "
@@ -56,7 +56,7 @@ SHARED = (
 )
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
-"""The range of budgets, 1e-4 to 1e4, in which the search for a budget begins."""
+"""The budgets, from 1e-4 to 1e4, with which the search for a budget begins."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ class Plan:
         scheduled: the same configuration with what the server draws before the run.
         problem: the shape of the data.
         releases: what every client will release.
-        delta: the delta of the statement's approximate lines, if it differs from the
-            configuration's.
+        delta: the delta of the statement's approximate lines, if it differs from ``config.delta``.
         privacy: the statement.
     """
 
@@ -82,7 +81,7 @@ class Plan:
 
     @property
     def is_small(self) -> bool:
-        """Whether one process trains the run in less time than more processes take to start."""
+        """Whether one process trains the run in less time than several processes take to start."""
         config, problem = self.config, self.problem
         examples = config.round_size * problem.num_examples / config.num_clients
         visits = config.rounds * config.local_epochs * examples
@@ -127,14 +126,14 @@ def check_installed(config: RunConfig) -> None:
     """Refuse a run whose clients could not train because an extra of fedldp is not installed.
 
     Raises:
-        ConfigError: the extra is not installed; the line says how to install it.
+        ConfigError: the extra is not installed; the message says how to install it.
     """
     if config.needs_extra is not None:
         check_extra(config.needs_extra, needed_by=f"system {config.system}")
 
 
 def missing_extra(config: RunConfig) -> str:
-    """Return the note for lists if a recipe's extra is not installed, else an empty string."""
+    """Return the note that the extra of a recipe is not installed, or an empty string."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 
@@ -196,7 +195,7 @@ def state(
 def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, Any]:
     """Return the statement before a run, without the lines for a shuffler.
 
-    A shuffler's lines take longest to compute, and no other line depends on them.
+    The lines for a shuffler take the longest to compute, and no other line depends on them.
     """
     delta = config.delta
     if config.target is not None:
@@ -221,7 +220,7 @@ def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float)
 
 
 def sum_of(config: RunConfig) -> SumInPath | None:
-    """Return the secure sum that a system always has in its path."""
+    """Return the secure sum that every report of a system goes through; None without one."""
     if config.composition.channel.kind != "sum":
         return None
     return SumInPath(
@@ -279,7 +278,7 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
 
 
 def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
-    """Return data with at most as many rows per person and client as ``config`` uses.
+    """Return data with at most as many rows per person and client as ``config`` allows.
 
     Raises:
         ConfigError: ``config`` limits the rows, and the data do not name the person of each row.
@@ -301,7 +300,7 @@ def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
         dataset: the run's data; None for published data.
 
     Raises:
-        ConfigError: ``config`` has such a limit, and the data do not name the persons.
+        ConfigError: ``config`` has such a limit, and the data do not name the people.
     """
     if config.rows_per_person is None:
         return
@@ -322,7 +321,7 @@ def _problem(
 
 
 def check_examples(config: RunConfig, found: int) -> int:
-    """Return how many of ``found`` training examples a run uses.
+    """Return how many of the ``found`` training examples a run uses.
 
     Raises:
         ConfigError: the run asks for more examples than there are.
@@ -378,7 +377,7 @@ def calibrated(
 
     def reached_or_infinite(budget: float) -> float:
         nonlocal stated_some
-        # A mechanism that does not accept this budget does not reach the target with it either.
+        # If a mechanism does not accept this budget, this budget does not meet the target.
         try:
             found = reached(budget)
             stated_some = True

@@ -127,7 +127,7 @@ class Population:
     @property
     def group(self) -> int:
         """The smallest number of clients whose work can be split off without changing any bits."""
-        alone = self._parts.channel.phases > 1  # in an executed sum each client masks by itself
+        alone = self._parts.channel.phases > 1  # in an executed sum each client masks its report
         return 1 if alone else self.local_update.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
@@ -155,7 +155,7 @@ class Population:
         """Return the batch of some clients for their local update, which runs once per round.
 
         Raises:
-            PrivacyError: a client has more examples than its ledger's charges for answers assume.
+            PrivacyError: a client has more examples than the charges to its ledger assume.
         """
         rows = [self.members[index] for index in indices]
         if self.most_examples is not None:
@@ -254,23 +254,23 @@ class Encoders:
         return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
 
     def kinds(self, clients: Sequence[int]) -> list[int]:
-        """Return the number of the encoder of each of ``clients``."""
+        """Return the index of each client's encoder, for ``of_kind``."""
         if len(self._kinds) == 1:
             return [0] * len(clients)
         found: list[int] = self._kind[np.asarray(clients)].tolist()
         return found
 
     def of_kind(self, kind: int) -> Encoder:
-        """Return the encoder with this number."""
+        """Return the encoder with this index."""
         return self._kinds[kind]
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """The local update in a simulation, which stops if training yields NaN or infinity.
+    """The local update in a simulation; it raises an error if training yields NaN or infinity.
 
-    At a real site such a failure is secret, and the encoder sends a public value instead; in a
-    simulation the user should see it.
+    At a real site such a failure is kept secret, and the encoder sends a public value instead; in a
+    simulation the user should see the failure.
 
     Attributes:
         local_update: the local update that trains.

@@ -20,7 +20,7 @@ RETRIES = 3
 """How many times Ray repeats a task whose worker died."""
 
 SECONDS = 5.0
-"""Seconds to wait until a cluster's address accepts a connection."""
+"""The longest wait, in seconds, for a cluster's address to accept a connection."""
 
 
 class LostTask(RunError):
@@ -55,7 +55,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End the workers, even busy ones, and the connection, unless it existed before."""
+        """Stop all workers, even busy ones, and disconnect, if this object connected."""
         # Tasks are not cancelled, because ``ray.cancel`` ends this process if the task ends at that
         # moment (Ray 2.60, see ray-project/ray#54738).
         if self._connected:
@@ -95,7 +95,7 @@ class Cluster:
 
         Args:
             reference: the reference to the task's result.
-            what: what the task was about, for messages.
+            what: what the task does, for messages.
 
         Raises:
             LostTask: the task's workers died.
@@ -127,7 +127,8 @@ def import_ray() -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    # Otherwise Ray tries a silent address for ten minutes. Ray reads this variable on import.
+    # By default, Ray tries for ten minutes to reach an address that does not answer. It reads this
+    # variable when it is imported.
     before = os.environ.get("RAY_NUM_REDIS_GET_RETRIES")
     os.environ["RAY_NUM_REDIS_GET_RETRIES"] = before or "1"
     try:

@@ -1,8 +1,8 @@
 """An executor of simulated clients on many machines: the workers of a Ray cluster.
 
 A task is a request, a batch of clients, their ledgers and the files that they keep. It returns
-answers, ledgers, and the new files. It depends on nothing else and changes nothing elsewhere, so if
-a worker dies, Ray repeats the task and gets the same bits.
+answers, ledgers, and the new files. It depends on nothing else and changes nothing elsewhere. So if
+a worker dies, Ray repeats the task, and the result is bit for bit the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 
 Kept = dict[int, dict[str, bytes]]
-"""The files that clients keep, as ``FolderStore.files`` gives them."""
+"""The files that clients keep, as ``FolderStore.files`` returns them."""
 
 
 class RayExecutor:
@@ -97,7 +97,7 @@ class RayExecutor:
             group=group,
             begin=begin,
             result=lambda reference: self._cluster.result(reference, "a batch of clients"),
-            cancel=lambda _: None,  # a few tasks that nobody waits for run to their end
+            cancel=lambda _: None,  # the few tasks whose results are not needed run to the end
         ):
             if done.ledger is not None:
                 self._ledger.absorb(done.ledger)
@@ -108,7 +108,7 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _PopulationSpec:
-    """All that a worker needs to build its population; arrays stay in the node's object store."""
+    """What a worker needs to build its population; arrays stay in the node's object store."""
 
     values: Mapping[str, Any]
 
@@ -137,7 +137,7 @@ class _Done:
 
 
 _made: tuple[str, Population] | None = None
-"""The population of a worker process, and the recipe it was built from."""
+"""The reference from which a worker process built its population, and the population."""
 
 
 def _work(
@@ -158,7 +158,7 @@ def _work(
             for item, files in kept.items():
                 here.store(item).add(files)
             if ledger is not None:
-                ledger = ledger.extract(items)  # Ray's own arrays are read-only
+                ledger = ledger.extract(items)  # a copy, because arrays from Ray are read-only
             results = work(here, request, items, ledger)
             return _Done(results, ledger, _new(here, items, kept))
     except FedldpError as error:
@@ -170,7 +170,7 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
     if _made is None or _made[0] != reference.hex():
         check_versions(expected)
         torch.set_num_threads(1)
-        _made = None  # first, free what the old population holds in the object store
+        _made = None  # first free the memory that the old population holds in the object store
         recipe: _PopulationSpec = import_ray().get(reference)
         _made = reference.hex(), recipe.population()
     return _made[1]

@@ -27,11 +27,11 @@ class ReportShuffler:
         self._inner = inner
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield who takes part, then all reports at once; a client's second report is dropped.
+        """Yield which clients take part, then all reports at once, but only one report per client.
 
         Raises:
-            RunError: a report is not whole, names its sender, or differs from the other reports in
-                more than its payload.
+            RunError: a report is already shuffled, consists of several messages, names its sender,
+                or differs from the other reports in more than its payload.
         """
         found: list[Report] = []
         seen = set[int]()

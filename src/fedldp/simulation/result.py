@@ -49,11 +49,12 @@ class Result:
         run: the run's name in that ledger.
         seconds: wall-clock time of the rounds, including the rounds before a resume.
         run_dir: the run folder; None if nothing was written.
-        schema: what the model takes and returns. doubts: the reasons, in words, why the metrics are
-            doubtful.
-        confusion: the confusion matrix of the final model: how many test examples of each true
-            class (row) the model assigned to each class (column). The simulator measures it on its
-            own test set; it is not a release. None if clients test, and for more than 100 classes.
+        schema: what the model takes and returns.
+        doubts: the reasons, in words, why the metrics are doubtful.
+        confusion: the confusion matrix of the final model, that is, how many test examples of each
+            true class (row) the model assigned to each class (column). The simulator measures it on
+            its own test set; it is not a release. None if clients test, and for more than 100
+            classes.
     """
 
     recipe: str | None
@@ -127,8 +128,8 @@ class Result:
 
         Args:
             features: unprepared examples, numbers of shape (n, *input_shape).
-            double: compute in double precision if the model can. In single precision, an example's
-                last digits depend on the other examples in the same call.
+            double: compute in double precision if the model can. In single precision, the last
+                digits of an example's probabilities depend on the other examples in the same call.
 
         Raises:
             DataError: the features are not finite numbers.
@@ -200,11 +201,11 @@ class Result:
             axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
-        plt.close(figure)  # or a notebook, which shows the returned figure, would show it twice
+        plt.close(figure)  # a notebook also shows the returned figure, so it would show it twice
         if path is not None:
             try:
                 figure.savefig(Path(path).expanduser())
-            except (OSError, ValueError) as error:  # ValueError: an unknown file extension
+            except (OSError, ValueError) as error:  # ValueError for an unknown file extension
                 raise RunError(
                     f"plot {path}: {error}; give the path of an .svg or .png file"
                 ) from error
@@ -271,7 +272,7 @@ def config_document(
 
 
 def run_name(document: dict[str, Any]) -> str:
-    """Return the name of a simulated run, which follows from its configuration and data.
+    """Return the name of a simulated run, which is determined by its configuration and data.
 
     Args:
         document: the run's config.json.

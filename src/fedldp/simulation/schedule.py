@@ -35,7 +35,8 @@ class Schedule:
         delay: T, the same in every round.
         response: T_S, the slowest client's predicted t_LC + t_C.
         waits: T_W of each client, shape (n,).
-        offsets: for each client, when its window of arrivals opens: t_LC + T_W + t_C, shape (n,).
+        offsets: for each client, the time when its window of arrivals opens, t_LC + T_W + t_C,
+            shape (n,).
     """
 
     delay: float
@@ -62,7 +63,7 @@ def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str],
     Args:
         delays: the time model.
         clients: the number of clients in the run.
-        stream: gives the stream for (round, client, purpose).
+        stream: returns the stream of random numbers for a round, a client and a purpose.
     """
     return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
 
@@ -81,7 +82,7 @@ def draw_schedule(
     response = float(predicted.max())
     waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
     if delays.prediction_error == 0:
-        taken[:] = response  # all times are equal, but rounding would distinguish clients
+        taken[:] = response  # all times are equal, but rounding errors would make clients differ
     else:
         taken += waits
     return Schedule(delay=delay, response=response, waits=waits, offsets=taken)

@@ -1,4 +1,4 @@
-"""Turns what a user names or writes into a checked configuration, and back into TOML."""
+"""Turns recipes, TOML files and assignments into checked configurations, and these into TOML."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
         raise ConfigError(
             f"recipe {path}: its values are nested too deeply; flatten them"
         ) from error
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
         raise ConfigError(f"recipe {path}: this is not valid TOML: {error}") from error
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     if "system" not in {**more, **settings} and "dataset" in settings:
@@ -203,7 +203,7 @@ def _as_seen(file: Path, folder: Path) -> str:
     plain = os.path.relpath(file, folder)
     if (folder / plain).exists() and (folder / plain).samefile(file):
         return plain
-    return os.path.relpath(file.resolve(), folder.resolve())  # the path has a link before a ".."
+    return os.path.relpath(file.resolve(), folder.resolve())  # in the path, a link precedes a ".."
 
 
 def _is_relative(text: str) -> bool:
@@ -214,7 +214,7 @@ def _is_relative(text: str) -> bool:
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with as many clients as a table's column names, if no number was given."""
+    """Return settings; if they lack the number of clients, count the clients in the table."""
     from fedldp.data.tables import SUFFIXES, read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")
@@ -252,7 +252,7 @@ def assignment(text: str) -> tuple[str, Any]:
     """Return the key and the value in "KEY=VALUE"; the value is None if it is empty.
 
     Raises:
-        ConfigError: the string has another form.
+        ConfigError: the string does not have this form.
     """
     key, equals, given = text.partition("=")
     key, given = key.strip(), given.strip()
@@ -273,7 +273,7 @@ def value_of(text: str, key: str = "") -> Any:
     """Return a value that a user wrote for ``key``, read as TOML, or else as a string.
 
     Raises:
-        ConfigError: the value is nested too deeply, or is a number of thousands of digits.
+        ConfigError: the value is nested too deeply, or is a number with thousands of digits.
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -283,7 +283,7 @@ def value_of(text: str, key: str = "") -> Any:
         raise ConfigError(
             f"set {key}: its value is nested too deeply; give a flat value"
         ) from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise ConfigError(f"set {key}: it has thousands of digits; give fewer") from error
 
 

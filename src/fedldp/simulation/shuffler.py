@@ -21,7 +21,8 @@ from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
 from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
 
-# The number of messages that are sorted at a time; a block covers all clients at some positions.
+# The number of messages that are sorted at a time. A block has the messages of all clients at some
+# positions.
 _BLOCK = 1 << 22
 
 
@@ -32,8 +33,8 @@ class Shuffler:
         inner: the source of the reports.
         delays: the time model.
         clients: the number of clients in the run; they all agree on T, once for all rounds.
-        stream: gives the stream for (round, client, purpose), so that each client draws its own
-            delays.
+        stream: returns the stream of random numbers for a round, a client and a purpose, so that
+            each client draws its own delays.
         record: called with every block of messages that is emitted, and the block's number in the
             round.
     """
@@ -54,11 +55,14 @@ class Shuffler:
         self._arrivals: dict[str, float] | None = None
 
     def arrivals(self) -> dict[str, float] | None:
-        """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
+        """Return the times of the last round, in seconds.
+
+        They are T, T_S, the first and the last T_W, and the first and the last arrival.
+        """
         return self._arrivals
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield which clients take part, then the messages of each budget, in blocks by arrival.
+        """Yield which clients take part, then each budget's messages in blocks, ordered by arrival.
 
         The shuffler can start only when all reports have arrived, so it holds n d bits.
         """
@@ -108,8 +112,8 @@ class Shuffler:
                     for offset, generator in zip(offsets, delays, strict=True)
                 ]
             ).reshape(-1)
-            # Equal times come in random order, because the order of the clients would link their
-            # messages.
+            # Messages that arrive at the same time are put in random order, because the order of
+            # the clients would link each client's messages.
             order = np.lexsort((ties.permutation(len(arrivals)), arrivals))
             bits = _message_bits(payloads, first, positions)
             yield Shuffled(
@@ -127,8 +131,7 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
     """Return reports that may be shuffled.
 
     Raises:
-        RunError: they are not whole reports from clients whose identity is known here, or a report
-            itself names its sender.
+        RunError: they are already shuffled, or a report itself names or reveals its sender.
     """
     if sender is None or not isinstance(content, Report | Reports):
         raise RunError("a shuffler needs whole reports, not reports that are already shuffled")

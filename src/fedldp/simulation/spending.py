@@ -14,7 +14,7 @@ from fedldp.ledgers.budget import Budget
 from fedldp.simulation.plan import Plan, sum_of
 
 MOST = 20
-"""The largest number of rounds for which a slow accountant is asked."""
+"""A slow accountant computes the epsilon after at most this many of a run's rounds."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,12 @@ class Spending:
     Guarantee: if no client releases more than planned, a round's epsilon is at least the epsilon in
         a statement about the rounds up to that round, and the last round's epsilon is the run's.
 
-    The accountant is fast for compositions of normal noise, and is asked about every round. It is
-    slower for other compositions: if a run has more than ``MOST`` rounds, the accountant is asked
-    about only some of them, and each of the other rounds shows the epsilon of the next round that
-    was asked about, which is at least its own. Lines against a shuffler, and against the sum of
-    anything but normal noise, take longest to compute; only the last round has them.
+    The accountant is fast for compositions of Gaussian mechanisms, and computes their epsilon after
+    every round. It is slower for other compositions: if a run has more than ``MOST`` rounds, the
+    accountant computes the epsilon after only some of them. Each of the other rounds then shows the
+    epsilon of the next computed round, which is at least as large as the round's own epsilon. Lines
+    against a shuffler, and lines against a sum with any noise other than Gaussian noise, take the
+    longest to compute; only the last round has them.
 
     Attributes:
         planned: the plan of the run.
@@ -49,7 +50,7 @@ class Spending:
         return self._known[asked]
 
     def budgets(self, round: int) -> list[dict[str, Any]]:
-        """Return how much of each of its budgets the client that spends most has spent.
+        """Return, for each budget, how much of it is spent by the client that spends the most.
 
         Returns:
             For each budget: "unit", "kind", "spent" and "left"; "left" is None without a limit.

@@ -56,7 +56,7 @@ class Trained:
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples as in training, standardised with constants if the run's were."""
+        """Return examples prepared as in training, with the same constants, if it standardised."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -103,7 +103,7 @@ class Trained:
 
 
 class PublicInput(nn.Module):
-    """Turns an example into the model's input; no gradient passes.
+    """Turns an example into the model's input; no gradient passes through.
 
     Args:
         trained: has the standardising constants and the public features.
@@ -184,7 +184,7 @@ def trained(
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
-    """Refuse to continue a run or to use its model with features other than the run's.
+    """Refuse to continue a run, or to use its model, if its features differ from ``features``.
 
     Args:
         folder: the folder of the run.
@@ -204,7 +204,7 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
 
 
 def check_frozen(folder: RunFolder, frozen: str | None) -> None:
-    """Refuse to continue a run or to use its model with frozen weights other than the run's.
+    """Refuse to continue a run, or to use its model, if its frozen weights have another digest.
 
     Args:
         folder: the folder of the run.

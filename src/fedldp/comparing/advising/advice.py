@@ -49,7 +49,7 @@ METRICS = {
 }  # fmt: skip
 
 KEPT = 0.8
-"""The share of the way from guessing to an unprotected model that a viable model keeps."""
+"""A viable model keeps at least this share of the way from guessing to no protection, in AUC."""
 
 GUESS = 0.5
 """The AUC of random guessing, or of always predicting the most frequent class."""
@@ -187,9 +187,11 @@ class Advice:
         return np.bincount(self.data.test.labels, minlength=self.data.num_classes)
 
     def baseline(self, metric: str) -> float | None:
-        """Return the value to beat: always the most frequent class, or each site alone if better.
+        """Return the value to beat.
 
-        For the calibration error, the value to beat is always each site alone.
+        It is the value for always predicting the most frequent class, or that of sites that train
+        alone if it is better. For the calibration error, it is always that of sites that train
+        alone.
         """
         own = self.alone_mean(metric)
         if metric == "calibration_error":
@@ -335,7 +337,7 @@ class Advice:
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """The least trust that is viable, with its smallest viable epsilon; None if none is."""
+        """The least trust that is viable, with its smallest viable epsilon; None if no trust is."""
         return next(((trust, good[0]) for trust in TRUSTS if (good := self.viable(trust))), None)
 
     # In words
@@ -509,7 +511,10 @@ class Advice:
 
     @property
     def missing(self) -> list[str]:
-        """The runs that are not measured yet; the same command and folder measure them."""
+        """The runs that have not been measured.
+
+        The same command with the same folder measures them.
+        """
         return [
             figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
             for figure in self.figures.values()
@@ -600,7 +605,7 @@ class Advice:
         """Return a file for ``fedldp run`` under the least trust that is viable, or None.
 
         Args:
-            folder: where the file will lie; its paths are then relative to this folder.
+            folder: where the file will be written; its paths are then relative to this folder.
         """
         if self.best is None:
             return None

@@ -1,7 +1,7 @@
-"""Turns a user's arguments into a checked request for advice, or refuses with one clear line.
+"""Turns a user's arguments into a checked request for advice, or refuses with a clear message.
 
-Only the owner of the table sees these lines, because they reveal private rows. They are not sent to
-anyone.
+Only the owner of the table sees these messages, because they reveal private rows. They are not sent
+to anyone.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _check_declared(table: Table, columns: Columns) -> None:
 
 
 def _centred(config: RunConfig) -> dict[str, Any]:
-    """Return centres for columns without any: the middle of the public range, or an equal share."""
+    """Return centres for columns without a centre: the middle of the range, or an equal share."""
     found = dict(config.centre_columns)
     for name, (low, high) in config.scale_columns.items():
         found.setdefault(name, (low + high) / 2)

@@ -87,9 +87,9 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return how many of 100 guesses between two equally likely cases can be right at most.
+    """Return the largest share of guesses between two equally likely cases that can be right.
 
-    The number is rounded up.
+    The share is in percent, and is rounded up.
 
     Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
     ICML 2015: if both kinds of error are equal, they are at least (1 - delta)/(1 + e^epsilon).
@@ -98,7 +98,7 @@ def _right(epsilon: float) -> float:
 
 
 def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
-    """Return a statement for each kind of trust, at the advised or else the largest epsilon."""
+    """Return a statement for each kind of trust, at the advised epsilon, or else at the largest."""
     found = []
     for trust in TRUSTS:
         good = advice.viable(trust)

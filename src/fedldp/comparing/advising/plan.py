@@ -33,10 +33,10 @@ METRIC = "auc"
 class."""
 
 MANY = 100
-"""The number of clients from which a whole client can be hidden among the others."""
+"""The smallest number of clients with which a whole client can be hidden among the others."""
 
 MOST_ALONE = 5
-"""The largest number of sites that also train alone; with more sites, this many are drawn."""
+"""The largest number of sites that also train alone; if there are more, this many are drawn."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
 """The seeds that are measured; there are more at an epsilon of 1 or less, where results vary
@@ -59,7 +59,7 @@ NO_NOISE = 1e4
 """The epsilon of runs whose noise is too small to matter."""
 
 NO_CLIP = 3.0
-"""A clip above every gradient: an example has norm sqrt(1.09), and its gradient at most 2.05."""
+"""A clip above every gradient: the norm is sqrt(1.09) for examples, at most 2.05 for gradients."""
 
 _PEOPLE: Settings = {
     "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
@@ -82,8 +82,8 @@ FREE_TRIES = _tries(
     (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
 )  # fmt: skip
 
-# For whole clients. Weight norms are in units of 10 divided by an example's norm, rates in units of
-# the square of that.
+# For whole clients. Clips are chosen on the scale of u = 10 / (norm of an example), and learning
+# rates on the scale of u squared.
 _ONCE: Settings = {
     "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
     "bound": "direction", "epsilon": 1.0,
@@ -130,7 +130,7 @@ _CLIENTS = {
 
 
 def starting_point(unit: str, adversary: str) -> Settings:
-    """Return the settings that advice tries for a guarantee, from the middle of its tries.
+    """Return settings that advice tries for a guarantee: the middle one in its list of tries.
 
     Args:
         unit: "person", "record" or "client-run".
@@ -200,7 +200,8 @@ class AdviceRequest:
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
         """Return the contestants, under the rule of equal guarantees and equal effort."""
         unit = unit_of(data)
-        # The data are already divided; the scheme makes the tries hold out whole people or clients.
+        # The data are divided among clients in advance; the scheme makes the tries hold out whole
+        # people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         found = self._of_clients() if unit == "client-run" else self._of_people(unit)
         if unit != "client-run":
@@ -276,7 +277,7 @@ class AdviceRequest:
 
     def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
         own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
-        if unit == "record":  # a single client cannot be held out, so rows are
+        if unit == "record":  # a single client cannot be held out, so hold out rows
             own = {**own, "client_column": None}
         return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
 

@@ -39,7 +39,7 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """What the epsilon covers; empty for everything that a client sends, against the server."""
+        """What the epsilon covers; empty if that is all that a client sends, against the server."""
         return about(self.unit, self.adversary)
 
     @property
@@ -49,7 +49,10 @@ class Stated:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no code of the user's own states the epsilon; also true without a guarantee."""
+        """Whether the epsilon is not stated by the user's own code.
+
+        This is also true if no epsilon is stated.
+        """
         return self.by == HOUSE
 
     @classmethod

@@ -34,7 +34,7 @@ _MARKERS = "osD^vPX*<>"
 
 
 def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) -> Any:
-    """Draw the means of ``cells``, each with one standard deviation up and down.
+    """Draw the means of ``cells``, with error bars of one standard deviation in each direction.
 
     The metric is ``metric``; if None, the accuracy, or the AUC if most of the test set is one
     class.
@@ -108,13 +108,13 @@ def finished(figure: Any, path: Path | None, lines: int) -> Any:
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
-"""Keep text as text, because some publishers refuse type 3 fonts (outlines, the default)."""
+"""Keep text as text in files, because some publishers refuse type 3 fonts, the default."""
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Make equal figures give equal files."""
+"""Leave the date out of files, so that equal figures give equal files."""
 
 Point = tuple[float, float, float]
-"""An epsilon, a mean and its deviation; shares in percent."""
+"""An epsilon, a mean and its deviation; shares are in percent."""
 
 
 def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:

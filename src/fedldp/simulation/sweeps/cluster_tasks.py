@@ -21,7 +21,7 @@ class ClusterTasks(Generic[Task]):
 
     Args:
         address: the cluster's address; see ``Cluster``.
-        work: what the tasks share, with their data; each node gets one copy.
+        work: how to carry out a task, with the data that tasks share; each node gets one copy.
 
     Raises:
         FedldpError: the cluster cannot be reached, or has no room for ``work``.

@@ -1,10 +1,10 @@
 """A sweep's folder: its design and its results.
 
-sweep.json         recipes, settings, grid and seeds: a sweep that continues must contain them
+sweep.json         recipes, settings, grid, seeds; a sweep that continues this one must contain them
 results.json       the result, as `fedldp sweep --json` prints it
 results.csv        the runs, one per line
 chart.svg, .png    accuracy against proven epsilon, where Matplotlib is installed
-lock               held by the process that is at work
+lock               held by the process that is carrying out the sweep
 and a run folder for each run, see ``fedldp.reporting.record``
 """
 
@@ -40,7 +40,7 @@ def check_place(path: Path, design: Design) -> None:
 
 @contextmanager
 def held(path: Path, design: Design) -> Iterator[None]:
-    """Hold a sweep's folder as the only process; create the folder if it is missing.
+    """Lock a sweep's folder for this process; create the folder if it is missing.
 
     Raises:
         RunError: another process works in it, or it cannot be written.
@@ -52,7 +52,7 @@ def held(path: Path, design: Design) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a folder as the only process; create the folder if it is missing.
+    """Lock a folder for this process; create the folder if it is missing.
 
     Args:
         path: the folder.
@@ -110,7 +110,7 @@ def read_design(path: Path) -> Design:
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Refuse a value that a file cannot keep.
+    """Refuse a value that cannot be stored in a file.
 
     Raises:
         ConfigError: it does not consist of numbers, strings, lists and mappings.

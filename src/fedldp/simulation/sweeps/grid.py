@@ -28,7 +28,7 @@ class Design:
     """The design of a sweep.
 
     Attributes:
-        bases: the configurations to vary, by their recipes' names.
+        bases: the configurations to vary, by recipe name.
         settings: the changes that apply to all of them, by dotted name.
         grid: the values of each varying setting, by dotted name.
         seeds: the seeds with which every combination runs.
@@ -124,7 +124,7 @@ def shown(value: Any) -> str:
 
 
 def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> list[Job]:
-    """Return the runs of a sweep; a run that is refused before training has the reason.
+    """Return the runs of a sweep; a run that is refused before training carries the reason.
 
     Args:
         design: the design of the sweep.
@@ -210,10 +210,10 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
     """Return the values of each setting from strings such as "epsilon=1,2,4".
 
     Each value is read as TOML, or else as a string. A comma within brackets or quotes does not
-    split.
+    separate values.
 
     Raises:
-        ConfigError: a string has another form, or names a setting twice.
+        ConfigError: a string does not have this form, or names a setting twice.
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -231,7 +231,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def _pieces(values: str, text: str) -> Iterator[str]:
-    """Yield the strings between commas that stand outside brackets and quotes."""
+    """Yield the strings between those commas that are outside brackets and quotes."""
     depth, quote, start = 0, "", 0
     for place, letter in enumerate(values):
         if quote:
@@ -256,7 +256,7 @@ def read_seeds(text: str) -> list[int]:
     """Return the seeds in a string such as "0-4" or "0,2,5".
 
     Raises:
-        ConfigError: the string has another form.
+        ConfigError: the string does not have this form.
     """
     found: list[int] = []
     for piece in text.split(","):

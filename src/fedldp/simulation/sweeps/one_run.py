@@ -76,7 +76,7 @@ def _simulate(task: RunTask, context: RunContext) -> None:
 
     begun = (task.place / "config.json").exists()
     if not begun:
-        shutil.rmtree(task.place, ignore_errors=True)  # killed before its config was written
+        shutil.rmtree(task.place, ignore_errors=True)  # killed before it wrote its config
     planned = None if context.dataset is not None else early_plan(task.config, context.data_dir)
     simulate(
         task.config,

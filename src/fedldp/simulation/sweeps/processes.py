@@ -1,8 +1,8 @@
 """Several runs at once, in processes that carry out one run after another with one thread.
 
 The processes are separate programs, not a pool of ``multiprocessing``, because a pool would run the
-script that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends with
-its connection: when the connection is closed, or when this process dies for any reason.
+script that called ``fedldp.sweep`` or ``fedldp.compare`` again in each process. A process ends when
+its connection is closed, which also happens if this process dies for any reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Given = TypeVar("Given", contravariant=True)
 
 
 class Work(Protocol[Given]):
-    """How a task is carried out, and the state that tasks share; it and they can be pickled."""
+    """How to carry out tasks, with the state that they share.
+
+    Both this object and the tasks can be pickled.
+    """
 
     def carry_out(self, task: Given, /) -> Any:
         """Carry out a task; the result can be pickled."""
@@ -46,7 +49,7 @@ class Work(Protocol[Given]):
 
 
 class _Worker(Generic[Task]):
-    """A process that carries out tasks, seen from the process that started it."""
+    """A process that carries out tasks, as seen from the process that started it."""
 
     def __init__(self, work: Work[Task]) -> None:
         self.connection, theirs = Pipe()
@@ -91,7 +94,7 @@ class Processes(Generic[Task]):
     The processes of one ``do`` call are reused by the next, and end with the ``with`` block.
 
     Args:
-        work: what tasks share; ``at_most`` determines how many processes a task has.
+        work: how to carry out a task; ``at_most`` determines how many processes each task has.
         at_most: the largest number of processes, at least 1.
     """
 

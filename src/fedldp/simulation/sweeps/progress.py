@@ -43,7 +43,7 @@ class SweepProgress(Watcher):
             self._bar.stop()
 
     def planned(self, plan: Planned) -> None:
-        """Show the plan, and the runs that are already refused."""
+        """Show the plan, and the runs that are refused before they begin."""
         rounds = sum(job.config.rounds for job in plan.places.values() if job.config is not None)
         refused = [job for job in plan.jobs if job.refused is not None]
         at_once = f", {plan.at_once} at once" if plan.at_once > 1 else ""
@@ -104,7 +104,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _rounds_done(place: Path) -> int:
-    """Return how many rounds a run's folder holds; another process may be writing it."""
+    """Return how many rounds a run's folder holds; another process may be writing to it."""
     try:
         return (place / "metrics.jsonl").read_bytes().count(b"\n")
     except OSError:

@@ -1,9 +1,10 @@
 """Many runs at once on a Ray cluster, each split into short tasks on one CPU.
 
-A task is a stretch of a run: it starts from the run's folder, runs rounds for half a minute, and
-returns what is new in the folder, which this process then writes. It depends on nothing else and
-changes nothing elsewhere. So if a worker dies, Ray repeats the stretch; if this process dies, the
-sweep continues after the last stretch. Only this machine needs the data and the disk.
+A task is a stretch of a run, that is, some consecutive rounds. It starts from the contents of the
+run's folder, runs rounds for half a minute, and returns the changed files, which this process then
+writes to the folder. It depends on nothing else and changes nothing elsewhere. So if a worker dies,
+Ray repeats the stretch; if this process dies, the sweep continues after the last stretch that was
+written. Only this machine needs the data files and the sweep's folder.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _LAST = {"checkpoint": 1, "summary.json": 2}
 """Files that are written last, because they imply that other files exist."""
 
 Files = Mapping[str, bytes]
-"""Contents by path below a folder."""
+"""The contents of a folder's files, by their paths in the folder."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class RayTasks:
 
     Args:
         cluster: the connection to the cluster.
-        context: what the runs share.
+        context: the settings and data that the runs share.
     """
 
     def __init__(self, cluster: Cluster, context: RunContext) -> None:
@@ -133,10 +134,10 @@ class RayTasks:
         """Begin the next stretch of a run."""
         check_travels(task.config.model, f"cluster = {self._context.cluster}")
         if not (task.place / "config.json").exists():
-            shutil.rmtree(task.place, ignore_errors=True)  # killed before its config was written
+            shutil.rmtree(task.place, ignore_errors=True)  # killed before it wrote its config
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json")),  # these are made again anyway
+            _read(task.place, but=("arrivals", "summary.json")),  # these are written again anyway
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
@@ -167,7 +168,7 @@ class RayTasks:
         return self._once(("public", name), lambda: _files_of(name, self._context.data_dir))
 
     def _keep(self, task: RunTask, found: _Done) -> None:
-        """Write what a stretch returned; after a crash meanwhile, the folder can continue."""
+        """Write what a stretch returned; if this is interrupted, the run can still continue."""
         sys.stderr.write(found.said)
         if not found.finished:
             self._plans[task.place] = found.planned

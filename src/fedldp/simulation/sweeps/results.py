@@ -63,22 +63,22 @@ class Sweep:
         ``Evaluation``), and "most_frequent", the share of the test set's most frequent class; each
         is None where it is not defined.
 
-        The epsilon belongs to the requested guarantee, or else to the run's target. Without either,
-        it covers everything that a client sends in the run, against the server; if nothing is known
-        about that, it covers one "person" or one "record" where a line of the statement does.
-        "unit" and "adversary" name what the epsilon covers. It holds at the statement's delta; None
-        means infinity, that is, no guarantee. The epsilon is proven if "stated_by" is "fedldp";
-        otherwise "stated_by" is the address of the user's own code that states it. If "idealised"
-        is true, the epsilon holds only for noise in ideal arithmetic, and not for the numbers that
-        are sent.
+        The epsilon belongs to the requested guarantee, or else to the guarantee of the run's
+        target. Without either, it covers everything that a client sends in the run, against the
+        server; if the statement has no epsilon for that, it covers one "person" or one "record", if
+        the statement has an epsilon for one of these. "unit" and "adversary" name what the epsilon
+        covers. It holds at the statement's delta; None means infinity, that is, no guarantee. The
+        epsilon is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the
+        user's own code that states it. If "idealised" is true, the epsilon holds only for noise in
+        ideal arithmetic, and not for the numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A mapping per combination with a run: settings, mean, deviation, number of seeds.
+        """A mapping per combination that has a run: settings, mean, deviation, number of seeds.
 
-        The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
+        These are the mean and the standard deviation (n - 1) of the accuracy, 0 to 1, over seeds.
         "stated_by" names who states the epsilon.
         """
         return [
@@ -254,7 +254,7 @@ class Sweep:
         replace_file(folder / "results.csv", self.to_csv().encode())
 
     def __repr__(self) -> str:
-        """Return the number of runs and where they are."""
+        """Return the number of runs, and the sweep's folder."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
         runs, rows = len(self.runs), len(self.table)
@@ -338,7 +338,7 @@ def run_of(
     place: Path | None,
     stated: Stated,
 ) -> dict[str, Any]:
-    """Return a sweep's record of a finished run, and the run's folder."""
+    """Return a sweep's record of a finished run."""
     return {
         "settings": dict(settings),
         "seed": seed,
@@ -362,7 +362,7 @@ def run_of(
 
 
 def _column(key: str) -> str:
-    """Return the column of a setting, distinct from every column of results."""
+    """Return the column name of a setting, distinct from the names of all result columns."""
     taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
              "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised",
              "seconds", "run_dir")  # fmt: skip

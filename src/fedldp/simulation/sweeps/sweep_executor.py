@@ -31,7 +31,7 @@ class SweepExecutor(Protocol):
 
         Args:
             tasks: the runs; a run that was begun continues from its folder.
-            done: called with each run as soon as it has ended, and with why it failed.
+            done: called with each run as soon as it has ended, and with the reason if it failed.
             tick: called from time to time.
         """
         ...
@@ -39,10 +39,10 @@ class SweepExecutor(Protocol):
 
 @contextmanager
 def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecutor]:
-    """Give a sweep its executor; at the end, or if interrupted, every worker is stopped.
+    """Yield the executor of a sweep; at the end, or if interrupted, stop every worker.
 
     Args:
-        context: what the runs share.
+        context: the settings and data that the runs share.
         workers: the number of processes on this machine; None starts one per core.
 
     Raises:

@@ -162,7 +162,7 @@ class View:
 
 
 class Watcher:
-    """Receives the events of a sweep; this one ignores them."""
+    """Receives the events of a sweep; this class ignores them."""
 
     def planned(self, plan: Planned) -> None:
         """Called when all runs are known, before any begins."""
@@ -207,7 +207,7 @@ def carry_out_all(
 
     Args:
         design: the design of the sweep.
-        context: what runs share; ``context.workers`` is set later.
+        context: the settings and data that the runs share; ``context.workers`` is set later.
         out: the sweep's folder, which may hold a part of the sweep; None keeps nothing.
         workers: the number of processes; None starts one per core.
         watcher: receives the sweep's events.
@@ -292,7 +292,7 @@ def _result(
             private_scores |= scores_are_private(summary["privacy"]["warnings"])
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(told)
-            doubts += list(summary.get("doubts") or ())[:1]  # earlier versions kept none
+            doubts += list(summary.get("doubts") or ())[:1]  # earlier versions recorded none
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
@@ -316,7 +316,7 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value in the form that files keep: NumPy's numbers and arrays become Python's."""
+    """Return a value as files store it: NumPy values become Python numbers and lists."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     check_plain(name, plain)
     return plain
