@@ -1,4 +1,4 @@
-"""Makes an agreement from a configuration that real sites can run."""
+"""Makes the agreement on a run with real sites from a configuration."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def agree(
         config: any configuration; settings that only a simulation needs are left out of the
             agreement, and a target is replaced by the settings that meet it.
         problem: public facts about the data across all sites.
-        sites: public keys in hexadecimal, by name, in roster order.
+        sites: the public key of each site in hexadecimal, by the site's name, in roster order.
         channel: see ``Channel``.
         quorum: how many sites must take part in a round. None: all of them if the noise is sized
-            for a sum of all; otherwise more than half of the sites and the untrusted clients
-            together, the smallest permitted sum.
-        deadline_seconds: how long the server waits in one phase.
+            for a sum of all; otherwise more than half of the total number of sites and untrusted
+            clients, which is the smallest permitted sum.
+        deadline_seconds: how long the server waits in each phase.
         test_seed: the seed for all randomness; for the demo only.
         link: see ``Link``.
-        server_ca: SHA-256 of the certificates of the authorities that may sign the server's
+        server_ca: SHA-256 digests of the certificates of the authorities that may sign the server's
             certificate; see ``certificates.fingerprints``.
-        budgets: each site's own budget, in any order; they become the list ``epsilon``.
+        budgets: each site's own budget, in any order; their epsilons become the list ``epsilon``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
@@ -129,12 +129,11 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:
-    """Return ``config`` with its participation set if the configuration leaves it to fedldp."""
+    """Return ``config`` with ``participation = auto`` replaced by the choice of fedldp."""
     if getattr(config, "participation", None) != "auto":
         return config
-    if (
-        channel == "named" and config.answers_once
-    ):  # only if named: a sum is more accurate with all sites in every round
+    # Only if the channel is named: a sum is more accurate with all sites in every round.
+    if channel == "named" and config.answers_once:
         return config.changed(participation="once")
     if type(config).model_fields["participation"].default is None:
         return config.changed(participation=None)
@@ -153,7 +152,8 @@ def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple
     """Return the budgets in the roster's order.
 
     Raises:
-        ConfigError: a site has no budget or two, or a key is not in the roster.
+        ConfigError: a site has no budget or more than one, or the key of a budget is not in the
+            roster.
     """
     if not budgets:
         return ()

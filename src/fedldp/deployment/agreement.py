@@ -2,7 +2,8 @@
 
 It holds the configuration, public facts about the data, the roster of sites with their public keys,
 the channel, how many sites must take part, and the run's name: 128 random bits, so that a ledger
-never confuses two runs. A site that accepts the digest answers requests of this run only.
+never confuses two runs. By accepting the digest, a site agrees to answer the requests of this run
+and of no other.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from fedldp.simulation.participation import events_of_round, participants
 from fedldp.simulation.settings import from_mapping
 
 Channel = Literal["named", "sum"]
-"""``named``: each report comes with its sender. ``sum``: the server sees only a round's sum."""
+"""``named``: the server knows who sent each report. ``sum``: it sees only the sum of a round."""
 
 Link = Literal["https", "flower"]
-"""What carries requests and answers: fedldp's own HTTPS, or Flower."""
+"""What carries requests and answers: fedldp's own HTTPS link, or Flower."""
 
 _VERSION = 1
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -66,7 +67,7 @@ class Site(BaseModel):
 
 
 class Facts(BaseModel):
-    """Public facts about the data across all sites, in the form of a document."""
+    """Public facts about the data across all sites, as they are stored in a document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +86,7 @@ class Facts(BaseModel):
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        # Only in a demo, which counts private examples as a simulation does.
+        # This is true only in a demo, which counts the private examples, as a simulation does.
         if problem.counted_in_private:
             late["counted_in_private"] = True
         return {
@@ -109,7 +110,7 @@ class Facts(BaseModel):
 
 
 class _Mapped(BaseModel):
-    """The public features that the model is given: every site must compute the same ones."""
+    """The public features that are the model's input; every site must compute the same features."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -142,27 +143,28 @@ class _Document(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """A run that real sites take part in.
+    """The agreement on a run that real sites take part in.
 
     Attributes:
         run: the name of the run, 32 hexadecimal digits.
-        config: the system's settings as sent to clients, with every value that is drawn before a
-            run.
+        config: the system's settings as sent to clients, including every value that is drawn before
+            the run.
         problem: public facts about the data across all sites.
         channel: see ``Channel``.
         sites: the roster; a site's index in the roster is its client number.
         quorum: how many sites must take part in a round and, if reports are summed, stay to the end
             of the sum. With committees, each committee needs this many sites; a smaller committee
             is left out, and a round needs at least one committee.
-        untrusted_clients: how many clients of each sum may collude with the server.
-        deadline_seconds: how long the server waits in one phase.
+        untrusted_clients: how many clients in each sum may collude with the server.
+        deadline_seconds: how long the server waits in each phase.
         test_seed: the seed for all randomness, for the demo only: a run with a seed protects
             nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
             and each of them takes part in all rounds.
         link: see ``Link``; an agreement from an earlier version names no link and uses Flower.
         server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
-            have signed the server's certificate. Empty: each site decides for itself.
+            have signed the server's certificate. Empty: each site decides for itself which
+            authorities it trusts.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
         version: the version of fedldp that made the agreement. None: any version may take part.
@@ -190,7 +192,7 @@ class Agreement:
     frozen: str | None = None
 
     def check(self) -> None:
-        """Import the model; refuse an agreement that cannot be deployed or contradicts itself.
+        """Import the model, and refuse an agreement that cannot be deployed or contradicts itself.
 
         Raises:
             ConfigError: the agreement is refused; the message says why.
@@ -264,7 +266,7 @@ class Agreement:
         check_frozen(replace(self, frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:
-        """Refuse a schedule other than the one by which the server would select the sites."""
+        """Refuse a schedule that differs from the server's selection of the sites."""
         told = self.config.composition.participation.told
         if any(getattr(self.config, name) is None for name in told):
             raise ConfigError(
@@ -277,9 +279,9 @@ class Agreement:
     # Derived values
 
     def selecting(self, secret: Draws | None) -> Draws:
-        """Return the random draws by which the server selects the participants.
+        """Return the random draws with which the server selects the participants.
 
-        If sites are told before the run how often they are selected, the draws follow from the
+        If sites are told before the run how often they are selected, the draws are derived from the
         run's name, so that every site can check them; no guarantee needs them to be secret.
 
         Args:
@@ -344,7 +346,7 @@ class Agreement:
         return digest_of(self.document)
 
     def to_bytes(self) -> bytes:
-        """Return the document for a file: its canonical form, laid out for people."""
+        """Return the content of the agreement's file: the canonical form, indented for readers."""
         return for_people(self.document)
 
     @cached_property
@@ -367,7 +369,7 @@ class Agreement:
 
     @cached_property
     def setup(self) -> SecureSum:
-        """The parameters of one sum of a round, whose threshold is the quorum."""
+        """The parameters of one secure sum in a round; the threshold of the sum is the quorum."""
         assert self.summing is not None
         config = self.config
         most = config.committees.most
@@ -386,7 +388,7 @@ class Agreement:
         return replace(self, config=self.config.changed(epsilon=epsilon))
 
     def events_of(self, site: int) -> list[Event]:
-        """Return what a site releases in one round, without messages that depend on no data."""
+        """Return what a site releases in one round, except messages that depend on no data."""
         encoder = self.config.algorithm(self.problem).encoder(site)
         return events_of_round(encoder, self.config.composition.channel.phases)
 
@@ -397,15 +399,17 @@ class Agreement:
 
     @property
     def draws_once(self) -> bool:
-        """Whether anything that depends on the examples is randomised once and charged once."""
+        """Whether anything that depends on the examples is randomised and charged only once."""
         return any(map(draws_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
-        """Return the largest number of rounds that a site takes part in."""
+        """Return the largest number of rounds that a site can take part in."""
         return most_rounds(self.config.composition.participation, site, self.config.rounds)
 
     def epsilon_in_words(self) -> str | None:
-        """Return ``epsilon`` and what it applies to, in words; never below the statement's value.
+        """Return in words what ``epsilon`` is and what it applies to.
+
+        The value is never below the value in the statement.
 
         Noise that is sized for a sum of all sites protects less if the quorum allows smaller sums.
         """
@@ -450,9 +454,9 @@ class Agreement:
 
         Args:
             sites: the protected sites.
-            there: how many of these sites take part in every round in which one of them does; if
-                sites have their own budgets, their rounds differ too, so all sites are assumed to
-                take part.
+            there: how many of these sites are assumed to take part in each round. This is ignored
+                if sites have their own budgets: their numbers of rounds then differ too, so each
+                site is assumed to take part in all of its rounds.
             delta: the delta for approximate guarantees. None: the configuration's delta.
         """
         groups: dict[Event, list[int]] = {}
@@ -491,8 +495,9 @@ def read_agreement(
     Args:
         path: the path of the file.
         data_dir: the data folder.
-        own: systems, mechanisms and features from outside fedldp, as "module:name", that may be
-            imported; nothing is known about them without an import. None: any may be imported.
+        own: the systems, mechanisms and features from outside fedldp that may be imported, as
+            "module:name". (Nothing is known about them until they are imported.) None: any code may
+            be imported.
 
     Raises:
         ConfigError: the file cannot be read, is not an agreement of this version, or names code
@@ -555,11 +560,15 @@ _MAY_BE_OWN = {
     "initial": "models",
     "loss": "models",
 }
-"""Settings that may name code from outside fedldp, and the lists in a site's policy for them."""
+"""Settings that may name code or a file from outside fedldp, each with the list in a site's policy
+that can allow it."""
 
 
 def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
-    """Refuse code from outside fedldp before it is imported, and a file before it is read."""
+    """Refuse code from outside fedldp and weight files, unless ``own`` lists them.
+
+    Code is refused before it is imported, and a file before it is read.
+    """
     for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
@@ -585,10 +594,10 @@ def check_stated(agreement: Agreement) -> None:
     """Refuse an agreement whose statement differs from the one computed here.
 
     Raises:
-        ConfigError: it states something that does not hold.
+        ConfigError: the statements differ.
     """
     try:
-        found = upgraded(agreement.statement)  # an earlier version may lack keys
+        found = upgraded(agreement.statement)  # a statement of an earlier version may lack keys
         if agreement.link == "https":  # older warnings also named Flower, which is not used here
             warnings = found["warnings"]
             found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
@@ -605,7 +614,8 @@ def check_stated(agreement: Agreement) -> None:
 def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
     """Return a statement as earlier versions wrote it.
 
-    Those statements named no assumption about own models or about declared ranges and classes.
+    Those versions stated no assumptions about user-supplied models or about declared ranges and
+    classes.
     """
 
     def named(texts: Sequence[str]) -> list[str]:
@@ -635,8 +645,8 @@ def check_frozen(agreement: Agreement, agreed: str | None) -> None:
     """Refuse a model whose frozen parameters differ from those agreed on.
 
     Args:
-        agreement: the agreement as computed here.
-        agreed: the digest in the agreement; None if all parameters are trained.
+        agreement: the agreement, with the digest ``frozen`` as computed here.
+        agreed: the digest in the agreement as it was made; None if all parameters are trained.
 
     Raises:
         ConfigError: the parameters differ.

@@ -1,7 +1,7 @@
 """Keys and certificates for a certificate authority, a server and Flower's nodes.
 
-All keys are on the curve P-256: in PEM for TLS, and in OpenSSH's format, which Flower reads, for
-SuperNodes.
+All keys are on the curve P-256. Keys for TLS are in PEM; keys for SuperNodes are in OpenSSH's
+format, which Flower reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
 AUTHORITY_DAYS = 3650
-"""The validity of a new authority, in days; it signs certificates that last a year."""
+"""The validity of a new authority, in days; the certificates that it signs last a year."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class NodeKey:
 
 
 def authority(name: str, days: int) -> Certified:
-    """Return a new certificate authority that may sign end certificates only.
+    """Return a new certificate authority that may sign only end-entity certificates.
 
     Args:
         name: its common name.
@@ -109,7 +109,7 @@ def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
         days: how long the server's certificate is valid.
 
     Raises:
-        ConfigError: one of the files exists already, or cannot be written.
+        ConfigError: one of the files already exists, or cannot be written.
     """
     signer = authority("fedldp", AUTHORITY_DAYS)
     own = server_certificate(signer, hosts, days)
@@ -126,11 +126,12 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
     too.
 
     Args:
-        folder: the folder that :func:`write_server_keys` wrote, with ca.key put back.
-        days: the validity of the new certificate, which ends no later than its authority's.
+        folder: the folder that :func:`write_server_keys` wrote; if ca.key was moved elsewhere, it
+            must be put back.
+        days: how long the new certificate is valid; it expires no later than its authority.
 
     Returns:
-        The end of the new certificate's validity.
+        When the new certificate expires.
 
     Raises:
         ConfigError: a file cannot be read, or the new certificate would not outlast the present
@@ -179,7 +180,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
 
 
 def check_host(certificate: Path, host: str) -> None:
-    """Refuse a server's certificate (PEM) that does not name a host.
+    """Refuse a server's certificate (PEM) that does not name ``host``.
 
     Raises:
         ConfigError: the certificate is for other hosts, or cannot be read.
@@ -201,12 +202,12 @@ def check_host(certificate: Path, host: str) -> None:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Return the SHA-256 of a certificate (DER), as its 64 hexadecimal digits."""
+    """Return the SHA-256 of a certificate (DER), as 64 hexadecimal digits."""
     return hashlib.sha256(certificate).hexdigest()
 
 
 def fingerprints(authorities: Path) -> list[str]:
-    """Return the SHA-256 of each certificate in a PEM file, as its 64 hexadecimal digits.
+    """Return the SHA-256 of each certificate in a PEM file, as 64 hexadecimal digits.
 
     Raises:
         ConfigError: the file cannot be read, or holds no certificate.
@@ -281,15 +282,14 @@ class ServerTls:
         """Read the files again if they were renewed; return whether they were.
 
         Raises:
-            ConfigError: the new files cannot be used, or cannot be used yet; the server continues
-                with the old files.
+            ConfigError: the new files cannot be used, or are still being replaced; the server
+                continues with the old files.
         """
         written = self._written()
         if written == self._seen:
             return False
-        _, certificate = tls_of_server(
-            *self._files
-        )  # new settings, so that no half-read pair is used
+        # Read into separate settings first, so that a pair that is half replaced is never used.
+        _, certificate = tls_of_server(*self._files)
         try:
             self.context.load_cert_chain(*self._files)
         except (ssl.SSLError, OSError) as error:
@@ -321,7 +321,7 @@ def write_secret(path: Path, secret: bytes) -> None:
     """Write a new file that only its owner can read.
 
     Raises:
-        FileExistsError: the file exists already: a key is never overwritten.
+        FileExistsError: the file already exists; a key is never overwritten.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)

@@ -1,4 +1,4 @@
-"""Checks before a run that everything at a site or a server is in order."""
+"""Checks, before a run, whether everything at a site or at a server is in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OF_THE_RUN = (
     "centre_columns",
     "classes",
 )
-"""Settings of tables that an invite fixes and a site cannot change."""
+"""Settings about tables that come from the invite, so that a site cannot change them."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class Found:
 def check_site(policy: SitePolicy) -> list[Found]:
     """Check a site's files, ledger and accepted agreements; this changes nothing.
 
-    It opens what the agent opens, with the same functions, and may run while the agent runs. A
-    ledger or secret that was never created is no error, because the agent creates it.
+    It opens the same files as the agent, with the same functions, and may run while the agent is
+    running. A ledger or secret that was never created is not an error, because the agent will
+    create it.
     """
     return [found for each in _site_checks(policy) for found in each]
 
@@ -199,7 +200,9 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data whose people do not fit, and tell the operator why, which no round may reveal.
+    """Refuse data whose people do not fit the agreement or the policy; tell the operator why.
+
+    A round must not reveal the reason.
 
     Raises:
         FedldpError: the agreement is about people, but the data do not say to which person a row
@@ -221,10 +224,11 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
 
 
 def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
-    """Return a site's examples as an agreement requires; the operator learns what is wrong.
+    """Return a site's examples in the form that an agreement requires, or say what is wrong.
 
     Raises:
-        FedldpError: a column or a row is wrong; the message says what can be changed here.
+        FedldpError: a column or a row is wrong; the message tells the operator what the site can
+            change.
     """
     source = open_source(policy.data, policy.label_column, policy.person_column)
     columns, features = agreement.config.columns, agreement.problem.features
@@ -252,7 +256,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     check_people_of(policy, agreement)
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
-    secret = policy.state / "secret"  # if this file is missing, nothing was drawn or released yet
+    secret = policy.state / "secret"  # if this file is missing, nothing has been drawn or released
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
@@ -261,12 +265,12 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
 
 
 def _valid(path: Path) -> str:
-    """Return, in words, until when a certificate is valid."""
+    """Return in words when a certificate expires; it must be valid now."""
     return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
 
 
 def _valid_authority(path: Path) -> str:
-    """Return, in words, until when the authorities in a file are valid; one must be valid."""
+    """Return in words when a file's longest-lasting authority expires; it must be valid now."""
     found = x509.load_pem_x509_certificates(path.read_bytes())
     return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
 

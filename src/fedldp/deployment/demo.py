@@ -1,8 +1,8 @@
-"""All parties of a run on one machine, each a process: a server, agents, and optionally Flower.
+"""Runs all parties on one machine, each as a process: a server, agents and, if asked, Flower.
 
-The demo makes its own certificates and keys, uses a simulation's shares as data, and draws all
-randomness from the seed. The final weights therefore equal the simulation's, and nothing is
-protected. It always ends every process that it started.
+The demo makes its own certificates and keys, gives each site the data of one client of a
+simulation, and draws all randomness from the seed. The final weights are therefore the same as in
+the simulation, and nothing is protected. The demo always ends every process that it started.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5
-"""How far weights may differ if the simulation trains its clients in batches."""
+"""How much a weight may differ from the same weight in the simulation, if the simulation trains its
+clients in batches."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Demo:
         rounds: how many rounds were completed.
         privacy: the server's statement.
         ledgers: the sites' ledgers.
-        equal_to_simulation: whether the final weights equal the simulation's, to the last bit.
+        equal_to_simulation: whether the final weights are, bit for bit, those of the simulation.
         largest_difference: the largest difference between a weight here and in the simulation. If
             the simulation trains clients in batches, values that are not randomised may differ by
             float rounding.
@@ -106,7 +107,7 @@ def run_demo(
     """Run ``config`` over ``config.num_clients`` sites on this machine.
 
     Args:
-        config: any configuration that can be deployed; its seed gives all randomness.
+        config: any configuration that can be deployed; all randomness comes from its seed.
         channel: how reports reach the server.
         link: what carries the messages.
         kill: whether to kill an agent, the server and Flower's app processes during the run.
@@ -161,7 +162,7 @@ def _run(
 
 
 def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """Return the server's statement with the simulation's warning, which the server cannot give."""
+    """Return the server's statement and the warning ``HELD_OUT``, which only a simulation gives."""
     if HELD_OUT not in simulated["warnings"]:
         return stated
     return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}

@@ -12,8 +12,8 @@ from fedldp.core.errors import ConfigError
 def without_simulation(config: RunConfig) -> RunConfig:
     """Return ``config`` without the settings that only a simulation needs.
 
-    For a system that uses a simulation's shuffler, ``untrusted_clients`` is left out too: the
-    agreement has that setting itself.
+    For a system that uses a simulation's shuffler, ``untrusted_clients`` is left out too, because
+    the agreement has its own setting of that name.
     """
     _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
@@ -22,7 +22,8 @@ def without_simulation(config: RunConfig) -> RunConfig:
             "target.adversary = summing-server and channel = sum"
         )
     _check_values(config)
-    public = {n: getattr(config, n) for n in config.per_client}  # with consent, all sites see these
+    # Per-client values stay in: all sites see them, if each site consents.
+    public = {n: getattr(config, n) for n in config.per_client}
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without
@@ -85,7 +86,7 @@ def _check_values(config: RunConfig) -> None:
 
 
 def check_system(config: RunConfig, problem: Problem) -> None:
-    """Refuse a system that is private only in a simulation."""
+    """Refuse a system whose privacy holds for real numbers only, and so only in a simulation."""
     encoder = config.algorithm(problem).encoder(0)
     for phase in range(config.composition.channel.phases):
         event = encoder.event(phase)

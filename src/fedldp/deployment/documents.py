@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError
 _Document = TypeVar("_Document", bound=BaseModel)
 
 LARGEST = 1 << 24
-"""The largest file of a document, in bytes."""
+"""The largest permitted size of a document's file, in bytes."""
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
@@ -33,7 +33,7 @@ def digest_of(document: Mapping[str, Any]) -> bytes:
 
 
 def for_people(document: Mapping[str, Any]) -> bytes:
-    """Return the content of a document's file: its canonical form, laid out for people."""
+    """Return the content of a document's file: its canonical form, indented for people to read."""
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -92,7 +92,7 @@ def _kind(document: type[BaseModel]) -> tuple[str]:
 
 
 def _printable(value: Any) -> bool:
-    """Return whether all strings in a document are printable: no escape can overwrite output."""
+    """Return whether all strings in a document are printable, so that none can overwrite output."""
     if isinstance(value, dict):
         return all(each.isprintable() and _printable(value[each]) for each in value)
     if isinstance(value, list):

@@ -38,17 +38,17 @@ def examples_for(
     Whether a site takes part must not reveal its examples, so examples that do not fit are left out
     instead of causing a refusal. If a site's answers are charged for a fixed number of examples,
     they must not reveal how many examples it has either, so missing examples are replaced by zeros.
-    (A demo adds no examples, because its randomness protects nothing and it repeats a simulation,
-    whose equal shares may differ by one example.)
+    (A demo adds no examples, because its randomness protects nothing and because it repeats a
+    simulation, whose shares may differ in size by one example.)
 
     Args:
         agreement: the agreement of the run.
         source: the site's data.
         place: the path of the data, for error messages.
-        most: how many examples its answers are charged for. None: the charge does not depend on the
-            number.
-        kept: the streams that the site draws once for the run, by purpose; if a person has too many
-            rows, one of the streams decides which rows to use.
+        most: the number of examples for which the site's answers are charged. None: the charge does
+            not depend on the number of examples.
+        kept: returns the random stream for a purpose, which is the same throughout the run; if a
+            person has too many rows, such a stream decides which rows to use.
 
     Raises:
         ConfigError: the examples have another shape, or do not say to which person they belong.
@@ -107,7 +107,7 @@ def is_about_people(agreement: Agreement) -> bool:
 def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
     """Refuse data that do not say to which person each row belongs, if the run is about people.
 
-    So the site's operator learns of it before accepting the agreement.
+    With this check, the site's operator learns of the problem before accepting the agreement.
 
     Raises:
         DataError, ConfigError: a row has no person; the message says which row.
@@ -118,7 +118,10 @@ def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file that names no people, which reveals nothing about the file's rows."""
+    """Refuse a file that names no people if the run is about people.
+
+    The refusal reveals nothing about the file's rows.
+    """
     if is_about_people(agreement) and not said:
         raise ConfigError(
             f"data {place}: run {agreement.run[:8]} is about people, but the file does not say "
@@ -140,7 +143,7 @@ def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begu
 
     Returns:
         Whether the examples are the recorded ones; False if nothing was released and either the
-        examples differ or none were recorded yet.
+        examples differ or none have been recorded.
 
     Raises:
         PrivacyError: something was released, and the examples differ or the record is gone.
@@ -172,7 +175,7 @@ def begin_with(examples: Examples, store: FolderStore) -> None:
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples; missing examples are replaced by zeros, with each label in turn.
+    """Return ``count`` examples; missing examples are replaced by zeros, with the labels in turn.
 
     Each added example belongs to a separate person.
     """

@@ -1,8 +1,8 @@
 """Finds the processes of one Flower instance on this machine, in Linux's /proc.
 
-Flower starts programs that start programs in new sessions, so neither a process group nor a tree of
-child processes has them all. They are recognised by the folder in their environment or, because
-some programs hide their environment, by the addresses of the Flower instance in their arguments.
+Flower starts programs that start programs in new sessions, so neither a process group nor a process
+tree contains all of them. They are recognised by the folder in their environment or, because some
+programs hide their environment, by the addresses of the Flower instance in their arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAMS = {
 
 
 NODE_IS_IN = b"SuperNode ID:"
-"""What a SuperNode (of ``flower_app.TESTED``) logs once the SuperLink has let it in."""
+"""What a SuperNode (of ``flower_app.TESTED``) logs once the SuperLink has accepted it."""
 _TAKEN = b"Received successfully"
 _SETTLED = (b"Sent successfully", b"Ignoring", b"Failed to ", NODE_IS_IN)
 
@@ -41,7 +41,7 @@ class FlowerProcess:
     started: str
 
     def kill(self) -> None:
-        """Send SIGKILL if it is still the same process, and wait until it has ended."""
+        """Send SIGKILL if the id still belongs to this process, and wait until it has ended."""
         give_up = time.monotonic() + 10
         while _started(self.pid) == self.started and time.monotonic() < give_up:
             with contextlib.suppress(ProcessLookupError):
@@ -53,8 +53,8 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
     """Return the running processes of the Flower instance whose homes are in ``folder``.
 
     Args:
-        folder: contains ``home``, the folder of Flower's homes.
-        ports: the ports of superlink and supernode-I, by name.
+        folder: the folder that contains ``home``, in which each Flower program has its own home.
+        ports: the ports of superlink and supernode-I, by process name.
     """
     owner = {str(port): name for name, port in ports.items()}
     home = b"FLWR_HOME=" + os.fsencode(folder / "home") + b"/"
@@ -73,7 +73,7 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
 
 
 def is_waiting(log: bytes) -> bool:
-    """Return whether a SuperNode's log shows that it still owes a reply to its last message."""
+    """Return whether a SuperNode has not replied to its last message, according to its log."""
     return log.rfind(_TAKEN) > max(log.rfind(said) for said in _SETTLED)
 
 

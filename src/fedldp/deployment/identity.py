@@ -26,7 +26,7 @@ def make_identity(private: Path, public: Path) -> None:
     """Write a new key pair: PEM, readable by its owner only, and the public half in hexadecimal.
 
     Raises:
-        ConfigError: one of the files exists already, or cannot be written.
+        ConfigError: one of the files already exists, or cannot be written.
     """
     new_file(public, public_text(make_private(private)), 0o644)
 
@@ -35,7 +35,7 @@ def make_private(path: Path) -> Ed25519PrivateKey:
     """Write a new private key (PEM), readable by its owner only, and return it.
 
     Raises:
-        ConfigError: the file exists already, or cannot be written.
+        ConfigError: the file already exists, or cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     new_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
@@ -51,7 +51,7 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
     """Write a file that does not exist yet.
 
     Raises:
-        ConfigError: it exists already, or cannot be written.
+        ConfigError: the file exists, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
 
 
 def replace_secret(path: Path, content: bytes) -> None:
-    """Replace a file by one that only its owner can read.
+    """Replace a file with one that only its owner can read.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -90,7 +90,7 @@ def read_private(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a PEM file.
 
     Raises:
-        PrivacyError: the file has none, or others may read it.
+        PrivacyError: the file has no such key, or others may read it.
     """
     try:
         if path.stat().st_mode & 0o077:
@@ -109,7 +109,7 @@ def read_public(path: Path) -> str:
     """Return the public key in a file, in hexadecimal.
 
     Raises:
-        ConfigError: the file has none.
+        ConfigError: the file has no public key.
     """
     try:
         text = path.read_text(encoding="ascii").strip()

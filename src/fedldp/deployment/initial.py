@@ -1,9 +1,9 @@
 """Initial weights that come from another run: a file beside the agreement.
 
-The agreement has their digest, so in round 1 a site notices if the server begins with other
-weights. They are public: everyone who sees this run's model sees them too. This run's statement
-says nothing about the data that they were trained on; the statement of the run that they came from
-does.
+The agreement has the digest of the weights, so in round 1 a site notices if the server begins with
+other weights. The weights are public: everyone who sees this run's model sees them too. This run's
+statement does not cover the data that they were trained on; the statement of the run that produced
+them covers those data.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def digest_of_file(path: Path, layout: Layout) -> str:
 
 
 def write_initial(path: Path, document: Path) -> None:
-    """Copy a file of weights to where a server looks for an invite's or an agreement's weights.
+    """Copy a file of weights to the path, beside ``document``, at which a server looks for them.
 
     Raises:
-        ConfigError: that file exists already, or cannot be written.
+        ConfigError: a file at that path already exists, or cannot be written.
     """
     new_file(beside(document), path.read_bytes(), 0o644)
 

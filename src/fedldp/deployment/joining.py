@@ -107,17 +107,17 @@ class _JoinDocument(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Invite:
-    """What a server's operator invites sites to.
+    """An invitation from a server's operator to take part in a run.
 
     Attributes:
         url: the server's address.
         authorities: certificates (DER) of the authorities that may sign the server's certificate.
-        config: the run's configuration, with as many clients as sites are expected.
+        config: the run's configuration; its number of clients is the expected number of sites.
         problem: public facts about the data across all sites.
         channel: see ``agreement.Channel``.
         quorum: see ``agree``.
-        deadline_seconds: how long the server waits in one phase.
-        nonce: 32 hexadecimal digits, so that no two invites are equal.
+        deadline_seconds: how long the server waits in each phase.
+        nonce: 32 random hexadecimal digits, so that no two invites are equal.
         version: the version of fedldp that wrote the invite.
         initial: see ``Agreement``.
         frozen: see ``Agreement``.
@@ -147,7 +147,7 @@ class Invite:
         deadline_seconds: float,
         initial: str | None = None,
     ) -> Invite:
-        """Return a new invite, which does not name its server's authorities; see ``vouched``.
+        """Return a new invite without its server's authorities, which ``vouched`` adds.
 
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
@@ -211,8 +211,8 @@ class Invite:
         """Return the agreement with the sites of a roster.
 
         Args:
-            roster: the public keys by name.
-            budgets: one for each site. Empty: the invite's budget for all.
+            roster: the sites' public keys, by name.
+            budgets: one for each site. Empty: all sites have the budget in the invite.
 
         Raises:
             ConfigError: the run cannot be deployed with this many sites; the message says why.
@@ -371,7 +371,7 @@ class Terms:
 
         Raises:
             ConfigError: the invite lets each site choose, and this site has not chosen; or the
-                system does not prove the chosen epsilon.
+                system has no proof for the chosen epsilon.
         """
         config = invite.config
         if self.epsilon is None:
@@ -410,7 +410,7 @@ class Joined:
         expected: the agreement that results if as many sites join as expected.
         authorities: whether the site trusts the invite's authorities. ``known``: it trusted them
             before; ``taken``: it trusts them from now on; ``kept``: it keeps the ones it had,
-            because a run that is not over names fewer.
+            because the agreement of an unfinished run does not name all of the new ones.
     """
 
     file: Path
@@ -426,12 +426,13 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     Args:
         invite: the invite that the site received.
         name: the name of the site.
-        terms: what its operator decided; None for a site that has a policy and a key in the folder.
+        terms: what its operator decided; None for a site that already has a policy and a key in the
+            folder.
         folder: the site's folder, created if it does not exist.
 
     Raises:
-        FedldpError: the data do not fit the invite, no budget covers the cost, or files exist
-            already. In that case nothing is written.
+        FedldpError: the data do not fit the invite, no budget covers the cost, or a file already
+            exists. In that case nothing is written.
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
@@ -484,14 +485,14 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
 def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
     """Return whether a site that has a policy trusts an invite's authorities; see ``Joined``.
 
-    It does not add them while it takes part in a run whose agreement does not name all of them: in
-    that run, another server could then pose as its server.
+    The site does not start to trust them while it takes part in a run whose agreement does not name
+    all of them: otherwise, another server could pose as the server of that run.
 
     Raises:
         ConfigError: the invite comes from another server.
     """
     if policy.server is None:
-        return "known"  # a policy without a server refuses the invite itself
+        return "known"  # ``policy.check`` refuses the invite if the policy has no server
     if policy.server.url != invite.url:
         raise ConfigError(
             f"server.url = {policy.server.url}: the invite is from {invite.url}, but an agent has "
@@ -533,7 +534,7 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> None:
     """Refuse data that do not fit an agreement; only the site's operator sees the refusal.
 
     Raises:
-        FedldpError: they do not fit; the message says what is wrong.
+        FedldpError: the data do not fit; the message says what is wrong.
     """
     if not private_to_owner(policy.data):
         raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
@@ -615,7 +616,10 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return a table with a budget that can pay for a run; it protects people if the run does."""
+    """Return a table of a policy with a budget that can pay for a run.
+
+    It is a budget for each person if the run protects people.
+    """
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
@@ -671,8 +675,9 @@ def _make_folder(folder: Path) -> None:
 def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
     """Refuse a model from outside fedldp, because computing an invite's cost would run its code.
 
-    An agreement is read and then checked against a policy, which lists models. A site that joins
-    has no policy yet, or looks at the cost first, and nobody has compared the ten words by then.
+    An agreement does not need this check: after it is read, it is checked against a policy, which
+    lists the allowed models. A site that joins has no policy yet, or looks at the cost first, and
+    nobody has compared the ten words at that time.
     """
     model = config.get("model")
     if own is not None and isinstance(model, str) and is_address(model) and model not in own:

@@ -1,10 +1,10 @@
-"""What a server asked and received, stored on disk so that it can continue after a restart.
+"""What a server asked and received, stored so that the server can continue after a restart.
 
 Every request is stored and synced before it is sent. After a crash, the same request is therefore
-sent again, and a site gives the same bytes. In a round with several phases, later requests depend
-on earlier answers. The answers of a phase are therefore stored and synced before the next request
-is sent, so that the clients counted before the crash are counted again. When a round is complete,
-its files are removed.
+sent again, and a site answers with the same bytes. In a round with several phases, later requests
+depend on earlier answers. The answers of a phase are therefore stored and synced before the next
+request is sent, so that the clients counted before the crash are counted again. When a round is
+complete, its files are removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Journal:
         """Store a request that is about to be sent.
 
         Raises:
-            RunError: another request was sent in this phase before; sites would refuse this one.
+            RunError: a different request was sent in this phase before, so sites would refuse this
+                one.
         """
         path = self._place(round) / f"{phase}.question"
         if path.exists():
@@ -58,7 +59,7 @@ class Journal:
         replace_file(path, request)
 
     def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
-        """Store the answers of a phase, by client; the phase accepts no more answers."""
+        """Store the answers of a phase, by client; after this, the phase accepts no more."""
         parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
         replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
 

@@ -1,8 +1,8 @@
 """Changes a site's key: the earlier key signs the change, and is refused afterwards.
 
-    site:   NAME.key -> another; NAME.key.earlier has what only the earlier key could open
-    file:   NAME.changed, all changes of the key so far, each signed by both keys of it
-    server: KEY.changed beside its receipts, for each earlier key
+    site:   NAME.key is replaced; NAME.key.earlier has secrets that open earlier keys' receipts
+    file:   NAME.changed has all changes of the key so far, each signed by its two keys
+    server: KEY.changed, beside the receipts, has the change of one earlier key
 
 The ledger, its mark, its witness and the spent budget do not change. The server still shows the
 site its last receipt, which was sealed with the earlier key; the site keeps a secret that opens
@@ -46,8 +46,9 @@ class KeyChange(BaseModel):
 
     Attributes:
         old, new: the public keys before and after the change.
-        by_old, by_new: each key's signature of both keys. The owner of the earlier key states which
-            key is next, and the owner of the next key states that they own it.
+        by_old, by_new: a signature of both public keys, by the earlier and by the next key. The
+            owner of the earlier key thereby states which key is next, and the owner of the next key
+            states that they own it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -205,7 +206,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
     replace_file(file, for_people(document))
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
-    next_key.replace(policy.key)  # last: until then, the earlier key is still the site's
+    next_key.replace(policy.key)  # the last step: until then, the site still uses its earlier key
     return ChangedKey(tuple(changes), digest_of(document)), file, ended
 
 
@@ -227,10 +228,10 @@ def _public(key: Ed25519PrivateKey) -> str:
 
 
 def take_over(folder: Path, changed: ChangedKey) -> None:
-    """Tell a server about a site's changed key, for all its runs, including those under way.
+    """Record at a server that a site changed its key, for all runs, including those under way.
 
     Args:
-        folder: holds its runs' folders and their receipts.
+        folder: the folder that holds the server's run folders and its receipts.
         changed: the document that the site sent.
 
     Raises:
@@ -277,11 +278,11 @@ def next_key_of(folder: Path, key: str) -> str | None:
 
 
 def check_current(folder: Path, roster: Mapping[str, str]) -> None:
-    """Refuse a roster with a key that its site changed.
+    """Refuse a roster with a key that its site has replaced.
 
     Args:
         folder: the folder of the server's runs.
-        roster: public keys by name.
+        roster: the sites' public keys, by name.
 
     Raises:
         ConfigError: the roster has such a key.

@@ -1,7 +1,7 @@
 """The socket of a site agent: one request and one answer per connection.
 
-Only the agent's own user may connect, or the group that its operator names. That group is the
-SuperNode's, because a SuperNode runs code that others sent and must not run as the agent's user.
+Only the agent's own user may connect, or the group that its operator names. That group is for the
+SuperNode, which runs code that others sent and so must not run as the agent's user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("fedldp.site")
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
 _LOOKS = 5
-"""Seconds to wait for a lock that another process holds before raising an error."""
+"""How often to try to take a lock that another process holds, before raising an error."""
 
 
 class Listening:
@@ -91,7 +91,7 @@ class Listening:
 
 @contextmanager
 def alone(file: Path, what: str) -> Iterator[None]:
-    """Keep other processes from doing the same; ``file`` is created as the lock.
+    """Hold the lock ``file``, created if missing, so that no other process does the same.
 
     Raises:
         RunError: another process holds the lock.

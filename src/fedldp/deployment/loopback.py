@@ -1,8 +1,8 @@
 """All of Flower on this machine, for the demo and tests, with TLS and node authentication.
 
-It runs a SuperLink, SuperNodes with the sockets of their agents, and the app of pipes, each as a
-separate process that can be killed and restarted. All files are in one folder, and nothing leaves
-the machine. Linux only: processes are found in /proc.
+It runs a SuperLink, SuperNodes that connect to their agents' sockets, and the app with the two
+pipes, each as a separate process that can be killed and restarted. All files are in one folder, and
+nothing leaves the machine. Linux only: processes are found in /proc.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ HOST = "127.0.0.1"
 CONNECTION = "loopback"
 DAYS = 2
 START_PATIENCE = 60.0
-"""Seconds that a process may take to start listening; about three on an idle machine."""
+"""Seconds that a process may take to start listening; it takes about three on an idle machine."""
 NODE_PATIENCE = 120.0
-"""Seconds for a SuperNode to return: the SuperLink refuses one that it still lists as online."""
+"""Seconds that a restarted SuperNode may take to be accepted: the SuperLink refuses a SuperNode
+that it still lists as online."""
 
 
 class Loopback:
     """Flower with ``len(agents)`` SuperNodes, as a context manager: exit ends every process.
 
     The processes are called superlink, supernode-I, serverapp and clientapp-I, where I counts from
-    0 in the order of ``agents``; also superexec and superexec-I, which Flower starts to start its
-    apps. Logs are ``NAME.log`` in the folder; a process that Flower starts writes to the log of the
-    process that started it.
+    0 in the order of ``agents``. There are also superexec and superexec-I, with which Flower starts
+    its apps. The logs are the files ``NAME.log`` in the folder; a process that Flower starts writes
+    to the log of the process that started it.
 
     Attributes:
-        node_ids: Flower's ids of the SuperNodes, in the same order; after :meth:`start`.
+        node_ids: Flower's ids of the SuperNodes, in the order of ``agents``; set by :meth:`start`.
     """
 
     def __init__(self, folder: Path, agents: Sequence[Path], server: Path) -> None:
-        """Prepare.
+        """Prepare, without starting a process.
 
         Args:
             folder: the folder for all files; it must be new or empty.
@@ -117,7 +118,7 @@ class Loopback:
         The ServerApp connects some seconds later; see ``FlowerPipe.wait_connected``.
 
         Raises:
-            RunError: Flower refused it.
+            RunError: Flower refused the app.
         """
         setting = f"socket={json.dumps(self.server)}"
         app = str(self.folder / "app")
@@ -127,8 +128,8 @@ class Loopback:
     def processes(self) -> dict[str, int]:
         """Return the ids of the running processes, by name.
 
-        If two processes have one name, such as the ServerApps of two runs, the name of the second
-        includes its process id.
+        If two processes have the same name, such as the ServerApps of two runs, the name of the
+        second includes its process id.
         """
         found: dict[str, int] = {}
         for process in self._find():
@@ -137,7 +138,7 @@ class Loopback:
         return found
 
     def without_clientapp(self) -> list[str]:
-        """Return the SuperNodes that took a message, have not replied and have no ClientApp."""
+        """Return the SuperNodes that received a message, have not replied and have no ClientApp."""
         alive = self.processes()
         return [
             name
@@ -165,9 +166,9 @@ class Loopback:
     def restart(self, name: str) -> None:
         """Start superlink or supernode-I again, after a kill or to replace the running process.
 
-        The SuperLink refuses a killed SuperNode for as long as it lists it as online, about a
-        minute, so the SuperNode is started until it is let in. When a SuperLink ends, its runs have
-        failed for good; :meth:`run_app` begins another run.
+        The SuperLink refuses a killed SuperNode as long as it lists the SuperNode as online, for
+        about a minute, so the SuperNode is started again until it is accepted. When a SuperLink
+        ends, its runs fail for good; :meth:`run_app` begins another run.
 
         Raises:
             RunError: the process does not start.
@@ -211,7 +212,7 @@ class Loopback:
         return find(self.folder, self._ports)
 
     def _reap(self, pid: int) -> None:
-        """Reap a child, because Flower's programs believe until then that it is running."""
+        """Reap a child process, which Flower's programs take for a running process until then."""
         for process in self._own.values():
             if process.pid == pid:
                 process.wait(START_PATIENCE)
@@ -342,12 +343,12 @@ class Loopback:
         return self._times_in(name) > self._times_in_before[name]
 
     def _times_in(self, name: str) -> int:
-        """Return from a SuperNode's log how often the SuperLink let it in."""
+        """Return how often the SuperLink accepted a SuperNode, according to the SuperNode's log."""
         log = self.folder / f"{name}.log"
         return log.read_bytes().count(NODE_IS_IN) if log.exists() else 0
 
     def _await_free(self, name: str) -> None:
-        """Wait until the children of a killed process are gone too, and its port is free."""
+        """Wait until the children of a killed process are gone too, so that its port is free."""
         give_up = time.monotonic() + START_PATIENCE
         while time.monotonic() < give_up and not is_free(self._ports[name]):
             time.sleep(0.1)

@@ -7,9 +7,9 @@
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
 The digest identifies the agreement. A receipt is 32 bytes that stand for a release in the site's
-ledger: the server shows the last receipt that it got in any run, so that a site whose disk was
-restored from an older copy notices. Only the site can make a receipt, or tell which release it
-stands for: see ``receipts``.
+ledger: the server shows the last receipt that it got in any run, so that a site notices if its disk
+was restored from an older copy. Only the site can make a receipt, or tell which release it stands
+for: see ``receipts``.
 
 Every message is read as if an attacker had written it.
 """
@@ -107,7 +107,7 @@ _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
 """The offset of a message's content, in bytes."""
 ENVELOPE = _START + _ASK.size
-"""How many bytes are added to a request; fewer are added to an answer."""
+"""How many bytes a message adds to a request; it adds fewer to an answer."""
 
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:

@@ -1,6 +1,7 @@
 """Serves metrics for Prometheus in its text format, on the loopback interface by default.
 
-It writes the format itself, which saves a dependency: there are only a few gauges, read on request.
+This module writes the format itself, which avoids a dependency: there are only a few metrics, and
+they are read on request.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A site's own budget, which the site states and signs before there is an agreement.
 
-The statement is public: an agreement with a budget for each site shows all budgets to all sites. By
-its signature the site consents to this disclosure and to nothing else. To take part, the site
-accepts an agreement; the budget in it must equal the one in the site's policy.
+The stated budget is public: an agreement with a budget for each site shows all budgets to all
+sites. By its signature the site consents to this disclosure and to nothing else. To take part, the
+site accepts an agreement; the budget in it must equal the one in the site's policy.
 
-If the server need not know the budgets (``stay_at_sites``), the agreement has only the largest
-budget that a site may choose.
+If the server does not need to know the budgets (``stay_at_sites``), the agreement has only the
+largest budget that a site may choose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedldp.deployment.identity import is_signed
 
 _PURPOSE = b"fedldp own budget\n"
 _LARGEST = 1 << 16
-"""The largest file of a budget, in bytes."""
+"""The largest permitted size of a budget's file, in bytes."""
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
@@ -58,7 +58,7 @@ class OwnBudget(FrozenConfig):
             epsilon: the configuration's value for the site.
 
         Raises:
-            ConfigError: the run would spend something else; the message says what is allowed.
+            ConfigError: the run would spend a different budget; the message says what is allowed.
         """
         meaning = config.composition.calibration.meaning
         if meaning is None or meaning.standing != "proven" or meaning.adversary != "server":
@@ -153,12 +153,15 @@ def read_budget(path: Path) -> SignedBudget:
 
 
 def stay_at_sites(config: RunConfig) -> bool:
-    """Return whether each site has a budget that is in no agreement and in no message."""
+    """Return whether each site keeps its budget to itself: no agreement or message contains it."""
     return isinstance(config.composition.calibration, PerRunInSums)
 
 
 def largest_alone(config: RunConfig) -> dict[str, float]:
-    """Return the setting ``epsilon`` that everybody sees if each site keeps its own to itself."""
+    """Return the setting ``epsilon`` that everybody sees.
+
+    It is empty unless each site keeps its own epsilon to itself.
+    """
     calibration = config.composition.calibration
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
 
@@ -169,10 +172,11 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     Args:
         config: the configuration of the run.
         keys: the roster's keys, in order.
-        budgets: the sites' budgets in the same order; empty if all sites have one value.
+        budgets: the sites' budgets in the same order; empty if all sites share one value.
 
     Raises:
-        ConfigError: a site did not consent.
+        ConfigError: a site did not consent, or the budgets do not fit the roster or the
+            configuration.
     """
     if stay_at_sites(config):
         if budgets:

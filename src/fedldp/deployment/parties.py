@@ -62,7 +62,7 @@ class DemoEnvironment:
         sites: the policy of each site, by its number.
         test: the file of the server's test set.
         data_dir: the data folder.
-        port: the server's port, over HTTPS.
+        port: the server's port for HTTPS.
     """
 
     folder: Path
@@ -117,8 +117,8 @@ class DemoEnvironment:
             raw.problem,
             roster,
             channel=channel,
-            # None means all sites of a round; otherwise, the quorum is the number that the server
-            # selects.
+            # None requires all sites of a round. Otherwise, the quorum is the number of sites that
+            # the server selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
@@ -209,11 +209,11 @@ class Running:
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         self._looked = -math.inf
         self._lost: dict[str, float] = {}
-        """The SuperNodes whose ClientApp is gone, by name, and since when they have waited for
-        it."""
+        """Since when each SuperNode whose ClientApp is gone has waited for it, by the SuperNode's
+        name."""
 
     def start_own(self) -> None:
-        """Start agents and server."""
+        """Start the agents and the server."""
         for index in range(len(self.world.sites)):
             self.start_agent(index)
         self.start_server()
@@ -290,8 +290,9 @@ class Running:
     def _mend_flower(self, now: float) -> None:
         """Restart SuperNodes that wait for a ClientApp that is gone.
 
-        According to its source, a SuperNode (of ``flower_app.TESTED``) waits forever for the reply
-        of a ClientApp that ended before it fetched its message or that could not deliver its reply.
+        According to Flower's source, a SuperNode (of ``flower_app.TESTED``) waits forever for the
+        reply of a ClientApp that ended before it fetched its message or that could not deliver its
+        reply.
         """
         if now - self._looked < _LOOK:
             return
@@ -313,7 +314,7 @@ class Running:
         self._tell("the server saw no site give two different answers to one request")
 
     def close(self) -> None:
-        """End agents and server."""
+        """End the agents and the server."""
         for process in self._own.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -356,7 +357,7 @@ class Running:
 
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
-    """Yield the processes of a demo, not yet started; on exit, end all that are running."""
+    """Yield the processes of a demo before they are started; on exit, end all that are running."""
     agents = [policy.socket for policy in world.sites if policy.socket is not None]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
         running = Running(world, tell, flower)

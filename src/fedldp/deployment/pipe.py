@@ -1,8 +1,8 @@
 """The server's end of the pipe to Flower: asks sites and takes their answers.
 
 Flower's ServerApp (``flower_app/server_app.py``, which describes the frames) connects to a Unix
-socket here. If it dies and comes back, the pending messages have failed and the caller asks again.
-Nothing here interprets the bytes, and no log contains any of them.
+socket here. If the ServerApp dies, the pending messages fail, and the caller asks again once it is
+back. Nothing here interprets the bytes, and no log contains any of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT = 1 << 30
 """The longest body in bytes, in either direction."""
 
 PATIENCE = 60.0
-"""Seconds for a frame that has begun: the ServerApp is on the same machine."""
+"""Seconds that a frame may take once it has begun; the ServerApp is on the same machine."""
 
 TICK = 0.2
 """Seconds within which a closed pipe must be noticed."""
@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 class FlowerPipe:
     """The pipe, as a context manager: it listens from enter to exit.
 
-    Its methods may be called from any thread. Only the latest ServerApp is connected: after a
-    second `flwr run`, the ServerApp of a killed SuperLink may live for some more seconds.
+    Its methods may be called from any thread. Only the latest ServerApp stays connected, because
+    after a second `flwr run` the ServerApp of a killed SuperLink may live for some more seconds.
     """
 
     absent = "Flower is not connected: start `flwr run`; the round waits"
@@ -150,10 +150,10 @@ class FlowerPipe:
         return tag
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what arrived since the last call; wait at most ``timeout`` seconds for the first.
+        """Return what arrived since the last call; if nothing did, wait up to ``timeout`` seconds.
 
         Returns:
-            Pairs of a tag and the answer. The answer is None if none will come: the node, its
+            Pairs of a tag and an answer. The answer is None if none will come: the node, its
             ClientApp or the ServerApp is gone, or the time to live has expired. The answer is empty
             if the pipe at the site found no agent.
         """
@@ -180,14 +180,14 @@ class FlowerPipe:
                 raise
 
     def _hang_up(self) -> None:
-        """Make the reader find the end of the connection, because only the reader closes it."""
+        """Shut the connection down, so that the reader, which alone closes it, finds its end."""
         connection = self._connection
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
-        """Read frames and accept ServerApps, in a separate thread."""
+        """Read frames and accept ServerApps; runs in a separate thread."""
         reader: socket.socket | None = None
         while not self._closing:
             ready = select.select([self._listener, *([reader] if reader else [])], [], [], TICK)[0]
@@ -196,7 +196,7 @@ class FlowerPipe:
                     self._receive(read_frame(reader, self.limit + _ANSWER.size, PATIENCE))
                 except WireError as error:
                     level = logging.INFO if isinstance(error, ConnectionLost) else logging.WARNING
-                    if not self._ended:  # after the end, the ServerApp was told to disconnect
+                    if not self._ended:  # at the end, the ServerApp is told to disconnect
                         _log.log(level, "Flower's ServerApp is disconnected: %s", error)
                     self._drop(reader)
                     reader = None
@@ -223,7 +223,7 @@ class FlowerPipe:
         return newcomer
 
     def _drop(self, reader: socket.socket) -> None:
-        """Close the connection: all pending messages have failed."""
+        """Close the connection, which makes all pending messages fail."""
         self._hang_up()  # ends a write that is still under way
         reader.close()
         with self._writing:

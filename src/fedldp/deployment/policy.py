@@ -218,7 +218,7 @@ class SitePolicy(FrozenConfig):
 
     @property
     def own_code(self) -> frozenset[str]:
-        """The code and files from outside fedldp that the policy's lists allow to be read."""
+        """The code and files from outside fedldp that the policy's lists allow fedldp to read."""
         lists = (self.systems, self.mechanisms, self.features, self.models)
         named = [name for each in lists for name in each or ()]
         return frozenset(name for name in named if is_address(name) or name.endswith(WEIGHTS))
@@ -233,7 +233,10 @@ class SitePolicy(FrozenConfig):
         return self.accepted / f"{digest.hex()}.agreement"
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
-        """Return ``costs_of`` this site under one of its budgets; None: the first."""
+        """Return a run's costs to this site under one of its budgets; see ``costs_of``.
+
+        A budget of None stands for the site's first budget.
+        """
         here = self.as_here(agreement)
         return costs_of(here, budget or self.budgets[0], self.place_in(agreement))
 
@@ -248,13 +251,13 @@ class SitePolicy(FrozenConfig):
         return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
 
     def as_here(self, agreement: Agreement) -> Agreement:
-        """Return an agreement with the site's own budget, if sites keep theirs to themselves."""
+        """Return an agreement, with the site's own budget if that budget stays at the site."""
         if self.own is None or not stay_at_sites(agreement.config):
             return agreement
         return agreement.with_own(self.own.epsilon)
 
     def in_clear(self, agreement: Agreement) -> list[str]:
-        """Return what an agreement sends unprotected about the people or site that this protects.
+        """Return what a run sends unprotected about the site or people that the policy protects.
 
         A policy with only a [person_budget] protects people, so it ignores what a release reveals
         about the site as a whole.
@@ -273,7 +276,8 @@ class SitePolicy(FrozenConfig):
             PrivacyError: the policy does not allow it; the message says what to change to allow it.
         """
         system, (model, *own) = agreement.config.name(), models_in(agreement.config)
-        # Read the dumped setting: some systems that lack it have a method of that name.
+        # Read the dumped setting, because some systems without this setting have a method of that
+        # name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         features = agreement.config.model_dump().get("features")  # None is not checked
         # Check these first, because the later checks import the model.
@@ -387,7 +391,7 @@ class SitePolicy(FrozenConfig):
             )
 
     def _protects_people(self, agreement: Agreement) -> str:
-        """Return a remedy to append to a refusal if a release protects only parts of a site."""
+        """Return a remedy to append to a refusal if the run protects each person or record."""
         part = protected_part(agreement)
         if part is None:
             return ""
@@ -401,7 +405,7 @@ class SitePolicy(FrozenConfig):
 def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
     """Return the most that one round and the whole run cost a site, in the unit of a budget.
 
-    What is drawn once costs only in the first round.
+    What is randomised only once is charged only in the first round.
 
     Args:
         agreement: the run's agreement.
@@ -481,13 +485,13 @@ def read_policy(path: Path) -> SitePolicy:
 
 
 def models_in(config: RunConfig) -> list[str]:
-    """Return what a policy must list as ``models``: the run's model, and its own files and code."""
+    """Return what a policy must list as ``models``: the model, and any weight file and own loss."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
 
 
 def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
-    """Return the accepted agreement with this digest, or None; refuse it if it is not allowed now.
+    """Return the accepted agreement with this digest; None if none was accepted.
 
     Raises:
         ConfigError, PrivacyError: its file is damaged, or the policy no longer allows it.
@@ -531,7 +535,7 @@ def retire(policy: SitePolicy, digest: bytes) -> None:
     """Mark an accepted agreement whose run is over, so that it is no longer loaded.
 
     The agreement is not removed: after a restore from an older copy, its rounds are charged like
-        the rounds of other runs. Accepting the agreement again undoes this.
+    the rounds of other runs. Accepting the agreement again removes the mark.
 
     Raises:
         ConfigError: the agreement was not accepted here, or its mark cannot be written.
@@ -613,10 +617,10 @@ def _run_of(path: Path, policy: SitePolicy) -> str | None:
 
 
 def make_accepted(policy: SitePolicy) -> None:
-    """Create the folders of accepted agreements, accessible to their owner only.
+    """Create the state folder and its folder of accepted agreements, for their owner only.
 
     Raises:
-        ConfigError: they cannot be made.
+        ConfigError: a folder cannot be created.
     """
     try:
         for folder in (policy.state, policy.accepted):

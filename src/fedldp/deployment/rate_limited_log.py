@@ -1,4 +1,4 @@
-"""Rate-limits log lines that any sender could trigger: at most one a minute each."""
+"""Rate-limits log lines that any sender could trigger: each is logged at most once a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST = 1000
 
 
 class RateLimitedLog:
-    """Logs a line once, and again after a minute, with the number of occurrences in between.
+    """Logs a line at most once a minute, with the number of times that it occurred in between.
 
     Args:
         log: the logger to write to.

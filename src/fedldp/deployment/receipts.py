@@ -1,4 +1,4 @@
-"""Receipts: a site gives the server one for its last release; the server shows it again later.
+"""Receipts: a site gives the server a receipt for its last release; the server shows it later.
 
 Only the site can make a receipt or tell which release it stands for, because each receipt is sealed
 with a key derived from the site's identity. So a server cannot shut a site out by inventing a
@@ -37,7 +37,7 @@ class Receipts:
     """Makes and reads a site's receipts.
 
     Args:
-        key: the site's identity, which outlasts a loss of the site's state.
+        key: the site's identity, which survives a loss of the site's state.
         earlier: the secrets that open receipts sealed with earlier identities of the site.
 
     Attributes:
@@ -65,7 +65,7 @@ class Receipts:
 
 
 def changed_file(folder: Path, key: str) -> Path:
-    """Return a server's file that records to which key a site changed ``key``."""
+    """Return the path of the server's file that records which key replaced ``key``."""
     return folder / f"{key}{_CHANGED}"
 
 
@@ -78,11 +78,11 @@ def _changed_to(path: Path) -> tuple[str, str]:
 
 
 class KeptReceipts:
-    """The last receipt of each site that a server has, across all its runs.
+    """The last receipt that a server has from each of its sites, across all its runs.
 
-    Each site's key has a file, in a folder beside the run folders. Receipts reveal a ledger that
-    was set back, and protect nothing else. For a site that changed its key, the last receipt is the
-    earlier key's until the site gives another; see ``key_changes``.
+    There is one file for each site's key, in a folder beside the run folders. Receipts serve only
+    to reveal that a ledger was set back. For a site that changed its key, the last receipt is the
+    one stored for the earlier key until the site gives another; see ``key_changes``.
 
     Args:
         folder: the folder of the run; the receipts are in ``receipts`` beside it.
@@ -125,7 +125,7 @@ class KeptReceipts:
         return receipt
 
     def is_changed(self, site: int) -> bool:
-        """Return whether a site, by its number, has changed the key that the run's roster has."""
+        """Return whether a site, given by its number, has replaced the key in the run's roster."""
         return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
@@ -134,13 +134,13 @@ class KeptReceipts:
             return
         found = self._sites[site]
         document = {"site": found.name, "run": self._run, "receipt": receipt.hex()}
-        # Meanwhile, servers of other runs may write the same site's receipt.
+        # Servers of other runs may write a receipt of the same site at the same time.
         own = self._folder / f"{found.key}.{self._run}"
         replace_file(own, json.dumps(document).encode())
         own.replace(self._folder / found.key)
 
     def _take_over(self, earlier: Path) -> None:
-        """Take over receipts that an earlier fedldp stored in the run folder by site number."""
+        """Take over receipts that an earlier version stored in the run folder, by site number."""
         if not earlier.exists():
             return
         try:

@@ -1,7 +1,7 @@
 """Checks whether a site of the agreement could have sent a given report.
 
-A lying site may choose its bits. It must not choose how they are read, or stop a round for all
-sites.
+A lying site can choose the bits of its report. It must not be able to choose how they are read, or
+to stop a round for all sites.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReportChecker:
     _like: dict[int, Report] = field(default_factory=dict)
 
     def check(self, request: RoundRequest, report: Report, client: int) -> None:
-        """Refuse a report whose form differs from an honest site's, or that cannot be read.
+        """Refuse a report that cannot be read, or whose form differs from that of an honest report.
 
         Raises:
             WireError: the report is refused.

@@ -1,10 +1,10 @@
-"""A site whose ledger or whole disk was restored from an older copy.
+"""What to charge after a site's ledger or whole disk was restored from an older copy.
 
 The ledger lacks what was released since the copy was made, and nothing can prove what was released,
 because an untrusted server may say anything. So everything that may have been released is charged,
-in addition to what the runs still cost: for each agreement accepted before or since the copy, every
-round that the ledger lacks. It is charged even beyond the limit; once the limit is exceeded,
-nothing more is released with this ledger.
+in addition to what the runs still cost: for each agreement accepted before or after the copy was
+made, every round that the ledger lacks. These rounds are charged even beyond the limit; once the
+limit is exceeded, nothing more is released with this ledger.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def charge_lost(
 
     Args:
         policy: the policy of the site.
-        since: agreements that were accepted since then, which the copy lacks. To continue with such
-            an agreement, accept it again.
+        since: agreements that were accepted after the copy was made, so that the copy lacks them.
+            To continue with such an agreement, accept it again.
         restores: how often this copy was restored. After each restore, everything may have been
             released again, and the charges of that restore are not in the copy either.
         anew: whether there is no copy, so that a new ledger is begun; ``since`` then has all
             agreements that were ever accepted.
 
     Raises:
-        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` cannot be
-            complete.
+        FedldpError: the ledger or an accepted agreement cannot be used, or some agreements must be
+            missing from ``since``.
     """
     if anew and policy.ledger.exists():
         raise ConfigError(
@@ -103,15 +103,15 @@ def charge_lost(
 
 
 def moved_to(policy: SitePolicy, last: str) -> None:
-    """Mark a ledger in a new location, if it is complete and only its mark is a copy.
+    """Mark a ledger in its new location, if the ledger is complete and only its mark is a copy.
 
     Args:
         policy: the policy of the site.
-        last: the first digits of the last release's hash, as the operator noted them before; "none"
-            if nothing was released.
+        last: the first digits of the last release's hash, as the operator noted them before the
+            move; "none" if nothing was released.
 
     Raises:
-        FedldpError: this is not the ledger's last release, or something is lost.
+        FedldpError: ``last`` does not match the ledger's last release, or something is lost.
     """
     kept, mark = SiteLedger(policy, look=True), _mark_of(policy)
     entries = kept.ledger.releases()
@@ -152,7 +152,7 @@ class _Placed:
         """Return the most that a site, found by its present or an earlier key, may have released.
 
         If neither the site's present key nor a recorded earlier key is in the roster, the site may
-        be any site of the roster, so it is charged as much as each of them.
+        be any site of the roster, so it is charged at least as much as any of them.
 
         Raises:
             ConfigError: it is unknown which site of the roster released most.
@@ -199,9 +199,8 @@ def _check_all_named(
         whole = each.rounds * len(each.agreement.events_of(each.place))
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
-    # An earlier fedldp did not count renewals: an entry that the ledger lacks may then be a
-    # release, unless the owner's renewal is in the copy. An entry that only a receipt proves may
-    # also be a release.
+    # A mark of an earlier version does not count renewals. Every entry that the ledger lacks then
+    # counts as a release, even if it was a renewal. So does an entry that only a receipt proves.
     lost = 0 if mark.renewals is None else mark.renewals - often
     short = mark.number - lost - len(entries) - charged
     if mark.seen is not None:
@@ -242,7 +241,7 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
 
 
 class Restored:
-    """The agreements that a site's last restore charged.
+    """The record of the agreements that were charged at a site's last restore.
 
     Args:
         policy: the policy of the site.
@@ -264,7 +263,7 @@ class Restored:
 
         Args:
             agreement: the agreement to accept.
-            new: whether the site's operator states that it was never accepted.
+            new: whether the site's operator states that the site never accepted it.
 
         Raises:
             ConfigError: there was a restore, and no charge covers what this run may have released,
@@ -289,7 +288,7 @@ class Restored:
             )
 
     def _read(self) -> dict[str, str]:
-        """Return the names of the charged runs, by digest."""
+        """Return the names of the charged runs, by the digest of the agreement."""
         if not self._path.exists():
             return {}
         try:

@@ -1,4 +1,4 @@
-"""Runs a site's agent and a server as processes: their logs, locks and exits."""
+"""Runs a site's agent or a server as a process: its log, its lock, and how it ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
 
 _FILES, _FILES_OF_SITE = 512, 2
-"""How many open files a server may need: for strangers, for itself and for each site."""
+"""How many open files a server may need: for strangers and itself, and then for each site."""
 
 
 def run_site(
@@ -145,7 +145,7 @@ class OverHttps:
 
 
 def _allow_files(needed: int) -> None:
-    """Raise this process's limit on open files, to which connections count.
+    """Raise this process's limit on open files, if needed; connections count as open files.
 
     Raises:
         ConfigError: the user of this process may not raise the limit this far.
@@ -216,7 +216,7 @@ def _log_to_stderr(as_json: bool) -> None:
     plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else plain)
     root = logging.getLogger()
-    # Some libraries configure logging when they are imported, in a format of their own.
+    # Some libraries configure logging in their own format when they are imported.
     for other in [each for each in root.handlers if type(each) is logging.StreamHandler]:
         root.removeHandler(other)
     logging.basicConfig(handlers=[handler], level=logging.INFO)
@@ -226,7 +226,7 @@ def _log_to_stderr(as_json: bool) -> None:
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set, so that a pending answer is finished."""
+    """Yield an event that SIGTERM and Ctrl-C set, so that a pending answer can be finished."""
     stop = threading.Event()
 
     def told(number: int, frame: FrameType | None) -> None:

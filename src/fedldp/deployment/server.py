@@ -3,7 +3,7 @@
 The folder is a run folder like a simulation's (see ``reporting.record``), and also contains
 
 agreement          the agreement
-secret             the server's, from which it draws the first weights and the participants
+secret             the server's secret, from which it draws the first weights and participants
 journal/           the requests of the current round (see ``journal``)
 sums.json          how many clients were in the (smallest) sum of each round
 status.json        what the server knows about its sites (see ``watch``)
@@ -69,7 +69,7 @@ log = logging.getLogger("fedldp.server")
 _CPU = torch.device("cpu")
 _SUMS = "sums.json"
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
-"""Seconds before retrying a round that too few sites answered: the first and longest pause."""
+"""The first and the longest pause, in seconds, before retrying a round with too few answers."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,15 @@ class Served:
     Attributes:
         agreement: the agreement of the run.
         rounds: one record for each round.
-        weights: the final model by name: its trained parameters, float32, and the frozen ones.
-        privacy: the statement about what was in fact released.
+        weights: the final model's parameters by name: the trained ones, float32, and the frozen
+            ones.
+        privacy: the statement about what was actually released.
         run_dir: the server's folder.
         most_frequent: the share of the most frequent class among the server's own test examples, 0
             to 1; None without a test set.
         confusion: the confusion matrix of the final model on these examples; see
-            ``simulation.result.Result``. Also None if the server was restarted after the last test.
+            ``simulation.result.Result``. None without a test set, or if the server was restarted
+            after the last test.
         doubts: what makes the model's metrics doubtful, in words.
     """
 
@@ -155,7 +157,7 @@ class Server:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """The statement about what may have been released; before round 1, the agreed one."""
+        """The statement about what may have been released; before round 1, the agreed statement."""
         if self._journal.begun(self._state.round):
             return self._of_round_under_way()
         if not self.rounds:
@@ -165,8 +167,9 @@ class Server:
     def _of_round_under_way(self) -> dict[str, Any]:
         """Return the statement that holds if all participants of the next round send a report.
 
-        The server may die within the round and never come back. So until the round is complete, all
-        are assumed to have sent a report, and the sum to be as small as it may be.
+        The server may die during the round and never restart. So until the round is complete, all
+        participants are assumed to have sent a report, and the sum is assumed to be as small as the
+        quorum allows.
         """
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
@@ -292,7 +295,7 @@ class Server:
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Return a round's participants, once the statement covers what the round may release."""
+        """Store a statement that covers what a round may release, and return its participants."""
         self.folder.write_json("privacy.json", self._of_round_under_way())
         return self._asked(round)
 
@@ -366,7 +369,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
 
 
 def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
-    """Create a server's folder in one step, because no server could continue with half a folder."""
+    """Create a server's folder in one step: no server could continue with half of a folder."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
     features = noted_features(agreement.config, agreement.problem)
@@ -400,7 +403,7 @@ def _read_sums(path: Path) -> dict[int, int]:
 
 
 def _schema(agreement: Agreement) -> Schema:
-    """Return what is stored with the model: only public facts, because no example is seen here."""
+    """Return the public facts to store with the model; the server sees no private data."""
     problem, classes = agreement.problem, agreement.config.columns.classes
     return Schema(
         input_shape=problem.input_shape,
@@ -441,7 +444,7 @@ class _Test:
         self.counts = np.bincount(test.labels, minlength=problem.num_classes)
 
     def __call__(self, broadcast: Broadcast) -> Evaluation | None:
-        """Return the metrics of the broadcast's weights."""
+        """Return the metrics of the broadcast weights."""
         if self.counts is None:
             return None
         load_weights(self._model, self._agreement.layout, broadcast.weights)

@@ -1,13 +1,13 @@
-"""The site agent: the only program at a site that sees examples. It decides what leaves.
+"""The site agent, the only program at a site that sees examples. It decides what leaves the site.
 
     socket -> CHALLENGE: who am I in this agreement?
            -> ASK:   is the agreement accepted, does the ledger have every release that
                      mark, witness and receipt prove (see ``site_ledger``)?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
-Who asks, and how, does not matter: anything that is not in an accepted agreement is refused in a
-message that depends on no example. The log says in plain words what was released and what it cost;
-it never contains a weight, a report or an example.
+It does not matter who asks, or how: a request that no accepted agreement covers is refused, in a
+message that does not depend on any example. The log says in plain words what was released and what
+it cost; it never contains a weight, a report or an example.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Run:
 
 
 class Agent:
-    """A site's agent: bytes in, bytes out; thread-safe.
+    """A site's agent: it takes a message as bytes, and returns its answer as bytes; thread-safe.
 
     Args:
         policy: the site's policy.
@@ -110,20 +110,19 @@ class Agent:
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()
-        self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
+        self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
         self._beginning, self._answering = threading.Lock(), threading.Lock()
         self._unknown: set[bytes] = set()
         """Agreements that are not served and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] = []
-        """The ledger's entries when the latest answer left, for metrics: newer entries would reveal
-        when training ended."""
+        """The ledger's entries as they were when the latest answer left, for metrics: newer entries
+        would reveal when training ended."""
         try:
             self.shown = self._kept.keep()
-        except (
-            LedgerUnusable
-        ) as error:  # the server is told, so that it need not wait for this site
+        except LedgerUnusable as error:
+            # Start anyway: the server is told, so that it does not wait for this site.
             self._refuses(error)
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
@@ -191,7 +190,10 @@ class Agent:
         self._rate_limited("a request for an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
-        """Return the run of an accepted agreement, which is looked up only once."""
+        """Return the run of an accepted agreement, or None if the agreement is not served.
+
+        An agreement is opened only once.
+        """
         with self._beginning:
             there = self.policy.accepted_as(digest).exists()
             if not there or is_retired(self.policy, digest):  # not accepted, or no longer accepted
@@ -279,7 +281,7 @@ class Agent:
             self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
-            # Return the receipt that the server showed, which it will show again.
+            # Give back the receipt that the server showed; it will show the same one next time.
             return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
         answered = Answered(self._later(shown, own, entries), answer)
         return answered, self._later(left, own, entries), entries
@@ -291,7 +293,8 @@ class Agent:
     def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
         name, _exchange, content = read_reply(answer)
         if isinstance(content, Refusal):
-            # A server can ask for any number of rounds, so each reason gets one line.
+            # A server can ask for any number of rounds, so the log is rate-limited by reason, not
+            # by round.
             reason = content.reason.value
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
             self._rate_limited(what, f"refused {run.agreement.run} {reason}")
@@ -457,7 +460,7 @@ def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
 
 
 def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
-    """Refuse to begin with a new secret if releases in the ledger were drawn from another.
+    """Refuse to begin with a new secret if releases in the ledger were drawn from an earlier one.
 
     Raises:
         LedgerLost: the secret is gone.
@@ -471,6 +474,6 @@ def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
 
 
 def largest_message(agreement: Agreement) -> int:
-    """Return the largest message's size in bytes: weights, ranges, masks, keys, sealed shares."""
+    """Return the size limit of a message in bytes: weights, ranges, masks, keys, sealed shares."""
     sites, weights = len(agreement.sites), agreement.layout.size
     return _LEAST_BYTES + _BYTES_OF_WEIGHT * weights + _BYTES_OF_SITE * sites

@@ -2,14 +2,14 @@
 
     release -> ledger, synced -> witness, synced -> mark, synced -> the bytes leave
 
-The mark is a file beside the site's key. It records that a ledger was begun with this key, and the
-last release. So the site notices if the ledger is gone but the key is not, or if the ledger is an
+The mark is a file beside the site's key. It records the last release, and that a ledger was begun
+with this key. So the site notices if the ledger is gone but the key is not, or if the ledger is an
 older copy. The mark is bound to the machine and to its own file, so that a copy of the mark is
 recognised, and with it a copy of the whole folder.
 
 The witness is an append-only file on another disk or machine, which no back-up of the site
-includes. Only the witness shows that everything was set back together, as by a snapshot of the
-machine.
+includes. Only the witness shows that everything was set back together, as happens when a snapshot
+of the machine is restored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTHING = "0" * 64
 """Stands for the hash of the last release if there is none."""
 
 LEAST_HASH = 16
-"""How many digits of a hash name a release."""
+"""How many digits of a hash are enough to identify a release."""
 
 _RESTORED = (
     "put the newest copy back, or stop the agent and run fedldp deploy restored, which charges "
@@ -89,14 +89,17 @@ class Mark:
 
 
 def has_release(entries: list[Release], number: int, hash: str) -> bool:
-    """Return whether the release with a number has a hash that begins with ``hash``."""
+    """Return whether release ``number`` exists, with a hash that begins with ``hash``.
+
+    For number 0, which stands for no release, the result is True.
+    """
     if number == 0:
         return True
     return number <= len(entries) and entries[number - 1].hash.startswith(hash)
 
 
 def last_of(entries: list[Release]) -> tuple[int, str]:
-    """Return the number and the hash of the last release."""
+    """Return the number and the hash of the last release; 0 and ``NOTHING`` if there is none."""
     return (entries[-1].number, entries[-1].hash) if entries else (0, NOTHING)
 
 
@@ -104,8 +107,8 @@ class SiteLedger:
     """A site's ledger, which is begun only once, with its mark and its witness.
 
     Guarantee: the mark and the witness record every release that has left. If ``check`` passes, the
-        ledger has all recorded releases, so nothing is undercharged unless a back-up set both the
-        mark and the witness back.
+        ledger has all recorded releases, so nothing is undercharged unless restoring a back-up set
+        back both the mark and the witness.
 
     It cannot detect that a snapshot of the file system set back ledger, state, key and mark
     together, if there is no witness or the witness was set back too.
@@ -170,9 +173,8 @@ class SiteLedger:
         policy = self._policy
         mark, amiss = read_mark(policy.mark)
         witnessed = None if self._witness is None else self._witness.last()
-        entries = (
-            self.ledger.releases()
-        )  # the ledger is read last: during a release, it is ahead of the mark and the witness
+        # Read the ledger last: during a release, it is ahead of the mark and the witness.
+        entries = self.ledger.releases()
         if mark is None:
             if not moved:
                 raise LedgerUnusable(
@@ -198,7 +200,7 @@ class SiteLedger:
         return entries
 
     def look(self) -> list[Release]:
-        """Return the entries like ``check``, even of a ledger that is not marked yet.
+        """Return the entries like ``check``, but accept a ledger that has no mark yet.
 
         Raises:
             LedgerUnusable: see ``check``.
@@ -254,7 +256,7 @@ class SiteLedger:
         return f"release {number}{date}, hash {hash}{self.ledger.renewed_words(entries)}"
 
     def restored(self, mark: Mark) -> None:
-        """Restart the checks, once lost releases are charged, or if none were lost.
+        """Restart the checks after lost releases were charged, or if none were lost.
 
         Raises:
             LedgerUnusable: the mark or the witness cannot be written.
@@ -317,7 +319,7 @@ def now() -> str:
 
 
 def read_mark(path: Path) -> tuple[Mark | None, str | None]:
-    """Return a mark's content, None if unknown, and what is wrong with the file, if anything."""
+    """Return a mark's content, and in words what is wrong with its file; each may be None."""
     try:
         found = json.loads(path.read_text())
         seen = found["seen"]
@@ -392,9 +394,10 @@ def _hash(found: Any) -> str:
 
 
 def _machine() -> str | None:
-    """Return a hash that identifies this machine; systemd asks programs not to reveal its id.
+    """Return a hash that identifies this machine; None if the machine has no id.
 
-    The hash does not cover the device number of the file, which may change when a machine starts.
+    It is a hash because systemd asks programs not to reveal the machine's id. It does not cover the
+    device number of the file, which may change when a machine restarts.
     """
     try:
         found = Path("/etc/machine-id").read_bytes().strip()
@@ -442,7 +445,7 @@ class Witness:
     def last(self) -> tuple[int, str] | None:
         """Return the number and the hash of the last release in the file; None if it is empty.
 
-        An unfinished last line belongs to a release that has not left.
+        An unfinished last line is ignored, because it belongs to a release that has not left.
 
         Raises:
             LedgerUnusable: the file is missing or cannot be read, or fedldp did not write its last
@@ -468,7 +471,7 @@ class Witness:
         return int(found[1]), found[2].decode()
 
     def add(self, date: str, number: int, hash: str) -> None:
-        """Add a line, synced.
+        """Add a line, and sync the file.
 
         Raises:
             LedgerUnusable: it cannot be written.

@@ -1,16 +1,17 @@
 """The transport to the sites of an agreement, through a pipe that carries bytes to nodes.
 
-    request -> journal -> identified nodes -> answers, until all are in or the deadline
+    request -> journal -> identified nodes -> answers, until all have arrived or the deadline
 
-A site that does not or cannot answer gets the same request again until the deadline, and gives the
-same bytes. An answer counts once, for the site whose identity signed for its node.
+A site that does not or cannot answer gets the same request again until the deadline, and answers
+with the same bytes. An answer counts once, for the site that identified itself at the answering
+node.
 
 Before the first request, and after a round that too few sites answered, no site is asked until the
 quorum is present and has accepted the agreement. Otherwise sites would pay for reports that are
 wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
 rounds. That site is still asked, and is waited for again as soon as it identifies itself or
-answers, even too late. A site that withdrew its acceptance is neither asked nor waited for until it
-accepts again.
+answers, even if the answer is too late. A site that withdrew its acceptance is neither asked nor
+waited for until it accepts again.
 """
 
 from __future__ import annotations
@@ -78,13 +79,14 @@ _GREET_AGAIN = 15.0
 is pending. A SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
 message delivers each later answer only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
-"""The most nodes that one check greets again: with thousands, an answer may just be slow."""
+"""The most nodes that one check greets again: with thousands of nodes, an answer may just be
+slow."""
 
 _GIVEN_UP = 2
-"""How many rounds in a row a site may leave a phase unanswered and still be waited for."""
+"""A site is no longer waited for after it left a phase unanswered in this many rounds in a row."""
 
 _STRANGER_AGAIN = 5.0
-"""Seconds before greeting a node again whose site had not accepted the agreement."""
+"""Seconds before a node is greeted again if its site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
 """What the log says about a site that gave two different answers to one request."""
@@ -155,7 +157,7 @@ class Pipe(Protocol):
 
 @dataclass
 class _Waiting:
-    """One phase while it lasts."""
+    """The state of one phase while the phase is under way."""
 
     request: RoundRequest
     message: bytes | None
@@ -352,7 +354,7 @@ class Sites:
         return ", ".join(names) + _and_more(len(clients))
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
-        """Return whether the quorum has answered and all other sites have been silent for long."""
+        """Return whether the quorum has answered and no other site is worth waiting for."""
         phase = waiting.request.phase
         given_up = all(
             client in self._left or self._unanswered[client][phase] >= _GIVEN_UP
@@ -361,7 +363,7 @@ class Sites:
         return given_up and self._agreement.is_enough(waiting.reported)
 
     def _heard_of(self, client: int) -> None:
-        """Wait for a site again."""
+        """Let rounds wait for a site again, because it was heard from."""
         self._unanswered.pop(client, None)
         self._left.discard(client)
 
@@ -445,7 +447,7 @@ class Sites:
         )
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
-        """Ask the sites that are due."""
+        """Send the request to the sites that are due."""
         if now < waiting.next_due and not self._met_some:
             return
         self._met_some = False
@@ -470,7 +472,7 @@ class Sites:
         )
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
-        """Return what a site answered; None if it must be asked again."""
+        """Return the content of a site's answer; None if there is no answer that can be used."""
         name = self._agreement.sites[client].name
         if body:
             self._watch.heard(client)
@@ -517,7 +519,7 @@ class Sites:
             self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
-        """Report a site that answers a request a second time and differently."""
+        """Log a site that gives a second, different answer to a request."""
         try:
             message = read_by_server(body) if body else None
         except WireError:

@@ -55,7 +55,8 @@ def _bind(path: Path, group_id: int | None) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        # Set permissions before listen(), so that nobody can connect under the umask's permissions.
+        # Set permissions before listen(), so that nobody can connect while the umask's permissions
+        # apply.
         if group_id is not None:
             os.chown(path, -1, group_id)
         path.chmod(0o600 if group_id is None else 0o660)

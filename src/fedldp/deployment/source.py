@@ -47,7 +47,7 @@ class SiteData:
     def examples(
         self, agreed: Columns, features: Sequence[str] | None = None, *, leave_out: bool = True
     ) -> Examples:
-        """Return the examples; a table is encoded by the agreed ranges, categories and classes.
+        """Return the examples; a table is encoded with the agreed ranges, categories and classes.
 
         Args:
             agreed: the agreement's columns; each site names its own label and person columns.
@@ -93,7 +93,7 @@ class SiteData:
 
 
 def open_source(path: Path, label_column: str, person_column: str | None = None) -> SiteData:
-    """Read a site's file.
+    """Read a site's data file.
 
     Args:
         path: the path of the file.

@@ -16,7 +16,8 @@ _TIMED = (
     "programs on its machine{} still see how busy it is)"
 )
 TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
-"""What the statement does not cover; over Flower, a site runs another program as well."""
+"""The warning that timing is not covered; over Flower, a site's machine runs another program as
+well."""
 
 
 def stated(
@@ -48,8 +49,8 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
-    # Leave out guarantees that a simulation's noise has only in real arithmetic: they do not apply
-    # to what is sent here.
+    # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
+    # apply to what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
     warnings += [*config.composition.notes, timed]

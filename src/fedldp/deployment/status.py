@@ -103,7 +103,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state in the form of a server's, with what only the site may see."""
+    """Return a site's state in the form of a server's state, with details for the site only."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent is not running"]
     budgets: list[dict[str, Any]] | None = None
@@ -168,7 +168,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
 def check_can_pay(
     ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
 ) -> None:
-    """Refuse if the ledger cannot pay for another possible round of the run.
+    """Refuse if the run may have another round for which the ledger cannot pay.
 
     Raises:
         FedldpError: the ledger cannot pay; the message says what a round costs and what is left.
@@ -189,7 +189,7 @@ def check_can_pay(
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return the limit, the spent part and the rest of each of a ledger's budgets; None: infinite.
+    """Return the limit, spent part and rest of each budget of a ledger; None means infinity.
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """

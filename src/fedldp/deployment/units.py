@@ -1,6 +1,6 @@
-"""Units for systemd: an agent or a server over HTTPS, which systemd restarts.
+"""Units with which systemd runs, and restarts, an agent or a server over HTTPS.
 
-Each runs as the user who owns its folder, and can write only there.
+Each runs as the user who owns its folder, and can write only where it stores its files.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
 
 
 def _check_lasts(places: set[Path]) -> None:
-    """Refuse paths that a reboot empties: a site that loses its ledger could spend twice."""
+    """Refuse paths that a reboot empties: without its ledger, a site could overspend its budget."""
     for place in sorted(places):
         if (why := _passing(place.resolve())) is not None:
             raise ConfigError(
@@ -195,7 +195,7 @@ def _owner(folder: Path) -> str:
 
 
 def _closed_to(folder: Path, data: Path) -> bool:
-    """Return whether a file has another owner than the folder, and only that owner may read it."""
+    """Return whether only a file's owner may read it, and that is not the folder's owner."""
     found = data.stat()
     return found.st_uid != folder.stat().st_uid and not found.st_mode & 0o044
 

@@ -2,7 +2,7 @@
 
 Nothing here makes decisions or asks the other side for anything. A server records what it sees
 anyway: who was connected when, who has accepted, who was asked and answered, and how many bytes
-    passed. An agent records when it reached its server. Dates are by the local clock.
+passed. An agent records when it reached its server. Times are those of the local clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ FILE = "status.json"
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
 ]
-"""A site's state: ``away`` was connected before; ``ready`` has accepted but was not asked yet."""
+"""A site's state. ``away``: it was connected earlier. ``ready``: it has accepted, and has not been
+asked."""
 
 _IN_WORDS: dict[State, str] = {
     "unseen": "was never connected",
@@ -44,7 +45,7 @@ _IN_WORDS: dict[State, str] = {
 TAKES_PART = frozenset[State]({"ready", "asked", "answered", "refused"})
 """The states of a site that is connected and has accepted."""
 _SECONDS, _IDLE_SECONDS = 1.0, 10.0
-"""Seconds between two versions of the file: if something changed, and if nothing did."""
+"""Seconds between two updates of the file: if something changed, and if nothing did."""
 _LARGEST_SHARE = 0.05
 """The largest share of time spent on writing the file, which takes long with many sites."""
 
@@ -78,10 +79,10 @@ class WatchedSite:
 
 
 class Watch:
-    """Collects what a server knows; thread-safe.
+    """Collects what a server knows about its sites; thread-safe.
 
     Args:
-        folder: the run's folder: an earlier status file there is read, then replaced.
+        folder: the run's folder; an earlier status file in it is read, then replaced.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
     """
@@ -117,7 +118,7 @@ class Watch:
             self._sites[site].last_seen = at if known is None else max(at, known)
 
     def is_now(self, site: int, state: State, detail: str | None = None) -> None:
-        """Note a site's state; if its operator can correct it, log each change."""
+        """Note a site's state; log a change, except if the site takes part before and after it."""
         with self._lock:
             known = self._sites[site]
             before, known.state = (known.state, known.detail), state
@@ -162,7 +163,7 @@ class Watch:
     # The collected state
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as JSON-ready values."""
+        """Return everything collected, as JSON-ready values."""
         with self._lock:
             return {
                 "rounds": {"done": self._done, "of": self._of},
@@ -175,7 +176,7 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Update the file if ``now`` or if it is due."""
+        """Update the file if ``now`` is true or an update is due."""
         changed, self._changed = self._changed, False
         if not self._file.write(self.document, changed=changed, now=now):
             self._changed |= changed
@@ -216,7 +217,7 @@ class SiteWatch:
             self._received += received
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as JSON-ready values."""
+        """Return everything collected, as JSON-ready values."""
         with self._lock:
             return {
                 "last_seen": self._last_seen,
@@ -240,7 +241,7 @@ class SiteWatch:
 
 
 class _File:
-    """Writes a status file, without syncing; if that fails, everything else goes on."""
+    """Writes a status file, without syncing; a failure to write it is ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -249,7 +250,7 @@ class _File:
         self._took = 0.0
 
     def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
-        """Write the file if ``now`` or if it is due; return whether it was written."""
+        """Write the file if ``now`` is true or an update is due; return whether it tried to."""
         began = time.monotonic()
         apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
         if not now and began - self._written < apart:

@@ -1,8 +1,9 @@
 """Ten words in place of a SHA-256 digest, for two people to compare by telephone.
 
-A word stands for 10 bits, so ten words stand for 100. Finding another file with the words of a
-given one takes 2^100 tries; making two files with equal words takes 2^50. Each try takes 2^19 steps
-of SHA-256, because PBKDF2 is applied to the digest first, so the two files take 2^69 steps.
+A word stands for 10 bits, so ten words stand for 100. Finding a second file with the same words as
+a given one takes about 2^100 tries; making two files with the same words takes about 2^50. Each try
+takes 2^19 steps of SHA-256, because PBKDF2 is applied to the digest first, so making the two files
+takes 2^69 steps.
 """
 
 from __future__ import annotations

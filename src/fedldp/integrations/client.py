@@ -1,9 +1,9 @@
-"""A composition's client half around the user's own training.
+"""The client side of a composition, around the user's own training.
 
-    weights of a round -> policy, ledger     may the node answer, and has it already?
+    weights of a round -> policy, ledger     may the node answer, and has it answered before?
                        -> training           the user's own code, sealed; NaN if it fails
-                       -> bound, mechanism   the composition's
-                       -> ledger             charged, kept and synced
+                       -> bound, mechanism   those of the composition
+                       -> ledger             charged, stored and synced
                        -> estimate           what the report says about the weights, as float32
 
 This is the client runtime of a site, with a different local update. The estimate is computed only
@@ -125,7 +125,7 @@ def words_of(round: int, refusal: Refusal) -> str:
 
 @dataclass(frozen=True)
 class _Parameters(Layer):
-    """All parameters of a model that the user's own code computes."""
+    """A stand-in layer with all parameters of a model that the user's own code trains."""
 
     of: Layout
     outputs: int
@@ -176,7 +176,7 @@ class _Node:
 
     Attributes:
         ledger: the node's own ledger.
-        secret: the secret that determines the node's choices in a run.
+        secret: the secret that determines the node's random choices in a run.
         folder: the folder of the node's state.
         latest: the runtime of the latest run, and its training.
     """
@@ -188,7 +188,7 @@ class _Node:
 
 
 class PrivateClient:
-    """A composition's client half around the user's own training.
+    """The client side of a composition, around the user's own training.
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
         returned. It is charged to the node's ledger, at the price of its event, before it leaves. A
@@ -206,7 +206,7 @@ class PrivateClient:
             its budget, ``rounds`` and ``trainable`` are used. Data, model, training and the
             server's step are the loop's own.
         folder: the folder for the ledgers, with a subfolder for each node.
-        budget: the budget of each node's ledger, for everything that it ever releases; see
+        budget: the budget of each node's ledger, for everything that the node ever releases; see
             ``Budget``.
         settings: changes to the recipe's settings, by name.
 
@@ -246,7 +246,7 @@ class PrivateClient:
             _check_covers(each, event, self.config.rounds)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that another process needs, which reads ledgers and keys from disk."""
+        """Return what another process needs; it reads the ledgers and keys from disk itself."""
         kept = ("layout", "config", "folder", "budgets")
         return {name: self.__dict__[name] for name in kept}
 
@@ -263,7 +263,7 @@ class PrivateClient:
         return config.algorithm(Problem((1,), 2, clients))
 
     def event(self) -> Event:
-        """Return the event for one answer, which is also what the ledger is charged for."""
+        """Return the event for one answer; the ledger is charged for this event."""
         return self._algorithm.encoder(0).event()
 
     # Statements
@@ -273,8 +273,8 @@ class PrivateClient:
 
         Args:
             node: a node's name: the statement covers the latest run in its ledger; if there were
-                other runs, a warning says what all of them cost. None: a node that answers in every
-                round of a run.
+                other runs, a warning says what all runs together cost. None: a node that answers in
+                every round of a run.
 
         Raises:
             ConfigError: the node has no ledger.
@@ -371,7 +371,7 @@ class PrivateClient:
         return found
 
     def _request(self, run: str, state: State, asked: bytes) -> bytes:
-        """Return a request in a site's form, with the ranges that follow from the weights."""
+        """Return a request as a site would receive it, with ranges computed from the weights."""
         if not 1 <= state.round <= self.config.rounds:
             raise PrivacyError(f"round {state.round}: {_WORDS['wrong-round']}; {_NOTHING}")
         try:
@@ -468,7 +468,7 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
 
 
 def check_fits(config: RunConfig) -> None:
-    """Refuse a composition that does not fit around training in the user's own loop.
+    """Refuse a composition whose client side cannot be used around training in the user's own loop.
 
     Raises:
         ConfigError: the composition does not fit; the message names the part.
@@ -540,7 +540,7 @@ def _history(entries: list[Release]) -> ReleaseHistory:
 
 
 def _told(error: Exception) -> str:
-    """Describe a training error for the node's owner: our own message, or only the error's type."""
+    """Describe a training error for the node's owner: fedldp's own message, or just the type."""
     if isinstance(error, ConfigError | RunError):
         return first_line(error)
     return f"training failed with {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""A mod for a Flower ClientApp, which bounds and randomises what its train function returns.
+"""A Flower mod that bounds and randomises what the train function of a ClientApp returns.
 
     message -> PrivateMod -> the app's train function -> PrivateMod -> reply
 
@@ -71,7 +71,8 @@ class PrivateMod:
         that changed nothing. Messages of other kinds are refused without calling the app.
 
     A node's ledger is in ``folder``, under the ``partition-id`` of the node's own configuration if
-    it has one. A name from the server is never used, because a new name would be a new budget.
+    it has one. A name from the server is never used, because a new name would come with a new
+    budget.
 
     Args:
         model: the model; see ``PrivateClient``.
@@ -83,7 +84,7 @@ class PrivateMod:
         settings: changes to the recipe's settings, by name.
 
     Raises:
-        ConfigError: flwr is not installed, or ``PrivateClient`` would raise it.
+        ConfigError: flwr is not installed; for other reasons, see ``PrivateClient``.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class PrivateMod:
     def __call__(
         self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]
     ) -> Message:
-        """Return what leaves the node for a message; ``call_next`` is the app."""
+        """Return the node's reply to a message; ``call_next`` calls the app."""
         came = time.monotonic()
         # Make the reply now, so that its timestamps reveal when the message arrived, not when
         # training ended.

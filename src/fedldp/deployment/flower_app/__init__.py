@@ -1,8 +1,9 @@
 """The app that Flower runs: two pipes, which carry bytes without interpreting them.
 
-Flower ships its operator's app to every SuperNode and runs it there, so it may contain nothing that
-matters: these files import only the standard library and flwr, not fedldp, and touch neither data
-nor models. They are package data here; :func:`write` makes an app directory of them.
+Flower sends its operator's app to every SuperNode and runs it there. So the app must not contain
+anything that affects privacy: these files import only the standard library and flwr, not fedldp,
+and touch neither data nor models. They are package data here; :func:`write` makes an app directory
+of them.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from pathlib import Path
 from fedldp.core.errors import ConfigError
 
 TESTED = ("1.41", "1.42")
-"""The oldest and the newest tested version of Flower."""
+"""The oldest and the newest tested versions of Flower."""
 
 _MAJOR, _MINOR = map(int, TESTED[1].split("."))
 REQUIREMENT = f"flwr>={TESTED[0]},<{_MAJOR}.{_MINOR + 1}"
-"""The range of tested versions for an installer, as in the extra ``flower`` in
-``pyproject.toml``."""
+"""The range of tested versions, as an installer reads it; the extra ``flower`` in
+``pyproject.toml`` has the same range."""
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py")
 
 
 def write(folder: Path) -> None:
-    """Write a ready app directory for ``flwr run``; existing files of the same names are replaced.
+    """Write an app directory that ``flwr run`` can run; files with the same names are replaced.
 
     Args:
         folder: the directory, created if missing.

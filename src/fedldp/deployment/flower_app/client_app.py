@@ -1,8 +1,8 @@
-"""Flower's end at a site: passes the server's bytes to the site's agent, and its answer back.
+"""Flower's end at a site: passes the server's bytes to the site's agent, and the answer back.
 
 Flower starts it for every message, as the SuperNode's user, with the code that the ServerApp's
-operator sent. So it has access to nothing: data, keys, policy and ledger belong to the agent,
-another process, which decides the answers. No byte of content is logged or stored.
+operator sent. So it has access to nothing: data, keys, policy and ledger belong to the agent, a
+separate process that decides what to answer. No byte of content is logged or stored.
 
 Node configuration: ``socket`` is the path of the agent's Unix socket; ``timeout`` is how many
 seconds the agent may take (3600 if not given; never more than the message's time to live).
@@ -20,16 +20,16 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 RECORD, BODY = "fedldp", "body"
-LIMIT = 1 << 30  # bytes of the longest answer
+LIMIT = 1 << 30  # length of the longest answer, in bytes
 PATIENCE = 5.0  # seconds to wait for an agent that is restarting
-TIMEOUT = 3600.0  # seconds for an answer
+TIMEOUT = 3600.0  # seconds to wait for an answer, by default
 
 app = ClientApp()
 
 
 @app.query()
 def pass_on(message: Message, context: Context) -> Message:
-    """Return the agent's answer to the one value of ``bytes`` in ``message``."""
+    """Return the agent's answer to the single ``bytes`` value in ``message``."""
     body = message.content[RECORD][BODY]
     if not isinstance(body, bytes):
         raise TypeError("the message is not one value of bytes")
@@ -46,7 +46,7 @@ def ask(path: str, body: bytes, timeout: float) -> bytes:
         began = time.monotonic()
         try:
             return exchange(path, body, deadline)
-        except PermissionError:  # the operator must correct this
+        except PermissionError:  # the operator must correct the permissions of the socket
             raise
         except TimeoutError:  # the agent is running but too slow: asking again would not help
             return b""
@@ -60,7 +60,10 @@ def ask(path: str, body: bytes, timeout: float) -> bytes:
 
 
 def exchange(path: str, body: bytes, deadline: float) -> bytes:
-    """Send one frame and return the next: eight bytes with the length, then the body."""
+    """Send one frame to the agent, and return the body of the frame that it sends back.
+
+    A frame is eight bytes with the length, then the body.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
         agent.settimeout(max(deadline - time.monotonic(), 0.001))
         agent.connect(path)

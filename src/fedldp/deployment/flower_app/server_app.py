@@ -4,10 +4,10 @@ It decides and stores nothing: the process behind the Unix socket (run configura
 decides which nodes to ask, how often and for how long. A frame is eight big-endian bytes with the
 length, one byte with the kind, and the content:
 
-    from the server: A  ask: a tag of 8 bytes, a node's id of 8, its time to live of 4, the body
-                     N  which nodes are there?        E  end: this run is over
-    to the server:   N  the nodes' ids, 8 bytes each
-                     R  an answer: its tag, the body  F  a failure: its tag, Flower's code of 4
+    from the server: A  ask: a tag (8 bytes), a node's id (8), a time to live (4), the body
+                     N  which nodes are connected?    E  end: this run is over
+    to the server:   N  the nodes' ids (8 bytes each)
+                     R  an answer: its tag, the body  F  a failure: its tag, Flower's code (4 bytes)
 
 No node holds up another: a message is pushed at once, and one thread at a time pulls the answers.
 Flower's pull can hang on the answer of a node that died while sending, so a pull that takes too
@@ -27,11 +27,11 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 RECORD, BODY = "fedldp", "body"
-LIMIT = 1 << 30  # bytes of the longest frame
+LIMIT = 1 << 30  # length of the longest frame, in bytes
 POLL = 0.25  # seconds between two pulls
 TICK = 0.05  # seconds between two checks of the socket
-PULL_AT_ONCE = 32  # messages per pull, because all answers of a pull arrive at its end
-PULL_PATIENCE = 60.0  # seconds after which a pull that still runs does not delay the next one
+PULL_AT_ONCE = 32  # the most messages in one pull, which returns no answer before it is complete
+PULL_PATIENCE = 60.0  # seconds after which the next pull begins even if one is still running
 UNKNOWN, UNAVAILABLE = 0, 3  # Flower's error codes
 
 app = ServerApp()
@@ -53,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class Pipe:
-    """The pending messages: ``waiting`` maps Flower's message id to the server's tag."""
+    """Carries frames; ``waiting`` maps Flower's id of each pending message to the server's tag."""
 
     def __init__(self, grid: Grid, server: socket.socket) -> None:
         self.grid, self.server = grid, server
@@ -63,7 +63,7 @@ class Pipe:
         self.pull_began = 0.0
 
     def run(self) -> None:
-        """Carry frames until the frame E."""
+        """Carry frames until a frame E arrives."""
         while True:
             if select.select([self.server], [], [], TICK)[0]:
                 (length,) = struct.unpack(">Q", self.read(8))
@@ -86,7 +86,7 @@ class Pipe:
             self.pull()
 
     def push(self, tag: bytes, node: int, ttl: int, body: bytes) -> None:
-        """Push a message to one node; a message that Flower refuses has failed at once."""
+        """Push a message to one node; if Flower refuses the message, report the failure at once."""
         content = RecordDict({RECORD: ConfigRecord({BODY: body})})
         message = Message(content, node, MessageType.QUERY, ttl=float(ttl))
         name = (list(self.grid.push_messages([message])) or [""])[0]
@@ -109,7 +109,7 @@ class Pipe:
         self.puller.start()
 
     def pull_now(self, names: list[str]) -> None:
-        """Pull, in a separate thread."""
+        """Pull the answers to these messages; runs in a separate thread."""
         try:
             self.pulled.put(list(self.grid.pull_messages(names)))
         except Exception as error:
@@ -120,8 +120,8 @@ class Pipe:
         if isinstance(pulled, Exception):
             raise pulled
         for message in pulled:
-            # Match by the message, not by the sender: an error that the SuperLink reports has the
-            # SuperLink's id.
+            # Match by the message that is answered, not by the sender: the sender of an error that
+            # the SuperLink reports is the SuperLink itself.
             tag = self.waiting.pop(message.metadata.reply_to_message_id, None)
             if tag is None:
                 continue

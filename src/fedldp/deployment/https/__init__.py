@@ -1,4 +1,4 @@
-"""fedldp's own link between a server and its sites: HTTPS, with connections opened by sites only.
+"""fedldp's own link between a server and its sites: HTTPS, with connections that only sites open.
 
     site                                       server
     GET  /v1/nonce                         ->  fresh bytes, valid once and for a minute
@@ -9,9 +9,9 @@
 
 A site recognises the server by its TLS certificate, signed by an authority that the site's policy
 names and the agreement pins. The server recognises a site by the Ed25519 key in the agreement's
-roster. The server ignores everyone else: for a request without a token, it reads no body and stores
-nothing. This link does not read round requests or answers. It hands out an unanswered request
-again, so messages may be lost and processes may die.
+roster. The server ignores everyone else: for a request without a token, it reads at most the few
+bytes of a hello, and stores nothing. This link does not interpret round requests or answers. It
+hands out an unanswered request again, so a run survives lost messages and restarted processes.
 """
 
 __all__ = ["hello", "server", "site"]

@@ -1,9 +1,10 @@
-"""Limits connections to the server: a few strangers for a short time, and a few for each site.
+"""Limits the connections to the server, from strangers (for a short time) and from each site.
 
-A connection counts as a stranger's until it has carried a hello or a session's token. A full server
-turns nobody away but drops the oldest stranger, so that no number of idle connections keeps a site
-out. Of connections that arrive together, a few are served at a time, and the others wait in the
-system's queue: a TLS handshake is expensive, and too many would leave no time for rounds.
+A connection counts as a stranger's until it has carried a hello or a session's token. When the
+limit is reached, the server does not refuse the newcomer but drops the oldest stranger, so that
+idle connections cannot keep a site out, however many there are. If many connections arrive
+together, only a few are served at a time, and the others wait in the operating system's queue: a
+TLS handshake is expensive, and too many would leave no time for rounds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Connections:
 
     Args:
         sites: the number of sites. After a restart all sites connect at once, so the limit on
-            strangers grows by this number.
+            strangers is raised by this number.
         crowded: is called when a stranger is dropped.
     """
 
@@ -49,7 +50,7 @@ class Connections:
         self._of_sites: dict[int, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
-        """Return the same listening socket, which then counts connections from their first byte."""
+        """Return the same listening socket, which then counts each connection that it accepts."""
         counted = _Listener(listening.family, listening.type, fileno=listening.detach())
         counted.connections = self
         return counted
@@ -67,8 +68,8 @@ class Connections:
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
         most = MOST_STRANGERS + self._sites
-        # Finding closed connections among many takes long, so wait until the limit is exceeded by a
-        # quarter.
+        # Finding the closed connections among many takes long, so do it only once the limit is
+        # exceeded by a quarter.
         if len(self._strangers) <= most + most // 4:
             return
         for each in [one for one in self._strangers if one.fileno() < 0]:
@@ -83,7 +84,7 @@ class Connections:
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def secured(self, connection: Connection, number: int) -> None:
-        """Note a successful TLS handshake, by the connection's file descriptor."""
+        """Note that the connection with this file descriptor has completed its TLS handshake."""
         found = self._numbered.pop(number, None)
         if found is not None and found in self._strangers:
             self._strangers[found] = connection
@@ -113,7 +114,7 @@ class Connections:
 
 
 class _Listener(socket.socket):
-    """A listening socket that reports accepted connections, and accepts a few at a time."""
+    """A listening socket that reports accepted connections, and accepts only a few at a time."""
 
     connections: Connections
 
@@ -140,7 +141,7 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
         self.stranger: socket.socket | None = None
-        """The socket's file descriptor, until the connection's site is known."""
+        """The connection's socket, until the connection's site is known."""
         self.site: int | None = None
         """The site that the connection belongs to, once known."""
         self._stranger_until: asyncio.TimerHandle | None = None
@@ -163,7 +164,7 @@ class Connection(H11Protocol):
             self.site = site
 
     def abort(self) -> None:
-        """Close it at once, even in the middle of a request."""
+        """Close the connection at once, even in the middle of a request."""
         if self.transport is not None:
             self.transport.abort()
 

@@ -1,7 +1,7 @@
 """How a site authenticates: it signs the server's nonce and certificate with its identity key.
 
-It signs the certificate that its own TLS connection showed. So a server that the site trusts cannot
-use the signature to pose as the site at another server.
+The certificate is the one that the site saw in its own TLS connection, so a server that the site
+trusts cannot use the signature to pose as the site at another server.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LONGEST_VERSION = 64
 LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
 """The largest hello, in bytes."""
 TAG = "fedldp-question"
-"""The header with a round request's number."""
+"""The name of the HTTP header that holds the number of a round request."""
 TOKEN_BYTES = 32
-"""Length of a session's token, which the server returns for a hello."""
+"""The length in bytes of a session's token, which the server returns for a hello."""
 _SECONDS = 60.0
 
 
@@ -53,7 +53,7 @@ class SignedHello:
     def signed(
         cls, key: Ed25519PrivateKey, nonce: bytes, certificate: bytes, version: str
     ) -> SignedHello:
-        """Return the hello of a key's owner to the server that showed ``certificate`` (DER)."""
+        """Return a hello, signed with ``key``, to the server that showed ``certificate`` (DER)."""
         public = key.public_key().public_bytes_raw().hex()
         signature = key.sign(_to_sign(nonce, public, certificate, version))
         return cls(nonce, public, signature, version)
@@ -85,7 +85,7 @@ class SignedHello:
 
 
 class Nonces:
-    """Nonces that are valid once and for a minute; a nonce is stored only after a successful use.
+    """Nonces, each valid for one use within a minute; only a nonce that was used is stored.
 
     Args:
         clock: returns seconds that never decrease.

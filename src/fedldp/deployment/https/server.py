@@ -1,4 +1,4 @@
-"""The server's end: lets sites in, sends them round requests, and takes their answers.
+"""The server's end: authenticates sites, sends them round requests, and receives their answers.
 
 It runs in its own thread, beside the round loop, which uses it as a pipe to nodes: a node is a
 site's number in the roster. A round request waits until its site answers, its deadline passes or
@@ -42,8 +42,8 @@ log = logging.getLogger("fedldp.server")
 POLL_SECONDS = 20.0
 """How long a site's poll for a round request waits, in seconds."""
 _ALIVE_SECONDS = 60.0
-"""A site counts as absent if it has been silent for longer than this and is not working on a round
-request."""
+"""A site counts as absent if it has been silent for more than this many seconds and is not working
+on a round request."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
@@ -65,8 +65,8 @@ _PIECE = 1 << 18
 class _PendingRequest:
     """A round request that a site has not answered.
 
-    Each of ``tags`` waits for the answer until its own deadline. A long request has two parts;
-    requests with equal ends share the second.
+    ``tags`` maps each tag that waits for the answer to its deadline. A long request has two parts;
+    requests with equal ends share the second part.
     """
 
     number: int
@@ -88,7 +88,7 @@ class _Site:
     version: str = ""
 
     def is_there(self, now: float) -> bool:
-        """Return whether the site was heard from lately or is working on a round request."""
+        """Return whether the site has a session and was heard from recently or is at work."""
         return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
 
 
@@ -114,7 +114,7 @@ class HttpsPipe:
         agreement: bytes,
         changed: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """Prepare.
+        """Prepare the server.
 
         Args:
             listening: a TCP socket that listens; closed at the end.
@@ -124,7 +124,7 @@ class HttpsPipe:
             largest: the largest answer, in bytes.
             version: the version of this fedldp; the log names sites with another version.
             agreement: the run's agreement, which sites of the roster may fetch.
-            changed: returns whether a site changed a key, which is then refused.
+            changed: returns whether a site has replaced the given key; such a key is refused.
         """
         self.address = listening.getsockname()[:2]
         self._tls, self._largest, self._version = tls, largest, version
@@ -150,7 +150,8 @@ class HttpsPipe:
             http=connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this value
             ws="none",
             lifespan="off",
-            # Any stranger could fill uvicorn's log: this module logs what matters, rate-limited.
+            # Any stranger could fill uvicorn's log, so this module logs what matters, with a rate
+            # limit.
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -166,7 +167,7 @@ class HttpsPipe:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Start to serve."""
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(0.01)
@@ -181,7 +182,7 @@ class HttpsPipe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hang up."""
+        """Close all connections, and stop serving."""
         self._over = True
         self._wake(*self._sites)
         self._server.should_exit = True
@@ -215,7 +216,7 @@ class HttpsPipe:
             ]
 
     def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send a site a round request; return a tag, which :meth:`take` returns once.
+        """Send a site a round request; return its tag, which :meth:`take` later returns once.
 
         Args:
             node: the site's number.
@@ -235,7 +236,7 @@ class HttpsPipe:
         return tag
 
     def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Return a round request's head, and the rest, which requests with equal ends share."""
+        """Split a round request in two; requests with equal ends share the second part."""
         if len(body) <= 4 * _HEAD:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
@@ -246,10 +247,10 @@ class HttpsPipe:
         return body[: -len(self._rest)], self._rest
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what arrived since the last call; wait at most ``timeout`` seconds for the first.
+        """Return what arrived since the last call; if nothing did, wait up to ``timeout`` seconds.
 
         Returns:
-            Pairs of a tag and the answer, or None if the request expired.
+            Pairs of a tag and an answer; the answer is None if the request expired.
         """
         with self._changed:
             self._give_up(time.monotonic())
@@ -274,7 +275,7 @@ class HttpsPipe:
                     site.pending.remove(pending)
 
     def _wake(self, *sites: _Site) -> None:
-        """Make sites' waiting requests check again, from any thread."""
+        """Make the waiting polls of sites check again; may be called from any thread."""
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop has ended
@@ -284,7 +285,8 @@ class HttpsPipe:
     # For the sites: the HTTP server, in a separate thread
 
     def _run(self) -> None:
-        # asyncio's buffer for each connection, used or not; its default is 256 KiB.
+        # asyncio allocates a buffer of this size for each connection, even an idle one; the default
+        # is 256 KiB.
         SSLProtocol.max_size = _TLS_BUFFER
 
         async def serve() -> None:
@@ -297,7 +299,7 @@ class HttpsPipe:
         asyncio.run(serve())
 
     async def _look_at_tls(self) -> None:
-        """Use a renewed certificate for new connections; existing connections go on."""
+        """Use a renewed certificate for new connections; existing connections are not affected."""
         while True:
             await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
             try:
@@ -381,7 +383,7 @@ class HttpsPipe:
             self._tokens[site.token] = index
             site.heard, site.at_work, site.receiving = time.monotonic(), False, False
             site.version = version
-        site.wake.set()  # ends a waiting request of the previous session
+        site.wake.set()  # ends a poll of the previous session that still waits
         self._rate_limited(f"site {name} is connected", level=logging.INFO)
         if not fits_version(self._version, version):
             self._rate_limited(
@@ -546,5 +548,5 @@ class _InPieces(Response):
 
 
 def _refused(status: int) -> Response:
-    """Return a refusal, after which nothing else is read from the connection."""
+    """Return a refusal that closes the connection, so that nothing else is read from it."""
     return Response(status_code=status, headers={"connection": "close"})

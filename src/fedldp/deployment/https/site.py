@@ -1,8 +1,8 @@
 """The site's end: polls the server for round requests, and returns the agent's answers.
 
-Only the site opens connections, through the environment's proxy if there is one. After a failure it
-tries again, with growing pauses, and never gives up, so it reconnects even to a server that was off
-for a weekend.
+Only the site opens connections, through the proxy that the environment names, if it names one.
+After a failure it tries again, with growing pauses, and never gives up, so it reconnects even to a
+server that was off for a weekend.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.site")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
-"""About how many seconds to wait before the first and before later attempts to reconnect."""
+"""The approximate pause before the first attempt to reconnect, and the longest before later ones,
+in seconds."""
 _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
-"""Seconds to keep an idle connection: as long as an answer takes, because otherwise all sites of a
-fleet that trains for some seconds would reconnect at the same moment."""
+"""Idle connections are kept for as long as an answer takes. Otherwise, all sites of a fleet whose
+training takes some seconds would reconnect at the same moment."""
 _TRIES = 5
 """How often to send an answer whose connection breaks, before polling for the request again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
@@ -52,8 +53,9 @@ class HttpsLink:
 
     Args:
         url: the server's address, https://HOST:PORT.
-        ca: a PEM file with the authorities that may sign the server's certificate. key: the site's
-            identity. answer: returns the site's answer to a round request.
+        ca: a PEM file with the authorities that may sign the server's certificate.
+        key: the site's identity.
+        answer: returns the site's answer to a round request.
         largest: returns the current limit on a round request's length, in bytes.
         tell: is called with None each time the server is heard from, or with the reason why it
             cannot be reached.
@@ -80,7 +82,7 @@ class HttpsLink:
         self._state = ""
 
     def serve(self, stop: threading.Event) -> None:
-        """Serve until ``stop`` is set; a pending answer is then not sent."""
+        """Serve until ``stop`` is set; an answer that is still pending at that time is not sent."""
         thread = threading.Thread(target=self._go, name="https", daemon=True)
         thread.start()
         stop.wait()
@@ -125,7 +127,8 @@ class HttpsLink:
     def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
         """Send an answer, and send it again if its connection breaks.
 
-        This happens within the session, because a round request's number belongs to one session.
+        The answer is sent again within the same session, because the number of a round request
+        belongs to one session.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -152,13 +155,13 @@ class HttpsLink:
 
 
 def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> bytes:
-    """Return the file of the agreement that a server runs, which sites of the roster may fetch.
+    """Return the file of the agreement that a server runs; only sites of the roster may fetch it.
 
     Args:
         url: the server's URL, https://HOST:PORT.
         ca: a PEM file with the authorities that may sign the server's certificate.
         key: the site's identity.
-        limit: the most bytes that the file may have.
+        limit: the largest permitted size of the file, in bytes.
 
     Raises:
         ConfigError: there is no connection, or the server does not know the site.
@@ -174,11 +177,11 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
 
 def seconds_ahead(url: str, ca: Path) -> float | None:
-    """Connect to a server as the agent does, and return how far its clock is ahead.
+    """Connect to a server as the agent does; return how far its clock is ahead of this machine's.
 
     Returns:
-        Seconds, accurate to about one, from the date of the server's answer; None if the answer has
-        no date. Only the validity of certificates depends on clocks.
+        The difference in seconds, accurate to about one second, from the date of the server's
+        answer; None if the answer has no date. Only the validity of certificates depends on clocks.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -203,7 +206,7 @@ def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
 
 
 def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: int) -> bytes:
-    """Say hello at one of the server's addresses; return the server's answer."""
+    """Send a hello to one of the server's paths; return the server's answer."""
     with client.stream("GET", "/v1/nonce") as response:
         nonce = _read(response, NONCE_BYTES)
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
@@ -232,7 +235,7 @@ def tls_of_site(ca: Path) -> ssl.SSLContext:
 
 
 def _read(response: httpx.Response, limit: int) -> bytes:
-    """Return a body as it was sent; its length is checked before it is read.
+    """Return a response's body without decoding it; its length is checked before it is read.
 
     Raises:
         WireError: the server refuses the request, or the body is of unknown length, too long, or
