@@ -1,8 +1,9 @@
 """What a server and its clients send each other, and the code that runs at both ends.
 
-``roles`` has the types of an algorithm's two halves. ``wire`` has the values that cross and how
-they become bytes. ``client_runtime`` protects a client, and ``server_loop`` runs the rounds. A
-simulation and real sites run the same code; they differ in transport, keys and ledger.
+``roles`` defines the types of an algorithm's two halves, for clients and server. ``wire`` defines
+the values that they send each other, and how these become bytes. ``client_runtime`` protects a
+client, and ``server_loop`` runs the rounds. A simulation and real sites run the same code; they
+differ in transport, keys and ledger.
 
 It may use core, accounting, data, ledgers.
 """

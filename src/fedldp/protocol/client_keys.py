@@ -1,9 +1,9 @@
-"""A client's randomness: fresh for each answer, kept for choices that are drawn only once.
+"""A client's randomness: fresh streams for each answer, and kept streams for once-only choices.
 
 A simulation derives both kinds from its seed. A real client takes fresh bytes from the operating
-system, and derives kept streams from its secret: a restart then repeats the same choice, and
-another run makes a different one. A client that drew a once-only choice again would randomise one
-example several times and pay for it once.
+system, and derives kept streams from its secret, so that a restart repeats the same choice, and
+another run makes a different one. A client that drew a once-only choice again would randomise the
+same example several times, but its ledger would be charged only once.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class SimulationKeys:
     simulated: bool = field(default=True, init=False)
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
-        """Return the simulation's stream of the round; see ``Keys``."""
+        """Return the simulation's stream for the round; see ``Keys``."""
         if phase:
             purpose = f"{purpose}, exchange {phase}"
         return Stream.simulation(seed=self.seed, round=round, client=self.client, purpose=purpose)
 
     def kept(self, purpose: str) -> Stream:
-        """Return the simulation's stream of round 0; see ``Keys``."""
+        """Return the simulation's stream for round 0; see ``Keys``."""
         return Stream.simulation(seed=self.seed, round=0, client=self.client, purpose=purpose)
 
 
@@ -67,9 +67,10 @@ class SecretKeys:
     """The keys of a real client in one run.
 
     Attributes:
-        secret: 32 bytes that only this client has, and that it keeps; see ``read_secret``.
+        secret: 32 bytes that only this client has, and that it stores permanently; see
+            ``read_secret``.
         run: the name of the run; each run has its own streams.
-        entropy: gives fresh bytes, as ``os.urandom`` does.
+        entropy: a function that returns fresh random bytes, such as ``os.urandom``.
 
     Raises:
         PrivacyError: ``secret`` is not 32 bytes long.
@@ -95,16 +96,16 @@ class SecretKeys:
 
 @dataclass(frozen=True)
 class TrialKeys:
-    """The keys of a client that plays many trials, each with its own secret.
+    """The keys of a client that takes part in many trials, each with its own secret.
 
-    The streams follow from the secret, so a trial can be repeated. They can still be marked as a
-    deployment's, so that a mechanism draws as it does in a deployment.
+    The streams follow from the secret, so a trial can be repeated. They can still be marked as
+    streams of a deployment, so that a mechanism draws from them as it does in a deployment.
 
     Attributes:
         secret: 32 bytes, different in every trial.
         streams_simulated: whether the streams are marked as simulated.
-        again: whether every stream is new, as a deployment's fresh streams are; if not, the same
-            purpose always gets the same stream.
+        again: whether every fresh stream is new, as in a deployment; if not, the same round, phase
+            and purpose always get the same stream.
     """
 
     secret: bytes = field(repr=False)
@@ -136,7 +137,7 @@ def read_secret(path: Path) -> bytes:
     again. So an empty or truncated file is refused, and never replaced.
 
     Raises:
-        PrivacyError: the file cannot be made or read, others may read it, or it is damaged.
+        PrivacyError: the file cannot be created or read, others may read it, or it is damaged.
     """
     try:
         try:
@@ -151,8 +152,8 @@ def read_secret(path: Path) -> bytes:
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"secret {path}: others may read it; run chmod 600 on it")
         secret = path.read_bytes()
-        # Also sync a folder that already existed, because the process that made it may have been
-        # killed before this line.
+        # Also sync a folder that already existed, because the process that created it may have been
+        # killed before it reached this line.
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

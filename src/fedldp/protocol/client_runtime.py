@@ -1,17 +1,18 @@
 """Clients in one run: a request comes in as bytes, and their answers go out as bytes.
 
     request  -> policy         did they agree to such a request?
-             -> ledgers        was it answered already (the same bytes again), can it be paid?
-             -> local update   on private examples, sealed; where it fails there is a row of NaN
+             -> ledgers        was it answered before (then the same bytes), can it be paid for?
+             -> local update   on private examples; the result is sealed, NaN where it fails
              -> encoder        bound and mechanism: a report for each row
-             -> ledgers        the answers' bytes are charged, kept and synced
+             -> ledgers        the answers are charged for; their bytes are kept and synced
              -> answers
 
 A simulation, its workers, the audit and a site all run this code; they differ only in the members,
-their keys and stores, and the ledgers. A site has one member. Many clients take every step
-together, in groups of clients that are asked one after another. A client that refuses leaves its
-group before it trains, and clients whose reports release something different are encoded and
-charged separately. Every refusal is an ordinary answer that depends on no example.
+their keys and stores, and the ledgers. A site has one member. Where there are many clients, they
+are divided into groups of consecutive clients, and each group takes every step together. A client
+that refuses leaves its group before the group trains, and clients whose reports release different
+things are encoded and charged separately. A refusal is sent like any other answer, and it does not
+depend on any example.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _REASONS: dict[type[PrivacyError], Reason] = {
 
 
 _DRAWN = "drawn-once"
-"""The name under which a store notes that a once-only choice was drawn in the run."""
+"""The name under which a store records that a once-only choice was drawn in the run."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class EncoderGroup:
 
 
 class Members(Protocol):
-    """The clients of a runtime and what belongs to them; everything but the examples is public.
+    """The clients of a runtime, with their roles, randomness and stores.
 
     Attributes:
         indices: the clients' numbers.
@@ -134,15 +135,15 @@ class Members(Protocol):
         ...
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return some of the clients for their local update, which runs once in a round."""
+        """Return some of the clients as their local update sees them; it runs once in a round."""
         ...
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
-        """Return some of the clients for their encoder, in one phase of a round."""
+        """Return some of the clients as their encoder sees them in one phase of a round."""
         ...
 
     def store(self, index: int) -> Store:
-        """Return what a client keeps."""
+        """Return the store of a client, which holds what it keeps from round to round."""
         ...
 
 
@@ -166,7 +167,7 @@ class OneClient:
 
     @property
     def indices(self) -> Sequence[int]:
-        """The client's number, alone in a list."""
+        """A list that contains only the client's number."""
         return [self.index]
 
     @property
@@ -188,9 +189,9 @@ class OneClient:
         """Refuse a system, keys or examples that would leave the client unprotected.
 
         Raises:
-            PrivacyError: the system is for simulation only and the keys are not; or the keys belong
-                to another run, the client has more or fewer examples than its answers are charged
-                for, or a label is not one of the classes.
+            PrivacyError: the system is for simulation only, but the keys are real; or the keys
+                belong to another run, the client has more or fewer examples than its answers are
+                charged for, or a label is not one of the classes.
         """
         check_count(len(self.examples), self.role.most_examples)
         if not self.simulated:
@@ -203,16 +204,17 @@ class OneClient:
             )
         most, classes = self.role.most_examples, self.role.num_classes
         if most is not None and len(self.examples) < most:
-            # Answers from fewer examples would reveal how many the client has. The charge is for an
-            # equal share, whose number is public.
+            # Answers from fewer examples would reveal how many the client has. The charge assumes
+            # that every client has an equal share of the examples; the size of this share is
+            # public.
             raise PrivacyError(
                 f"examples: the client has {len(self.examples)} examples, but its answers are "
                 f"charged for {most}, no fewer; add public examples"
             )
         labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            # Training would fail only on these examples, and an answer without training would
-            # reveal that.
+            # Training would fail because of this label, and an answer without training would reveal
+            # that.
             raise PrivacyError(
                 f"examples: a label is not one of 0 to {classes - 1}; remove that example"
             )
@@ -225,11 +227,11 @@ class OneClient:
                 )
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
-        """Return one group, of the client alone."""
+        """Return a single group that contains only this client."""
         return [EncoderGroup(self.role.encoder, self.role.max_participations, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return the client for its local update; training has the streams of phase 0."""
+        """Return the client as its local update sees it, with the streams of phase 0."""
         client = Client(
             index=self.index,
             examples=self.examples,
@@ -240,7 +242,7 @@ class OneClient:
         return Batch.of_one(client)
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
-        """Return the client for its encoder, which draws as it would in a round of one phase."""
+        """Return the client as its encoder sees it; the reporting phase has phase 0's streams."""
         streams = phase - self.role.reporting
         return Senders(
             indices=[self.index],
@@ -252,7 +254,7 @@ class OneClient:
         )
 
     def store(self, index: int) -> Store:
-        """Return what the client keeps."""
+        """Return the client's store."""
         return self.kept
 
 
@@ -269,9 +271,9 @@ class ClientRuntime:
         policy: what they agreed to.
         ledgers: the clients' ledgers.
         group: how many consecutive clients go through all steps together; 1 at a site.
-        failed: is called with any error of training or encoding. If it returns, failed training is
-            answered like training that gave NaN: with a public vector. If it is None, a simulation
-            raises the error, and a real client logs only the error's type.
+        failed: called with any error from training or encoding. If it returns, a client whose
+            training failed answers as if training had given NaN: with a public vector. If it is
+            None, a simulation raises the error, and a real client logs only the error's type.
 
     Raises:
         PrivacyError: a member would be left unprotected; see ``Members.check``.
@@ -283,7 +285,7 @@ class ClientRuntime:
     group: int = 1
     failed: Callable[[Exception], None] | None = None
     trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
-    """A single client's requests of the latest round that it trained for, by (round, phase)."""
+    """For a single client: digests of the requests that it trained for in the latest round."""
 
     def __post_init__(self) -> None:
         self.members.check(self.policy)
@@ -306,7 +308,7 @@ class ClientRuntime:
         return cls(members=one, policy=policy, ledgers=ledgers, failed=failed)
 
     def answer(self, message: bytes) -> bytes:
-        """Return the only client's answer to a request, both as bytes that ``wire`` packs."""
+        """Return the single client's answer to a request; both are bytes, packed by ``wire``."""
         (index,) = self.members.indices
         ((_, (answer,)),) = self.answers(message, [index])
         return bytes(answer)
@@ -345,7 +347,7 @@ class ClientRuntime:
             return asked.answers()
 
     def fails(self, error: Exception) -> None:
-        """Report an error of training or encoding, or raise it; see ``failed``."""
+        """Report an error from training or encoding, or raise it; see ``failed``."""
         if self.failed is not None:
             self.failed(error)
         elif self.members.simulated:
@@ -389,7 +391,7 @@ class _Asked:
                 event = group.encoder.event(self.request.phase)
             except (
                 Exception
-            ) as error:  # raised by a mechanism that now states an event it must not state
+            ) as error:  # from a mechanism that states an event that it must not state
                 self.runtime.fails(error)
                 refusal = _refusal(self.request, Reason.POLICY)
                 found.update(dict.fromkeys(group.places, refusal))
@@ -413,7 +415,7 @@ class _Asked:
     def _may_train(
         self, group: EncoderGroup, event: Event, found: dict[int, bytes]
     ) -> Sequence[int]:
-        """Return the positions of clients yet to answer; put the others' answers in ``found``."""
+        """Return the positions of clients that may train; add the others' answers to ``found``."""
         runtime, members = self.runtime, self.runtime.members
         verdicts = runtime.ledgers.check(
             self.place,
@@ -440,11 +442,11 @@ class _Asked:
         return places
 
     def _is_answerable(self, group: EncoderGroup, index: int) -> bool:
-        """Return whether the encoder can answer the request, by a trial without an example.
+        """Return whether the encoder can answer the request, from a trial that uses no example.
 
         The trial's output is neither kept nor sent. Without the trial, a failure would show only
-        after training, whose duration depends on the examples, and a server could repeat this for
-        free.
+        after training, whose duration depends on the examples, and a server could repeat this
+        without any charge to the client's budget.
         """
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
@@ -474,7 +476,7 @@ class _Asked:
         return trained.setdefault((round, phase), digest) == digest
 
     def _trained(self, indices: Sequence[int]) -> Sensitive[Update]:
-        """Return what clients compute from their examples, in the phase that sends it."""
+        """Return what clients compute from their examples, or a stand-in without training."""
         runtime, members, broadcast = self.runtime, self.runtime.members, self.broadcast
         if self.request.phase != members.trains_in:
             return _no_update(broadcast, len(indices))
@@ -487,7 +489,7 @@ class _Asked:
             return _no_update(broadcast, len(indices))
 
     def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
-        """Return what leaves the clients of a group: their reports, once they are charged."""
+        """Return the reports of a group's clients, after charging for them, or refusals."""
         runtime, request, indices = self.runtime, self.request, self._at(group.places)
         phase = request.phase
 
@@ -505,7 +507,7 @@ class _Asked:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # such as a full disk
             return [_refusal(request, _reason_of(error))] * len(indices)
-        except Exception as error:  # from the encoder, which may refuse because of the request
+        except Exception as error:  # from the encoder, which may reject the request
             runtime.fails(error)
             return [_refusal(request, Reason.POLICY)] * len(indices)
         if isinstance(rows, np.ndarray):
@@ -546,7 +548,7 @@ def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | 
 
 @contextmanager
 def naming(round: int, client: int) -> Iterator[None]:
-    """Make an error name the round of a simulation and the client in which it arose."""
+    """Add to an error's text the round of the simulation and the client in which it occurred."""
     try:
         yield
     except FedldpError as error:
@@ -564,7 +566,7 @@ def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:
 def _part(
     update: Sensitive[Update], waiting: Sequence[int], places: Sequence[int]
 ) -> Sensitive[Update]:
-    """Return the rows of the clients at ``places``, from the rows of all clients that waited."""
+    """Return the rows of the clients at ``places``, from a row for each of the ``waiting``."""
     if len(places) == len(waiting):
         return update
     return rows_of(update, np.searchsorted(waiting, places))

@@ -25,14 +25,14 @@ _synced: set[Path] = set()
 class FolderStore:
     """A client's own folder for one run; nothing in it leaves the client unless it is encoded.
 
-    Guarantee: what ``arrays`` returned once for a run and name, it returns again, even after a
-    crash or a power cut: before the arrays are used, the file is whole, and the file and its
-    folder are synced.
+    Guarantee: once ``arrays`` has returned arrays for a run and name, it always returns the same
+    ones, even after a crash or a power cut: before the arrays are used, the file is complete, and
+    the file and its folder are synced.
 
     Args:
-        folder: the client's folder, made when something is first kept.
-        run: the run's name; what one run keeps is invisible to every other.
-        lasting: whether files are synced; false where the folder is removed with the process.
+        folder: the client's folder, created when something is first stored.
+        run: the run's name; what is kept for one run is invisible to every other run.
+        lasting: whether files are synced; false if the folder is removed when the process ends.
     """
 
     def __init__(self, folder: Path, run: str, *, lasting: bool = True) -> None:
@@ -62,7 +62,7 @@ class FolderStore:
             if round is not None:
                 self._forget_before(round)
         elif self._lasting and path not in _synced:
-            self._sync(path)  # the process that kept it may have been killed before the sync
+            self._sync(path)  # the process that wrote it may have been killed before the sync
         return load_file(path)
 
     def _path(self, name: str, round: int | None) -> Path:
@@ -75,7 +75,7 @@ class FolderStore:
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
     def add(self, files: Mapping[str, bytes]) -> None:
-        """Keep the result of ``files`` for the same client; a file that exists already stays."""
+        """Store what ``files`` returned for the same client; existing files are not replaced."""
         for name, content in files.items():
             path = self.folder / name
             if not path.exists():
@@ -84,7 +84,7 @@ class FolderStore:
                 self._forget_before(_round_of(path.parent))
 
     def forget(self) -> None:
-        """Remove all that is kept for the run, in one step, so that no part of it is used again.
+        """Remove everything kept for the run, in one step, so that no part of it is used again.
 
         Raises:
             RunError: the folder cannot be removed.
@@ -137,11 +137,11 @@ class FolderStore:
 
 
 class MemoryStore:
-    """A client's store in memory, for clients that an audit plays and for trials of encoders.
+    """A client's store in memory, for the clients of an audit and for trials of encoders.
 
     Args:
-        kept: a store, such as the client's own, that is read for arrays not made here and never
-            changed.
+        kept: a store, such as the client's own, from which arrays that were not made here are read.
+            It is never changed.
     """
 
     def __init__(self, kept: Store | None = None) -> None:

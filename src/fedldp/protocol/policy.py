@@ -1,4 +1,4 @@
-"""What a client has agreed to answer, checked before it looks at an example."""
+"""What a client has agreed to answer, checked before it reads any example."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Policy:
         layout: the model's layout.
         trains_in: the phase in which the client trains, whose request carries the weights; requests
             of other phases may carry none.
-        initial: digest of the weights that the run begins with; None accepts any that the server
-            sends.
+        initial: digest of the weights that the run begins with. If it is None, the client accepts
+            any weights that the server sends.
     """
 
     run: str
@@ -32,7 +32,7 @@ class Policy:
     initial: bytes | None = None
 
     def refuses(self, request: RoundRequest) -> Reason | None:
-        """Return why a request is refused, or None; this depends on nothing private.
+        """Return why a request is refused, or None if it is not; this depends on nothing private.
 
         The weights and every public number sent with them must lie within
         ``core.bounding.LARGEST_WEIGHT``. Otherwise a server could choose finite weights so large

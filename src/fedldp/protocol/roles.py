@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, NDArray[Any]]
 Draw = Callable[[str], Stream]
-"""Gives the stream for a purpose, such as "batches" or "mechanism"."""
+"""Returns the stream for a purpose, such as "batches" or "mechanism"."""
 
 Draws = Callable[[int], Draw]
-"""Gives the server's streams for a round; round 0 comes before the first round."""
+"""Returns the server's streams for a round; round 0 is for draws before the first round."""
 
 
 class Store(Protocol):
-    """What a client keeps for the length of a run."""
+    """What a client keeps for the duration of a run."""
 
     def holds(self, name: str) -> bool:
         """Return whether arrays are kept as ``name`` for the run."""
@@ -63,7 +63,7 @@ class Client:
         index: the client's number, from 0; public.
         examples: the client's private examples.
         fresh: streams of this round, for noise and for the order of examples.
-        kept: streams that are the same throughout the run, for what is drawn once.
+        kept: streams that are the same throughout the run, for choices that are drawn only once.
         store: what the client keeps from round to round.
     """
 
@@ -107,10 +107,10 @@ class Batch:
         indices: their numbers, from 0; public.
         examples: the examples of all these clients, and possibly of others.
         rows: which of these examples belong to each client.
-        fresh: gives the stream of each client for a purpose; see ``Client``.
-        kept: likewise.
-        alone: gives one client by its index in the batch, with its store; for once-only choices and
-            for code that handles clients one after another.
+        fresh: returns the fresh stream of each client for a purpose; see ``Client``.
+        kept: returns the kept stream of each client for a purpose; see ``Client``.
+        alone: returns one client, given its index in the batch, with its store; for once-only
+            choices and for code that handles clients one after another.
     """
 
     indices: Sequence[int]
@@ -141,14 +141,14 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Senders:
-    """Clients as their encoder sees them: without examples. One client is the case n = 1.
+    """Clients as their encoder sees them: without examples. A single client is the case n = 1.
 
     Attributes:
         indices: their numbers, from 0; public.
         num_examples: how many examples each client has, shape (n,).
-        fresh: gives the stream of each client for a purpose; see ``Client``.
-        kept: likewise.
-        store: gives the store of one client, by its index among these clients.
+        fresh: returns the fresh stream of each client for a purpose; see ``Client``.
+        kept: returns the kept stream of each client for a purpose; see ``Client``.
+        store: returns the store of one client, given its index among these clients.
         phase: see ``Sender``.
     """
 
@@ -170,7 +170,7 @@ class Update:
     Attributes:
         rows: each client's weights after training, shape (n, d); a row holds NaN where training
             failed or diverged.
-        aux: whatever else was computed, by name, with n rows each.
+        aux: additional arrays that were computed, by name, with n rows each.
     """
 
     rows: Rows
@@ -181,7 +181,7 @@ class Update:
 
     @classmethod
     def of_one(cls, found: Update | Vector | None, size: int) -> Update:
-        """Return what one client computed.
+        """Return the update of a single client.
 
         Args:
             found: the update itself, or the weights, shape (d,); None where training failed.
@@ -193,12 +193,12 @@ class Update:
         return cls(rows=weights[None])
 
     def alone(self, place: int) -> Update:
-        """Return what one of the clients computed."""
+        """Return what the client at position ``place`` computed."""
         one = slice(place, place + 1)
         return Update(rows=self.rows[one], aux={name: a[one] for name, a in self.aux.items()})
 
     def at(self, places: NDArray[np.int64]) -> Update:
-        """Return what some of the clients computed."""
+        """Return what the clients at the positions ``places`` computed."""
         rows = self.rows[places]
         return Update(rows=rows, aux={name: a[places] for name, a in self.aux.items()})
 
@@ -207,7 +207,7 @@ class LocalUpdate(Protocol):
     """Compute clients' sensitive updates from the broadcast and their private examples."""
 
     def group(self, most_examples: int) -> int:
-        """Return how many clients of a simulation train together; the configuration alone decides.
+        """Return how many clients train together in a simulation; only the configuration matters.
 
         Args:
             most_examples: the largest number of examples that a client has.
@@ -218,7 +218,7 @@ class LocalUpdate(Protocol):
         ...
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return a row for each client.
+        """Return an update with one row for each client.
 
         Args:
             broadcast: the broadcast of the round.
@@ -232,11 +232,11 @@ class LocalUpdate(Protocol):
 class Encoder(Protocol):
     """Turn sensitive updates into what may leave their clients, and state what this releases.
 
-    Whether an answer comes, and how long it is, must not depend on the update.
+    Whether there is an answer, and its length, must not depend on the update.
     """
 
     def event(self, phase: int = 0) -> Event:
-        """Return what one client's answer releases, whatever the broadcast was; this is charged."""
+        """Return what one client's answer releases for any broadcast; this event is charged."""
         ...
 
     def __call__(
@@ -244,7 +244,7 @@ class Encoder(Protocol):
     ) -> Reports:
         """Return a report for each row of the update, in the order of the rows.
 
-        Each report equals, to the last bit, the one that the client would send on its own.
+        Each report is bit for bit the one that the client would send if it were encoded alone.
         """
         ...
 
@@ -282,9 +282,9 @@ class State:
     """What the server keeps from round to round.
 
     Attributes:
-        round: the next round, from 1.
+        round: the number of the next round, counted from 1.
         weights: the global model, float32, shape (d,).
-        arrays: what else the system keeps, by name.
+        arrays: everything else that the system keeps, by name.
     """
 
     round: int = 1
@@ -312,7 +312,7 @@ class Initial(Protocol):
 
 
 class ServerStep(Protocol):
-    """Compute the next state from a stream of reports, in O(d) memory; ``draw`` is the server's."""
+    """Compute the next state from a stream of reports in O(d) memory; ``draw``: see ``Initial``."""
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]: ...
 
@@ -327,12 +327,12 @@ class Ask(Protocol):
         clients: Sequence[int],
         own: Mapping[int, Arrays] = ...,
     ) -> Incoming:
-        """Send it; ``own`` maps a client to what only this client is sent: see ``RoundRequest``."""
+        """Send the request; ``own`` has arrays for individual clients: see ``RoundRequest``."""
         ...
 
 
 class Dialogue(Protocol):
-    """The server's part in a round of several phases; returns its outcome."""
+    """The server's part in a round of several phases; it returns what the server step reads."""
 
     def __call__(
         self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
@@ -355,13 +355,13 @@ class ServerRole:
 
     Attributes:
         initial: see ``Initial``.
-        publish: gives the round's broadcast from the state.
+        publish: returns the round's broadcast, given the state.
         aggregate: see ``ServerStep``.
         dialogue: runs a round of several phases; None for a round of one phase.
         downlink: what one broadcast releases about the clients to someone who sees nothing else and
-            trusts the server; None unless the server adds noise itself.
-        result: gives the weights that are tested and kept as the run's model.
-        plain: ``aggregate`` without the optimiser, for reading a single report; None if there is no
+            trusts the server; None unless the server itself adds noise.
+        result: returns the weights that are tested and kept as the run's model.
+        plain: ``aggregate`` without the optimiser, to examine a single report; None if there is no
             optimiser.
     """
 
@@ -378,9 +378,9 @@ class ServerRole:
         return replace(self.publish(state), weights=self.result(state))
 
     def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
-        """Return the weights that reports give if no optimiser is applied to their mean.
+        """Return the weights that follow from reports if no optimiser is applied to their mean.
 
-        This is for examining single reports, for which the server's memory of earlier rounds is
+        This is for examining single reports, for which the optimiser's memory of earlier rounds is
         meaningless.
         """
         aggregate = self.aggregate if self.plain is None else self.plain
@@ -397,8 +397,8 @@ class Score:
         total: how many examples there were.
         confusion: how many examples of each true class (row) were assigned to each class (column),
             shape (classes, classes); None where the test or its classes must not be recorded.
-        own_right: how many examples the client's own model classified correctly, if it has a model
-            whose result this test may show.
+        own_right: how many examples the client's own model classified correctly, if it has one and
+            this test may reveal the result.
         labels: the examples' labels, shape (total,); None where ``confusion`` is None, for the same
             reasons.
         probabilities: the model's probability of each class, shape (total, classes); or None.
@@ -416,7 +416,7 @@ class Score:
 class Tester(Protocol):
     """Measure the global model at one simulated client; ``test`` is the public test set.
 
-    This is a measurement of the simulator, and its result is not a message. Anyone who sees the
+    The simulator makes this measurement, and its result is not a message. Anyone who sees the
     result learns about every part of the client that the test uses. If such a part was trained on
     private examples, the result is a release, and the system's event states it.
     """

@@ -47,25 +47,25 @@ class Round:
         accuracy: the accuracy of the new global model, 0 to 1, on the test data that
             ``RunConfig.tested_on`` names; None where it was not tested.
         loss: the model's mean cross-entropy on the same data.
-        uplink_bits_per_client: mean bits that a client sent, including position labels.
-        seconds: wall-clock time without ``waited``.
-        arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
-            the clients' T_W (wait) and of all arrivals.
+        uplink_bits_per_client: the mean number of bits sent by a client, including position labels.
+        seconds: wall-clock time in seconds, excluding ``waited``.
+        arrivals: for shuffled rounds, times in seconds, by name: T (delay), T_S (response), the
+            first and the last T_W (wait) of a client, and the first and the last arrival.
         metrics: the system's own metrics, by name.
         refused: how many clients refused, by reason.
-        radii: the smallest and the largest radius over all tensors of the ranges that clients were
-            told; None where there were no ranges.
+        radii: the smallest and the largest radius, over all tensors, of the ranges that were sent
+            to clients; None if there were no ranges.
         auc: area under the ROC curve; see ``Evaluation``.
         average_precision: see ``Evaluation``.
         balanced_accuracy: see ``Evaluation``.
         brier: see ``Evaluation``.
-        waited: seconds until enough clients were available to ask, 0 where no waiting is needed;
+        waited: seconds until enough clients were available to ask; 0 if no waiting was needed, and
             None in records of earlier versions.
         calibration_error: see ``Evaluation``.
         spent: an upper bound on what all rounds so far cost, by unit and adversary; see
             ``accounting.statement.spent_by_unit``.
-        budgets: how much the client that spent most has spent and has left, by unit; empty at real
-            sites, whose own ledgers hold the budgets.
+        budgets: for each unit, how much the client that has spent the most has spent and has left;
+            empty for real sites, whose own ledgers hold the budgets.
     """
 
     round: int
@@ -98,7 +98,8 @@ class Evaluation(NamedTuple):
         auc: area under the ROC curve, 0 to 1: with two classes, the area for class 1; with more,
             the mean over each class against all others. None where a class has no example in the
             test set. Like the metrics below, None where testing gives only accuracy and loss.
-        average_precision: area under the steps of precision over recall; classes as for ``auc``.
+        average_precision: area under the step curve of precision against recall; classes as for
+            ``auc``.
         balanced_accuracy: mean recall of the classes in the test set, 0 to 1.
         brier: mean squared error of the probabilities: with two classes, that of class 1, 0 to 1;
             with more, the sum over the classes, 0 to 2.
@@ -122,20 +123,21 @@ Evaluator = Callable[[Broadcast], Evaluation | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A server's rounds.
+    """The rounds of a run, as the server carries them out.
 
     Attributes:
         run: the run's name, which every request carries.
         server: the server's role in the system.
         rounds: the number of rounds.
-        participants: gives the clients to ask in a round.
+        participants: returns the clients to ask in a round.
         transport: carries requests to them and their answers back.
         draws: the server's randomness.
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
-        arrivals: gives the shuffler's times of the latest phase, where there is a shuffler.
-        waited: gives the seconds, over all rounds so far, spent waiting for enough clients to ask.
-        ends: returns, before each round, whether the run ends without that round.
+        arrivals: returns the shuffler's times in the latest phase, if there is a shuffler.
+        waited: returns the total seconds, in all rounds so far, of waiting for enough clients to
+            ask.
+        ends: called before each round; returns whether the run ends before that round.
     """
 
     run: str
@@ -242,7 +244,7 @@ class Loop:
 
 
 class _Tally:
-    """Counts the messages on their way to the server step, without holding them.
+    """Counts the messages that pass to the server step, without keeping them in memory.
 
     It keeps one byte for each client that was asked, whatever the client's number.
     """
@@ -253,7 +255,7 @@ class _Tally:
         self.bits = 0
         self.radii: list[float] | None = None
         self.broken = False
-        """Whether the transport or the server itself failed; such an error has its own reason."""
+        """Whether the transport or the server failed; then the error is not ``too_few``."""
         self._asked = np.sort(_numbers(clients))
         self._took_part = np.zeros(self._asked.size, np.bool_)
         self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1
@@ -275,7 +277,7 @@ class _Tally:
     def passing(
         self, transport: Transport, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Report | Reports | Shuffled | Counted]:
-        """Yield what the server step may read: at most one report of each client that was asked."""
+        """Yield what the server step may read: at most one report from each client asked."""
         waiting = np.full(self._asked.size, clients is self.clients)
         if clients is not self.clients:
             waiting[self._places(clients)] = True
@@ -284,13 +286,13 @@ class _Tally:
                 continue  # late: it belongs to another round
             if sender is not None:
                 if isinstance(content, Report) and content.client not in (None, sender):
-                    continue  # the sender used another client's name
+                    continue  # the report names another client than its sender
                 places = self._places(sender)
                 expected = (
                     (places >= 0) & waiting[places] & _first(places)
-                )  # clients that were asked and that answer for the first time
+                )  # clients that were asked and have not answered before
                 if isinstance(content, Reports) and content.client is not None:
-                    expected &= content.client == _numbers(sender)  # each under its own name
+                    expected &= content.client == _numbers(sender)  # each must name its sender
                 waiting[places[expected]] = False
                 if not expected.any():
                     continue
@@ -346,7 +348,7 @@ class _Tally:
 
 
 def _first(places: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which entries of ``places`` are the first with their value."""
+    """Return, for each entry of ``places``, whether it is the first entry with its value."""
     first = np.zeros(places.size, np.bool_)
     first[np.unique(places, return_index=True)[1]] = True
     return first
@@ -359,11 +361,11 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
 
 
 def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
-    """Return whether the last ``patience`` losses were no lower than the lowest before them.
+    """Return whether none of the last ``patience`` losses is lower than the lowest one before them.
 
     Args:
         rounds: all rounds so far; a round that was not tested counts as no better.
-        patience: how many rounds; None never stops.
+        patience: the number of rounds; None to never stop early.
     """
     if patience is None or len(rounds) <= patience:
         return False

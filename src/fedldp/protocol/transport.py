@@ -1,4 +1,4 @@
-"""How requests reach clients and answers return; simulation and deployment differ in this."""
+"""How requests reach clients and answers return, in a simulation or a deployment."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest, Shuffled
 
 Content = Report | Reports | Refusal | Shuffled | Counted | None
-"""What arrived; None for clients whose reports arrive without a name."""
+"""What arrived; None for clients that answered, but whose reports arrive without a sender."""
 
 Delivery = tuple[int | Sequence[int] | None, Content]
-"""The sender, if visible, and the content. Several clients' content is Reports, or None."""
+"""The sender, if visible, and the content. If there are several senders, it is Reports or None."""
 
 
 class Transport(Protocol):

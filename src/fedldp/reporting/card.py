@@ -49,13 +49,13 @@ CONFIDENTIAL = (
     "the scores of this run are left out: they depend on the clients' private rows, and no "
     "epsilon covers them"
 )
-"""The text in place of scores that are functions of private rows."""
+"""The text that replaces scores that are functions of private rows."""
 
 DOUBTFUL = (
     "any doubts about the scores of this run depend on the scores, so they are "
     "left out too; they are in the run's summary.json"
 )
-"""The same text for any scores: a text that depended on them would reveal something about them."""
+"""The text is the same for any scores, because one that depended on them would reveal something."""
 
 COUNTS = "the numbers of examples and people, which are rounded up and which no guarantee covers"
 """The counts of the clients' own rows that the documents reveal."""
@@ -106,10 +106,10 @@ def hides_scores(document: Mapping[str, Any]) -> bool:
 
 
 def _are_private(privacy: Mapping[str, Any]) -> bool:
-    """Return whether scores were measured on clients' held-out rows, or sent by clients in clear.
+    """Return whether scores come from clients' held-out rows, or were sent by clients in the clear.
 
-    Clients send scores in clear when they test by themselves. If clients have their own encoders,
-    scores on any test set reveal something about the rows that trained these encoders.
+    Clients that test the model themselves send their scores in the clear. If clients have their own
+    encoders, scores on any test set reveal something about the rows that trained these encoders.
     """
     reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
     return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)
@@ -196,7 +196,7 @@ def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
 
 
 def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return the "deployment" of the registry's schema, with null for unknown values."""
+    """Return the "deployment" object of the registry's schema, with null for unknown values."""
     config, line = run.summary["config"], run.headline
     proven = line is not None and line["epsilon"] is not None
     assert line is not None or not proven
@@ -283,7 +283,7 @@ _WHO_SEES = {
 
 
 def _model(line: Mapping[str, Any]) -> str:
-    """Return the registry's name for the trust model of a line."""
+    """Return the registry's name for the trust model of a line of the statement."""
     if line["adversary"] == "server":
         # A site that adds noise for its people is not itself a data subject.
         return "Federated" if line["unit"] in ("person", "record") else "Local"
@@ -318,7 +318,7 @@ def _domain(run: FinishedRun) -> str | None:
 
 
 def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
-    """Return what is not protected, according to the statement, and in these documents."""
+    """Return what the statement and these documents leave without protection."""
     open_lines = dict.fromkeys(
         f"{_UNITS[line['unit']]}, against the {line['adversary']}"
         for line in privacy["guarantees"]
@@ -625,7 +625,7 @@ _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
 
 
 def _task(run: FinishedRun) -> str | None:
-    """Return the task, if the data imply it: a table has columns, and an image three axes."""
+    """Return the task, if it follows from the data: a table has columns, an image three axes."""
     data = str(run.summary["config"].get("dataset", ""))
     if data.endswith((".csv", ".parquet")) or (run.schema and run.schema.features):
         return "tabular-classification"
@@ -678,7 +678,7 @@ _PUBLISHERS = (
 
 
 def _whole(value: Any) -> int | None:
-    """Return a value of a configuration if it is an integer; the file may come from elsewhere."""
+    """Return a value of a configuration if it is an integer; the file may be from somebody else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -1,7 +1,8 @@
-"""Charts as inline SVG, drawn by Matplotlib: text stays text, and the colours follow the page.
+"""Charts as inline SVG, drawn by Matplotlib; text remains text, and colours are those of the page.
 
-Charts contain only numbers and our own words: runs are shown by number, so that no text from a run
-folder gets in. Matplotlib comes with the extra ``report``; without it there are no charts.
+Charts contain only numbers and our own words: runs are identified by number, so that no text from a
+run folder gets into a chart. Matplotlib comes with the extra ``report``; without it there are no
+charts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# Placeholders for colours of the page: text and axes, grid, and danger.
+# Placeholders for colours of the page: for text and axes, for the grid, and for danger.
 _INK, _GRID, _BAD = "#010201", "#010202", "#010203"
 _SERIES = tuple(f"#01030{i}" for i in range(6))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
@@ -57,7 +58,7 @@ _INCHES, _NARROW = 4.4, 5.0
 """Widths of charts in inches: on a phone the whole chart is visible, with readable text."""
 
 _NUMBERS, _NOTHING = 0.68, 0.24
-"""Inches for the vertical axis's tick labels: numbers, or none."""
+"""Inches left of the vertical axis: with room for numbers at its ticks, and without."""
 
 _MOST_INSIDE = 9
 """The largest number of lines with the legend inside the chart; otherwise it is below the chart."""
@@ -138,7 +139,7 @@ def _name_row(
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
         how = (
             "proven" if stated_by(line) == HOUSE else "stated"
-        )  # do not show who stated it, because that name comes from the run folder
+        )  # do not show who stated it: that name comes from the run folder
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
@@ -171,7 +172,7 @@ _FIGURES = {
     "auc": ("area under the ROC curve", 1),
     "loss": ("loss (cross-entropy, nats)", 1),
 }
-"""For each metric, the label of a chart's axis, and the factor on the values."""
+"""For each metric, the label of a chart's axis, and the factor that multiplies the values."""
 
 
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
@@ -181,7 +182,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         name: the chart's name, unique on its page.
         runs: the runs to draw, numbered from 1.
         key: the name of the metric in a round, such as "accuracy".
-        twins: which of the runs are the noise-free twin of another run.
+        twins: for each run, whether it is the noise-free twin of another run.
 
     Returns:
         None if no run was tested.
@@ -231,7 +232,7 @@ def lines(
     across: str,
     up: str,
 ) -> str:
-    """Return an SVG of labelled curves in the unit square, with the line of guessing (y = x).
+    """Return an SVG of labelled curves in the unit square, and the line y = x, labelled guessing.
 
     Args:
         name: the chart's name, unique on its page.
@@ -270,13 +271,14 @@ def against_epsilon(
     across: str,
     up: str,
 ) -> str:
-    """Return an SVG, sized for a phone, of a metric against epsilon, with horizontal levels.
+    """Return an SVG, sized for a phone, of a metric against epsilon, with lines at some levels.
 
     Args:
         name: the chart's name, unique on its page.
         series: for each line, a label in our own words, and points (epsilon, mean, deviation) by
             ascending epsilon.
-        levels: for each level, which has no epsilon, a label in our own words, and a height.
+        levels: for each horizontal line, a label in our own words, and its height; such a line
+            belongs to no epsilon.
         across: the label of the x axis, which is logarithmic.
         up: the label of the y axis.
     """
@@ -339,11 +341,12 @@ def _svg(
     below: float = 0.0,
     width: float = _INCHES,
 ) -> str:
-    """Return the drawing, placed at ``left`` inches because measuring labels is as slow as drawing.
+    """Return a drawing as SVG, with margins as given and not fitted to its labels.
 
-    The ``below`` inches beneath the drawing are for a legend.
+    Measuring the labels would take as long as drawing. ``left`` is the left margin in inches; the
+    ``below`` inches beneath the drawing are for a legend.
     """
-    # Use separate figures and not pyplot's state, which a program that imports fedldp may use.
+    # Do not use pyplot's global state, because a program that imports fedldp may use it too.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

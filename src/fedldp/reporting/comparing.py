@@ -1,4 +1,4 @@
-"""Common settings of finished runs, their differences, and the command that repeats a run."""
+"""Comparisons of the settings of finished runs, and the command that repeats a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISSING = object()
 
 
 def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
-    """Return the settings that differ between ``runs``; None for a run that lacks a setting."""
+    """Return the settings that differ, with each run's value; None for a run without it."""
     configs = [with_left_out(run.summary["config"]) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     return {

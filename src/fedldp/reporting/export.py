@@ -1,7 +1,7 @@
-"""Finished runs for other tools: TensorBoard, MLflow, Weights & Biases, through their libraries.
+"""Export of finished runs to TensorBoard, MLflow and Weights & Biases, through their libraries.
 
-Each tool receives what the page shows: settings, the metrics of every round, the budget spent by
-then, and the statement.
+Each tool receives what the HTML page shows: the settings, for every round the metrics and the
+budget spent so far, and the statement.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
 
 
 def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
-    """Yield the spent guarantee and budgets: for every round, or at least for the last round."""
+    """Yield epsilons and budgets by round; the headline's epsilon at least for the last round."""
     shown, last = set(), run.summary["rounds"][-1]["round"]
     for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
         for line in lines:
@@ -155,7 +155,8 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
             for what in ("spent", "left"):
                 if budget[what] is not None:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
-    # The headline is not yet shown for a run of an earlier version, or if its unit is a round.
+    # The loop does not yield the headline's epsilon if an earlier version recorded the run, or if
+    # the headline's unit is a round.
     headline = run.headline
     if headline is not None and headline["epsilon"] is not None:
         name = _epsilon(headline)

@@ -1,4 +1,4 @@
-"""Runs as one HTML page: a single file, without scripts or anything loaded from elsewhere.
+"""Runs as one HTML page: a single file, which has no scripts and loads nothing from elsewhere.
 
 All text from run folders is escaped, because a folder may come from somebody else.
 """
@@ -87,7 +87,7 @@ def check_place(place: Path, argument: str) -> None:
     """Refuse to replace a file that is not one of our pages.
 
     Raises:
-        RunError: something else is there, or the file cannot be read.
+        RunError: there is something other than our page, or the file cannot be read.
     """
     try:
         taken = place.exists() and (
@@ -103,7 +103,7 @@ def check_place(place: Path, argument: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    # Imported here because most commands make no page.
+    # Imported here, because most commands do not make a page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(

@@ -80,7 +80,7 @@ class RunFolder:
         return folder
 
     def describe(self, privacy: Mapping[str, Any]) -> None:
-        """Write what else is known before training: the run's environment and its privacy."""
+        """Write what is also known before training: the environment and the privacy statement."""
         # A resumed run keeps the record of the machine on which it began.
         if not (self.path / "environment.json").exists():
             self.write_json("environment.json", {**environment(), **self.start()})
@@ -145,7 +145,7 @@ class RunFolder:
         return document
 
     def keep_own_data(self, exact: str | None) -> None:
-        """Record what identifies the user's own data, for a later resume; see ``is_of``."""
+        """Record what identifies the user's own data, in case the run is resumed; see ``is_of``."""
         if exact is not None:
             self.write_json(_OWN_DATA, {"own_data": exact})
 
@@ -185,8 +185,8 @@ class RunFolder:
     def digest(self) -> str:
         """The SHA-256 of config.json, in hexadecimal, which binds a checkpoint to its run.
 
-        The digest is computed once, when first needed, so that a change to the file during the run
-        is found later.
+        The digest is computed only once, when first needed, so that a change to the file during the
+        run is detected when the run is resumed.
         """
         try:
             return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
@@ -196,7 +196,7 @@ class RunFolder:
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Write the metrics of all rounds; after a kill, the checkpoint's rounds count."""
+        """Write the metrics of all rounds; after a kill, only rounds of the checkpoint count."""
         lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
 
@@ -299,7 +299,7 @@ def how_to_resume(path: Path) -> str:
 
 
 def unused(path: Path) -> Path:
-    """Return ``path``, with a number appended if it exists, as for two runs in the same second."""
+    """Return ``path``, with a number appended if it exists, because runs may start together."""
     found, number = path, 1
     while found.exists():
         number += 1
@@ -313,7 +313,7 @@ def missing_folders(path: Path) -> list[Path]:
 
 
 def remove_empty(made: Sequence[Path]) -> None:
-    """Remove folders that were created, innermost first, up to the first that is in use."""
+    """Remove folders that were created, innermost first, up to the first one that is not empty."""
     for place in made:
         try:
             place.rmdir()
@@ -329,7 +329,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
         begins: the first bytes of a file of the same kind, which may be replaced.
 
     Raises:
-        RunError: something else is there, or its folder is missing.
+        RunError: the path has something other than such a file, or its folder is missing.
     """
     try:
         if not path.parent.is_dir():

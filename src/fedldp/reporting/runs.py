@@ -25,7 +25,7 @@ from fedldp.reporting.scores import doubts, is_imbalanced
 from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
-"""The largest file of a run folder that a report reads, in bytes; 100,000 rounds take 55e6."""
+"""The size in bytes of the largest file that a report reads; 100,000 rounds take 55e6 bytes."""
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Size = Annotated[FiniteFloat, Field(ge=0)]
@@ -33,7 +33,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Document(BaseModel):
-    # Fields that later versions add are not shown; a missing value or a wrong type is an error.
+    # Fields that later versions added are ignored; a missing value or a wrong type is an error.
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
@@ -90,7 +90,7 @@ class _Round(_Tested):
 
 
 class _Spent(_Document):
-    """The largest cost of all rounds up to this one; see ``Round.spent``."""
+    """An upper bound on the total cost of all rounds up to this one; see ``Round.spent``."""
 
     unit: str
     adversary: str
@@ -172,11 +172,13 @@ class FinishedRun:
         own_data: what identifies the user's own data; None for a published data set.
         means: the system's own metrics, by name, averaged over the rounds.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
-        refused: how many clients refused in all rounds, by reason.
+        refused: how many refusals there were in all rounds together, by reason.
         radii: the smallest and the largest radius of the ranges in each round; empty if there were
             no ranges.
-        spent: for each round, the most that all rounds up to it cost, by unit and adversary.
-        budgets: for each round, what the client that spent the most has spent, and has left.
+        spent: for each round, an upper bound on the total cost of all rounds up to it, by unit and
+            adversary.
+        budgets: for each round, how much of each budget the client that has spent the most has
+            spent, and has left.
     """
 
     path: Path
@@ -198,7 +200,7 @@ class FinishedRun:
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether AUC and balanced accuracy come before accuracy; see ``is_imbalanced``."""
+        """Whether AUC and balanced accuracy are shown before accuracy; see ``is_imbalanced``."""
         final = self.summary["final"]
         return final["brier"] is not None and is_imbalanced(final["most_frequent"])
 
@@ -314,7 +316,7 @@ def _doubts_of(run: FinishedRun) -> list[str]:
 
 
 def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:
-    """Return the radii of every round; an empty list if a round lacks them (an older version)."""
+    """Return the radii of every round; an empty list if a round has none, as in older versions."""
     found = [each for each in radii if each is not None]
     return found if len(found) == rounds else []
 

@@ -44,7 +44,7 @@ class Schema:
     def to_document(self) -> dict[str, Any]:
         """Return the schema in the form of a JSON file."""
         found = asdict(self)
-        if self.people is None:  # as before this field existed
+        if self.people is None:  # the form of the file from before this field existed
             del found["people"]
         return found
 

@@ -1,4 +1,4 @@
-"""How good a classifier is on labelled examples, beyond its accuracy, which can mislead."""
+"""Metrics of a classifier on labelled examples, because accuracy alone can mislead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import FEW, Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
-"""The metrics for comparing and choosing runs; an uninformative model can be well calibrated."""
+"""The metrics for choosing runs; not calibration, which can be good for an uninformative model."""
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
 """The metrics of a round besides accuracy and loss; see ``Evaluation``."""
@@ -84,9 +84,9 @@ def calibration_error(
 ) -> float:
     """Return how far probabilities are from outcomes: the expected calibration error, 0 to 1.
 
-    Examples are sorted by their probability (of class 1 if there are two classes, else of the
-    predicted class) and cut into bins of equal size. In each bin, the mean probability is compared
-    with the share of examples for which it is right; the differences are averaged. On a small test
+    Examples are sorted by a probability (of class 1 if there are two classes, else of the predicted
+    class) and divided into bins of equal size. In each bin, the mean probability is compared with
+    the share of examples that belong to that class; the differences are averaged. On a small test
     set, chance alone makes the error larger than 0.
 
     Args:
@@ -108,7 +108,7 @@ def calibration_error(
 
 
 def _scored(num_classes: int) -> range:
-    """Return the classes that are each scored against all others; with two classes, the second."""
+    """Return the classes that are each scored against all others; only class 1 if there are two."""
     return range(1, 2) if num_classes == 2 else range(num_classes)
 
 
@@ -207,10 +207,10 @@ def doubts(
         tested: "accuracy", "auc" and "balanced_accuracy" on the test set; None if the model was not
             tested.
         confusion: the confusion matrix on the test set, if it is known.
-        counts: the number of test examples of each class, shape (num_classes,); at least one in
-            all.
-        schema: the model's schema; if its counts are rounded, so is the number of test examples in
-            the words.
+        counts: the number of test examples of each class, shape (num_classes,); their sum is at
+            least 1.
+        schema: the model's schema; if its counts are rounded, the text also rounds the number of
+            test examples.
     """
     examples = int(counts.sum())
     told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
@@ -249,11 +249,11 @@ def _doubt(
     counts: NDArray[np.int64],
     as_far: str,
 ) -> str | None:
-    """Return why a model may be worth little, judged by two standard deviations of guessing.
+    """Return why a model may be worth little, if it is not two standard deviations above guessing.
 
     Accuracy decides only if neither AUC nor balanced accuracy is known. If most examples belong to
-    one class, always predicting that class is right most of the time, and a model that ranks the
-    examples well may be right less often.
+    one class, always predicting that class is right most of the time, and even a model that ranks
+    the examples well may be right less often.
     """
     accuracy, auc = tested["accuracy"], tested["auc"]
     balanced = tested["balanced_accuracy"]
@@ -314,12 +314,12 @@ def auc_deviation(counts: NDArray[np.int64]) -> float:
 
 
 def _is_above(balanced: float, classes: int, confusion: NDArray[np.int64]) -> bool:
-    """Return whether a balanced accuracy is above what guessing reaches."""
+    """Return whether a balanced accuracy is more than two standard deviations above guessing."""
     return balanced > 1 / classes + 2 * _balanced_deviation(confusion)
 
 
 def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
-    """Return the standard deviation of the balanced accuracy of guesses with these frequencies.
+    """Return the standard deviation of balanced accuracy if classes are guessed this frequently.
 
     If a class is guessed with probability q, the share of its n examples that are guessed right has
     variance q (1 - q)/n; a class that is always or never guessed contributes none.
@@ -335,12 +335,12 @@ IMBALANCED = 0.6
 
 
 def is_imbalanced(most_frequent: float | None) -> bool:
-    """Return whether AUC and balanced accuracy come before accuracy; False for an unknown share."""
+    """Return whether AUC and balanced accuracy are shown before accuracy; False for None."""
     return most_frequent is not None and most_frequent > IMBALANCED
 
 
 def most_frequent(counts: NDArray[np.int64]) -> float:
-    """Return the share of the most frequent class, 0 to 1, from the number of examples of each."""
+    """Return the share of the most frequent class, 0 to 1, given the number of examples of each."""
     return float(counts.max() / counts.sum())
 
 

@@ -17,7 +17,7 @@ from fedldp.reporting.text import (
 
 
 class Statement(dict[str, Any]):
-    """The claim, what holds, and under which assumptions; the keys are the same as in JSON.
+    """The claim, the guarantees that hold, and their assumptions; the keys are the same as in JSON.
 
     The keys are "schema_version", "claim", "guarantees" and "warnings"; docs/privacy/notions.md
     explains them.

@@ -174,7 +174,7 @@ def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
 
 
 def own_words(privacy: Mapping[str, Any]) -> list[str]:
-    """Return the addresses of the user's own code that states lines of a statement."""
+    """Return the addresses ("module:name") of the user's own code that states some lines."""
     found = dict.fromkeys(stated_by(line) for line in privacy["guarantees"])
     return [by for by in found if by != HOUSE]
 
@@ -186,7 +186,7 @@ def standing(line: Mapping[str, Any]) -> str:
 
 
 def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of guarantees below ``statement_heads``, as strings."""
+    """Return the rows of the table of guarantees, in the columns of ``statement_heads``."""
     own = own_words(privacy)
     return [
         (
@@ -209,7 +209,7 @@ def _lower(line: Mapping[str, Any]) -> str:
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
-    """Return the title of a run; it includes the data, which the recipe alone would not name."""
+    """Return the title of a run; it names the data, because the recipe's name may not do so."""
     return f"{recipe or config['system']} on {config['dataset']}"
 
 
@@ -225,7 +225,7 @@ def run_text(name: str, config: RunConfig) -> str:
 
 
 def claim_text(claim: dict[str, Any] | None) -> str:
-    """Return the source's claim, worded as a claim."""
+    """Return the source's claim in words that present it as a claim."""
     if claim is None:
         return "none: no publication claims privacy for this configuration"
     delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
@@ -280,10 +280,10 @@ def headline(
 ) -> dict[str, Any] | None:
     """Return the line that tables and charts of runs show, for one unit and adversary.
 
-    If no ``guarantee`` is requested, the line is about all that a client sends in its run, against
-    the server. If nothing is known about that, the line is about a person, or a row. If nothing is
-    known about these against the server either, the adversary is one who sees less than the server:
-    sums, or broadcasts.
+    If no ``guarantee`` is requested, the line is about everything that a client sends in its run,
+    against the server. If nothing is known about that, the line is about a person, or a row. If
+    nothing is known about these against the server either, the adversary is one who sees less than
+    the server: only sums, or only broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
@@ -302,8 +302,8 @@ def first_line(
 ) -> dict[str, Any] | None:
     """Return the line with which the documents of a run begin: the headline.
 
-    If nothing is known about the headline, the line is about all that a client sends in its run,
-    against an adversary who sees less than the server.
+    If nothing is known about the headline, the line is about everything that a client sends in its
+    run, against an adversary who sees less than the server.
     """
     line, best = headline(privacy, asked), best_lines(privacy)
     if asked is not None or (line is not None and line["epsilon"] is not None):
@@ -325,7 +325,7 @@ def behind_sums(privacy: Mapping[str, Any]) -> float | None:
 
 
 def about(unit: str, adversary: str, behind: float | None = None) -> str:
-    """Return what a headline is about, unless that is a client's run against the server.
+    """Return what a headline is about; nothing if it is about a client's run against the server.
 
     Args:
         unit: the headline's unit.
@@ -349,7 +349,7 @@ def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | N
 
 
 def run_in_words(privacy: dict[str, Any]) -> str:
-    """Return what is stated about all that a client sends in its run, against the server.
+    """Return what is stated about everything that a client sends in its run, against the server.
 
     If that is not proven, the text says who states it.
     """
@@ -393,7 +393,7 @@ def _not_proven(adversary: str, lines: Rows) -> list[str]:
 
 
 def _preference(line: dict[str, Any]) -> tuple[bool, float]:
-    # Lines for the numbers that are sent come before lines for real arithmetic.
+    # Lines about the numbers that are really sent come before lines that assume real arithmetic.
     return IDEALISED in line["assumptions"], _size(line)
 
 
@@ -423,7 +423,7 @@ _WHO = {
     "downlink": "Anyone who sees only the broadcasts",
 }
 MEANINGLESS = 20.0
-"""At this epsilon, an attacker may be wrong only once in e^20 (half a billion) cases."""
+"""At this epsilon, an attacker may be wrong in only one of e^20 (half a billion) cases."""
 
 
 def print_result(
@@ -495,7 +495,7 @@ def print_result(
     if (words := asked_in_words(summary["config"], privacy)) is not None:
         console.print(f"asked for  {words}", highlight=False, soft_wrap=True)
     if stated:
-        # A budget that covers only one weight would be mistaken for the run's budget.
+        # Say what the budget covers: a budget for one weight could be mistaken for the run's.
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(privacy)
         line = best_lines(privacy).get(("client-run", "server"))

@@ -1,9 +1,9 @@
 """For maintainers: python -m fedldp.reproduction [PAGE... | --publish | --restore].
 
 For each PAGE (docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md), the tables
-and charts are regenerated from the committed results. --publish first replaces committed results
-with the user's own measurements if these have more seeds. With --restore, committed results of one
-seed become the user's own, so that more seeds can be added.
+and charts are regenerated from the committed results. --publish replaces committed results with the
+user's own measurements if these have more seeds. --restore copies committed results of one seed to
+the user's own measurements, so that more seeds can be added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedldp.reproduction.targets import targets
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the arguments say."""
+    """Carry out the command with the given arguments."""
     if arguments == ["--publish"]:
         path = Path(str(files("fedldp.reproduction").joinpath("published.json")))
         found = document(

@@ -28,7 +28,7 @@ from fedldp.simulation.plan import problem_of, stated_without_shuffler
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 
 WORTH_A_REASON = 0.01
-"""A committed cell with a larger difference, 0 to 1, must explain it, whatever its tolerance."""
+"""A committed cell that differs by more, 0 to 1, needs a reason, whatever its tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Measurement:
     """The measured value of a cell, on one kind of device.
 
     Attributes:
-        mean: accuracy, another metric, or a gain, 0 to 1.
+        mean: mean accuracy, another metric, or a gain, 0 to 1.
         deviation: sample standard deviation over seeds; None for one seed.
         seeds: the seeds of the runs.
-        after: mean accuracy and its deviation after some rounds, by round.
+        after: the mean accuracy and its deviation after some of the rounds, by round.
         device: the device that trained.
         hardware: the machine, in words.
-        date: the date of the latest run, ISO.
-        published: whether it is a committed result.
+        date: the date of the latest run, in ISO format.
+        published: whether this is a committed result.
         stand_in: whether it was measured on a smaller stand-in for the data set.
     """
 
@@ -129,14 +129,15 @@ def compare(
     device: Device | None = None,
     prove: bool = True,
 ) -> list[Row]:
-    """Return a target's rows with all that is known about them; nothing is run.
+    """Return a target's rows with everything known about them, without running anything.
 
     Args:
         target: the table or figure.
         store: the user's measurements.
         root: the data folder; it determines whether a data set or its stand-in is used.
-        device: only measurements on this device count; None selects the device with more seeds.
-        prove: whether to state what is proven; this takes longer than everything else.
+        device: only measurements on this device are used; with None, those on the device with more
+            seeds.
+        prove: whether to compute the proven epsilons, which takes longer than everything else.
     """
     rows = []
     for recipe in target.cells:
@@ -212,7 +213,7 @@ def _judged(
 ) -> dict[str, Any]:
     """Return a row's comparison of the paper's number with ours.
 
-    A reason explains the committed number and numbers near it, not any later result.
+    A reason explains the committed number and numbers near it, but not every later result.
     """
     verdict: Verdict
     difference = expected.difference(ours.mean) if ours and expected else None
@@ -294,7 +295,7 @@ def _published_of(recipe: Recipe) -> Measurement | None:
 def _gain(
     target: PaperTarget, gain: Gain, store: MeasurementStore, root: Path, device: Device | None
 ) -> Measurement | None:
-    """Return the mean difference over the pairs, for each seed that all of them have."""
+    """Return the mean difference over the pairs, from the seeds that all of them have."""
     by_name = {recipe.name: recipe for recipe in target.cells}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if device is None else (device,)
     found = [_own_gain(gain, by_name, store, root, kind) for kind in kinds]
@@ -307,7 +308,7 @@ def _gain(
 def _published_gain(
     target: PaperTarget, gain: Gain, by_name: dict[str, Recipe]
 ) -> Measurement | None:
-    """Return a gain from committed results, if all of them have the same seeds."""
+    """Return a gain from committed results, if all of them have the same seeds and device."""
     parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
     known = [each for each in parts if each is not None]
     if len(known) < len(parts) or len({(*each.seeds, each.device) for each in known}) > 1:

@@ -18,15 +18,15 @@ _CURVES = 7
 """The largest number of curves in one panel of a page's chart, because more are hard to tell
 apart."""
 _FEW = 5
-"""A curve of at most this many rounds marks each round with a point, so that the line does not
+"""A curve with at most this many rounds has a point at each round, so that the line does not
 suggest more rounds than there are."""
 
 
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
-    """Draw a target's rows.
+    """Draw a target's rows in an SVG file.
 
-    If columns are values of one quantity, each panel shows accuracy against it; otherwise accuracy
-    after each round, if that is known.
+    If columns are values of one quantity, a panel shows accuracy against this quantity; otherwise
+    it shows accuracy after each round, if that is known.
 
     Raises:
         ConfigError: Matplotlib is not installed.
@@ -61,7 +61,7 @@ def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
 
 
 def has_rounds(row: Row) -> bool:
-    """Return whether more than a row's last round is known."""
+    """Return whether a row has results after more rounds than the last one."""
     return row.ours is not None and len(row.ours.after) > 1
 
 
@@ -72,7 +72,7 @@ def fingerprint(rows: Sequence[Row]) -> str:
 
 
 def write_rounds(path: Path, rows: Sequence[Row]) -> None:
-    """Draw accuracy after each round, a page's chart, with a few curves per panel.
+    """Draw the chart of a page: accuracy after each round, with a few curves per panel.
 
     Raises:
         ConfigError: Matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""Why our numbers differ from the papers', by recipe, or for a gain by target and row.
+"""Why our numbers differ from the papers' numbers, by recipe, or, for gains, by target and row.
 
 Every committed cell that differs by more than a point from the paper's number has an entry. An
 entry is either a cause, with the run that tested it, or a string that begins with "not known". A

@@ -1,6 +1,6 @@
 """The tables of docs/results/reproduction_*.md and docs/papers, made from the committed results.
 
-The text between the tables is kept.
+The text between the tables is not changed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def updated(page: str) -> str:
 
 
 def name_of_chart(target: str) -> str:
-    """Return the file name of a target's chart, which lies next to the target's page."""
+    """Return the file name of a target's chart, which is in the folder of the target's page."""
     return f"reproduction_{target}.svg"
 
 
@@ -86,7 +86,7 @@ def target_text(target: PaperTarget) -> str:
 
 
 def overview(found: Iterable[PaperTarget]) -> str:
-    """Return a table of all targets: their pages, and the number of cells with each verdict."""
+    """Return a table of all targets, with their pages and the number of cells with each verdict."""
     verdicts: tuple[Verdict, ...] = (
         "agrees",
         "explained",
@@ -108,7 +108,7 @@ def overview(found: Iterable[PaperTarget]) -> str:
 
 
 def remaining(found: Iterable[PaperTarget]) -> str:
-    """Return a table of committed cells with fewer than three seeds, with their estimated cost."""
+    """Return a table of the targets with fewer than three seeds in a cell, with estimated costs."""
     lines = [
         "| target | cells | measured | with three seeds | CPU hours for one seed of the unmeasured "
         "cells | CPU hours for three seeds of all cells |",
@@ -128,7 +128,7 @@ def remaining(found: Iterable[PaperTarget]) -> str:
 
 
 def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
-    """Return the estimated core hours of the runs that are still missing for ``most`` seeds."""
+    """Return the estimated core hours of the runs that ``most`` seeds of each cell still need."""
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
@@ -168,7 +168,7 @@ def percent(value: float | None, *, sign: bool = False) -> str:
     text = f"{100 * value:{'+' if sign else ''}.2f}"
     return (
         text[:-1] if text.endswith("0") else text
-    )  # drop a trailing zero, because some numbers are known only to a tenth
+    )  # drop a final zero: some numbers are known only to a tenth
 
 
 def paper_text(row: Row) -> str:

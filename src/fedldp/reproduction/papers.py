@@ -111,7 +111,7 @@ def _lines(statement: dict[str, Any]) -> list[str]:
 
 
 def _known(name: str) -> Measurement | None:
-    """Return a recipe's committed result, after its last round, or after round 5 for ``name@5``."""
+    """Return a recipe's committed result after its last round, or after round 5 for ``name@5``."""
     recipe, _, after = name.partition("@")
     ours = ours_of(find_recipe(recipe), MeasurementStore(_NOWHERE), _NOWHERE, None)
     if ours is None or not after:
@@ -132,7 +132,7 @@ def _is_above(measured: Sequence[Measurement], upper: Sequence[int], lower: Sequ
 
 
 def _cost(cells: Sequence[Recipe]) -> str:
-    """Return the estimated time of one seed of some recipes on one core."""
+    """Return the estimated time on one core to run some recipes with one seed each."""
     todo = jobs(cells, range(1), MeasurementStore(_NOWHERE), _NOWHERE, "cpu")
     minutes = _CORES * sum(job.seconds for job in todo) / 60
     hours = minutes / 60

@@ -1,4 +1,4 @@
-"""Copies the user's measurements to the committed results, and back; for maintainers."""
+"""Copies the user's measurements to the committed results, or back; for maintainers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def document(
             if row.ours is not None and not row.ours.published:
                 config = recipe.config
                 metric = source_of(recipe).metric
-                own = metric != "accuracy"  # only accuracies are stored under ``same_as``
+                own = metric != "accuracy"  # other metrics are not stored under ``same_as``
                 name = recipe.name if own else recipe.same_as or recipe.name
                 found_digest = digest(config, data_digests(config, root)[0])
                 cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours, metric))
@@ -63,7 +63,7 @@ def restore(store: MeasurementStore) -> None:
 
 
 def _runs() -> list[Measured]:
-    """Return the runs behind committed results, without their durations."""
+    """Return the runs of committed results that have one seed, without the runs' durations."""
     found: dict[tuple[str, int], list[Published]] = {}
     for row in published().values():
         if len(row.seeds) == 1 and len(row.after) == row.rounds:

@@ -1,7 +1,7 @@
 """Measurements, both committed ones and the user's own, and what they are valid for.
 
-A measurement is found by a digest of everything that determines it except the seed: the settings,
-    the version of what the system does with them, the data, and how accuracy is measured.
+A measurement is found by a digest of everything that determines it except the seed. These are the
+settings, the version of what the system does with them, the data, and how accuracy is measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedldp.data.sources import PublishedDataset, find_source
 Device = Literal["cpu", "cuda"]
 
 _TEST = 1
-"""The version of the accuracy measure: the share of correct predictions after a round."""
+"""The version of the accuracy measure: the share of predictions that are correct after a round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +40,14 @@ class Measured:
     """One run of a cell.
 
     Attributes:
-        digest: the digest of what it is valid for.
+        digest: a digest of everything that determines it except the seed; see ``digest``.
         recipe: the name of the recipe, for display.
         seed: the seed of the simulation.
         rounds: number of rounds.
         accuracies: the accuracy after every round, 0 to 1.
         device: the device that trained.
         hardware: the machine, in words.
-        date: ISO.
+        date: the date, in ISO format.
         seconds: the total time of all rounds; 0 if unknown.
         metrics: the system's metrics besides accuracy, each after every round.
     """
@@ -74,7 +74,7 @@ class Published:
 
     Attributes:
         recipe: the recipe of the cell.
-        digest: the digest of what it is valid for.
+        digest: a digest of everything that determines it except the seed; see ``digest``.
         rounds: number of rounds in each of its runs.
         seeds: the seeds of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
@@ -82,7 +82,7 @@ class Published:
         after: mean and deviation after other rounds, by round.
         device: the device that trained.
         hardware: the machine, in words.
-        date: ISO.
+        date: the date, in ISO format.
         metric: the name of the metric.
     """
 
@@ -121,7 +121,7 @@ def digest(config: RunConfig, data: str) -> str:
 
 
 def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
-    """Return digests of the data that ``config`` may run on, or with ``root`` does run on.
+    """Return digests of the data that ``config`` may use, or, given ``root``, of the data it uses.
 
     A data set with a smaller stand-in has two digests.
     """
@@ -188,8 +188,8 @@ class MeasurementStore:
     ) -> Iterator[Path | None]:
         """Reserve a run's folder while it is measured: empty, or as an interrupted run left it.
 
-        The folder is removed at the end of the block, and kept if the block is left early. Yields
-        None if another process is measuring the same run.
+        The folder is removed when the block ends normally, and kept if the block raises an error.
+        Yields None if another process is measuring the same run.
 
         Raises:
             RunError: the folder cannot be written to.
@@ -246,7 +246,7 @@ def published() -> dict[str, Published]:
 
 
 def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the deviations of committed gains, paired by seed, by target and row."""
+    """Return the deviations of committed gains over paired seeds, by target and row."""
     return {(row["target"], row["row"]): row for row in _published()["gains"]}
 
 

@@ -1,4 +1,4 @@
-"""Makes the missing runs, the most informative per minute of computing first."""
+"""Makes the missing runs, starting with the most informative ones per minute of computing."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from fedldp.simulation.result import Result
 
 _PER_SECOND = 2e10
-"""Visited examples times multiplications in a forward pass, per second on two cores; used to
-estimate the time of a run that resembles no earlier run."""
+"""The speed of two cores: visited examples times multiplications in a forward pass, per second. It
+gives an estimate of the time of a run that resembles no earlier run."""
 
 _SHORT = 20.0
-"""A run that takes fewer seconds than this needs only one process."""
+"""A run that takes fewer seconds than this gets only one process."""
 
 _OVERHEAD = 3.0
-"""The estimated seconds of a run that trains nothing."""
+"""The estimated time, in seconds, of a run that trains nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class MissingRun:
     Attributes:
         recipe: the recipe of the cell.
         config: its configuration, with the seed.
-        digest: the digest of what the measurement is valid for.
+        digest: a digest of everything that determines the measurement except the seed.
         seconds: its estimated duration.
     """
 
@@ -66,7 +66,7 @@ def jobs(
     root: Path,
     device: Device,
 ) -> list[MissingRun]:
-    """Return the missing runs, the most informative per minute of computing first.
+    """Return the missing runs, starting with the most informative ones per minute of computing.
 
     A cell's first seed counts more than its second, and a cell with a paper's number counts twice
     as much as one without. Cells with the same configuration share their runs.
@@ -92,7 +92,7 @@ def jobs(
 
 
 def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> float:
-    """Return the estimated seconds of a run, from similar earlier runs or from its multiplications.
+    """Return a run's estimated time in seconds, from similar runs or the number of multiplications.
 
     Args:
         config: the configuration of the run.
@@ -107,7 +107,7 @@ def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> f
 
 
 def _guessed(config: RunConfig, root: Path) -> float:
-    """Return the estimated seconds of training, by its multiplications."""
+    """Return the estimated training time in seconds, from the number of multiplications."""
     problem = problem_of(config, root)
     examples = config.round_size * problem.num_examples / config.num_clients
     if getattr(config, "sampling_probability", None) is not None:
@@ -140,10 +140,10 @@ def run_all(
         data_dir: the data folder.
         device: the device that trains.
         workers: the number of processes on a CPU; a short run gets only one.
-        budget: the available seconds; a run that would take longer than the remaining time is not
-            started.
+        budget: the available time in seconds; a run that would take longer than the remaining time
+            is not started.
         before: is called with each run before it starts.
-        clock: returns seconds.
+        clock: returns the current time in seconds.
 
     Raises:
         FedldpError: a run or its data were refused.
@@ -187,7 +187,7 @@ def _simulated(
     job: MissingRun, data_dir: Path | None, device: Device, workers: int, place: Path
 ) -> Result:
     """Run a job in the folder ``place``, or continue an interrupted run there."""
-    # Imported here because only a run needs them, and torch takes seconds.
+    # Imported here, because only a run needs them, and importing torch takes seconds.
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import simulate
 
@@ -199,8 +199,8 @@ def _simulated(
         begun: list[Round] = []
         try:
             return run(resume=RunFolder(place), after_round=begun.append)
-        except RunError:  # the folder is damaged, or was begun with other defaults
-            if begun:  # the run itself continued, and failed for another reason
+        except RunError:  # the folder is damaged, or the run was begun with other defaults
+            if begun:  # the run did continue, so it failed for another reason
                 raise
-    shutil.rmtree(place, ignore_errors=True)  # unusable, or killed before its first round ended
+    shutil.rmtree(place, ignore_errors=True)  # nothing to continue from
     return run(out=place)

@@ -62,7 +62,7 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
         source = recipe.source
         if source is not None:
             rows = cells.setdefault((source.paper, source.place), {})
-            rows.setdefault((source.row, source.column), recipe)  # keeps a cell's first recipe
+            rows.setdefault((source.row, source.column), recipe)  # keep the first recipe of a cell
     made = {}
     for (paper, place), members in cells.items():
         name = _name(paper, place)
@@ -123,7 +123,7 @@ _SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
     "fmnist-fig6": (("lmh", "lh"), {"b": None, "c": 19.85}),
     "covertype-fig7": (("lmh", "lh"), {"b": None, "c": None}),
 }
-"""Wu, Xu, Zhu's mean gains over (A), in points; by figure, its mixes and the gains of (B) and (C).
+"""For each figure of Wu, Xu, Zhu: its mixes, and the mean gains of (B) and (C) over (A), in points.
 
 For Fig. 7 the paper says, without a number, that neither has a gain."""
 
@@ -139,7 +139,7 @@ _LARGEST_TOLERANCE = 0.03
 
 
 def _expected_gain(points: float) -> Expected:
-    """Return a gain with its tolerance, at most half the gain, so that a zero gain never passes."""
+    """Return a gain with a tolerance of at most half the gain, so that a zero gain never passes."""
     gain = points / 100
     return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 

@@ -1,4 +1,4 @@
-"""Secure aggregation: the server learns nothing about the clients' vectors but their sum.
+"""Secure aggregation: the server learns nothing about the clients' vectors except their sum.
 
     phase 0  advertise     client: two public keys                    server: the keys of all, U1
     phase 1  share_keys    client: sealed shares of its two secrets   server: to each its boxes, U2
@@ -6,23 +6,24 @@
     phase 3  unmask        client: one share for each client of U2    server: the sum over U3
 
 Each phase is one message from the server and one message from each remaining client. Clients may
-drop out at any point as long as ``threshold`` of them stay. The server repeats nothing in a later
-phase. Of the n^2 boxes, it sends each client only that client's own n. All keys depend on the
-parameters, the round, the keys of U1, and a digest of everything else that clients are told (the
-weights). So clients that were told different things cannot open each other's boxes. Client u adds
-to its vector its own mask, PRG(b_u). For every other client v of U2 it adds a mask that v
-subtracts: PRG of the secret that the mask keys of u and v agree on. In phase 3 the others reveal
-shares of b_u if u is in U3, and of the mask key of u otherwise, so that the server can remove the
-masks that did not cancel.
+drop out at any point as long as ``threshold`` of them stay. The server does not repeat in a later
+phase what it has sent before. Of the n^2 boxes, it sends each client only the n that are sealed for
+it. All keys depend on the parameters, the round, the keys of U1, and a digest of everything else
+that clients are told (the weights). So clients that were told different things cannot open each
+other's boxes. Client u adds to its vector its own mask, PRG(b_u). For every other client v of U2 it
+adds or subtracts a common mask, and v does the opposite. This mask is the PRG of the secret on
+which the mask keys of u and v agree. In phase 3 the others reveal shares of b_u if u is in U3, and
+of the mask key of u otherwise, so that the server can remove the masks that did not cancel.
 
-What is proven (Section 6 of the source, honest but curious clients and server): a server that
-follows the protocol, and pools everything it sees with fewer than ``threshold`` clients, learns the
-sum of the vectors of the other clients of U3, and nothing else about them. This is not differential
-privacy: the sum is exact, and only the randomisation of the vectors protects what it reveals.
+What is proven (Section 6 of the source, for honest-but-curious clients and server): a server that
+follows the protocol, and pools everything it sees with what fewer than ``threshold`` clients see,
+learns the sum of the vectors of the other clients of U3, and nothing else about these vectors. This
+is not differential privacy: the sum is exact, and only the randomisation of the vectors protects
+what it reveals.
 
 Certified keys. With an ``Identity`` a client signs its public keys of the round. It takes part only
-if every key of U1 is signed by the client of the roster to whom it is said to belong. A server can
-then neither invent a client nor read a box or a mask in another client's place.
+if every client of U1 is on the roster and has signed the keys that are said to be its own. A server
+can then neither invent a client nor read a box or a mask in another client's place.
 
 Why no server gets both kinds of shares of a client. Suppose that at most u clients of a sum collude
 with the server, that keys are certified, and that n + u < 2 t. Then, for a client v that does not
@@ -39,21 +40,22 @@ What a cheating server could do:
 - Without certified keys: answer phase 0 with its own keys, or with clients that it invented.
   Nothing then ties a key to a client, so the server learns a single client's vector.
 - Leave clients out as if they had dropped out: the sum then covers as few as ``threshold`` clients,
-  of which all but u do not collude. Guarantees that rest on more honest summands assume a server
-  that does not do this.
-- Tell clients different U2 or U3: it never gets both secrets of a client, but may learn the sum
-  over a group that is smaller than any U3. The source's consistency check (its round 3) would
-  prevent it.
+of which at most u collude. Guarantees that need more honest summands than that assume a server that
+does not do this.
+- Tell different clients different U2 or U3: it still never gets both secrets of a client, but it
+  may learn the sum over a group that is smaller than any U3. The source's consistency check (its
+  round 3) would prevent it.
 - Give clients different weights, to get the sum of one client's report and values that the server
   knows. This fails: no two clients with different weights take part in one sum.
 
 What a cheating client could do: change the sum to any other value, but not learn more. It can also
-stop a sum. If it sends malformed, repeated or uncertified messages, or keys that would stop others,
-it is only left out itself. A box that its recipient cannot open spoils one sum: the recipient
-complains instead of sending a vector, and ``Suspects`` leaves the accused or the accuser out of
-later rounds. A client that lies only in phase 3, or seals wrong shares and then leaves, can stop
-sums again and again without being identified: without commitments to shares nobody can tell who
-lied. It must be removed from the roster by hand. The transport must certify who sent a message.
+prevent a sum. If it sends malformed, repeated or uncertified messages, or keys that would make
+other clients refuse, only this client is left out. A box that its recipient cannot open spoils one
+sum: the recipient complains instead of sending a vector, and ``Suspects`` leaves the accused or the
+accuser out of later rounds. A client that lies only in phase 3, or seals wrong shares and then
+leaves, can prevent sums again and again without being identified, because without commitments to
+shares nobody can tell who lied. It must be removed from the roster by hand. The transport must
+certify who sent a message.
 
 Committees. A round of many clients may have several sums, one for each committee (``committees``).
 Each is a separate run of the protocol, in which a client accepts keys only from its committee's
@@ -62,19 +64,19 @@ largest committee, and u bounds the colluding clients of any one committee. The 
 committee's sum, so a guarantee that rests on the number of summands rests on the size of the
 smallest committee.
 
-Clients make new keys and shares in each round, not once in a run. A finished sum has told the
-server b_u of every client u that stayed, so b_u must be new in the next round, and its shares with
-it. Mask keys must be new too. If u leaves in a later round, the others reveal its mask key; with it
-and b_u of the earlier round, the server could remove all masks from u's vector of that round.
-Agreeing on keys once per run would need a protocol that reveals the secrets of one round only, and
+Clients make new keys and shares in each round, not once in a run. In a finished sum the server has
+learned b_u of every client u that stayed, so b_u and its shares must be new in the next round. Mask
+keys must be new too. If u leaves in a later round, the others reveal its mask key; with it and b_u
+of the earlier round, the server could remove all masks from u's vector of that round. Agreeing on
+keys once per run would need another protocol, which reveals only the secrets of one round, and
 another proof.
 
 Source: Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth, "Practical Secure
 Aggregation for Privacy-Preserving Machine Learning", CCS 2017, Figure 4; the signed keys are from
 its active variant. Our changes: the mask key is derived from a shared seed of 16 bytes; a client
-also sends its own shares to itself, sealed; it already opens the boxes in phase 2, so that it masks
-only with clients who saw the same keys and parameters; and whatever else clients are told is part
-of the context.
+also sends its own shares to itself, sealed; it opens the boxes before it masks, in phase 2, so that
+it masks only with clients who saw the same keys and parameters; and everything else that clients
+are told is part of the context.
 
 It may use core, accounting, protocol, mechanisms.
 """

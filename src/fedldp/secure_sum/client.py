@@ -37,7 +37,7 @@ from fedldp.secure_sum.messages import (
 
 
 class SecureSumClient:
-    """One client in one sum. Its secrets come from ``stream``; it never sends them in clear.
+    """One client in one sum. Its secrets come from ``stream``; it never sends them in the clear.
 
     Every message is a function of these secrets and of the server's messages so far, so a lost
     message can be made again. Each phase is answered once: the same request gets the same answer,
@@ -46,15 +46,15 @@ class SecureSumClient:
 
     Args:
         setup: the parameters.
-        round: the round; each sum has its own.
+        round: the round; a client takes part in only one sum in each round.
         index: the client's number.
-        stream: 96 bytes of it are read immediately.
-        first: takes a name ("told", "keys", "shares", "values" or "survivors") and bytes, and
-            returns the first bytes given under that name: a message itself, or else a digest. If it
-            is None, the object itself remembers.
+        stream: the stream for the secrets; 96 bytes of it are read immediately.
+        first: takes a name ("told", "keys", "shares", "values" or "survivors") and bytes (a message
+            or a digest), and returns the bytes that were first passed under that name. If it is
+            None, the object itself remembers them.
         identity: the client's own identity, if keys are certified.
-        told: what else the server sends to all clients of the sum, or a digest of it. Clients that
-            received different content cannot open each other's boxes.
+        told: everything else that the server sends to all clients of the sum, or a digest of it.
+            Clients that received different content cannot open each other's boxes.
 
     Raises:
         ConfigError: ``index`` is out of range, or differs from the identity's.
@@ -97,8 +97,8 @@ class SecureSumClient:
         """Return, for each client of U1, a sealed share of b_u and of the seed of the mask key.
 
         Raises:
-            PrivacyError: there are too few or too many clients, their keys are not distinct, or
-                one of them is not certified; or other keys came before.
+            PrivacyError: there are too few or too many clients, their keys are not distinct, or one
+                of the keys is not certified; or different keys were received before.
             RunError: the message is malformed or of another round.
         """
         table, context = self._clients(keys)
@@ -128,7 +128,7 @@ class SecureSumClient:
 
         Raises:
             PrivacyError: the numbers are not integers of shape (d,); or U2 has too few clients, or
-                lacks this one; or other numbers or shares came before.
+                lacks this one; or there were different numbers or shares before.
             RunError: a message is malformed or of another round.
         """
         table, context = self._clients(keys)
@@ -154,7 +154,7 @@ class SecureSumClient:
 
         Raises:
             PrivacyError: U3 has too few clients, or clients that are not in U2, or lacks this one;
-                or another U2 or U3 came before.
+                or there was a different U2 or U3 before.
             RunError: a message is malformed or of another round.
         """
         peers = self._opened(*self._clients(keys), shares)

@@ -37,7 +37,7 @@ from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
 
 TOLD, KEYS, SHARES, SURVIVORS = "sum_told", "sum_keys", "sum_shares", "sum_survivors"
-"""A broadcast's names for the digest of what the system sends, and for the server's messages.
+"""The names, in a broadcast, of the digest of what the system sends and of the server's messages.
 
 The digest is sent in ADVERTISE, and each message in the next phase. Nothing is sent twice.
 """
@@ -59,7 +59,7 @@ class Phase(IntEnum):
 def summed_client(
     role: ClientRole, summing: Summing, setup: SecureSum, identity: Identity | None = None
 ) -> ClientRole:
-    """Return the role of a client whose reports go through the secure sum.
+    """Return the role of a client whose reports are added up in the secure sum.
 
     Args:
         role: the client's role in the system, which has one phase.
@@ -85,18 +85,18 @@ def summed_client(
 
 @dataclass(frozen=True)
 class SummedEncoder:
-    """The client's encoder: its answer in each phase.
+    """The client's encoder in a secure sum; it gives the client's answer in each phase.
 
     The runtime, not the broadcast, says which phase it is. The runtime also charges for the phase,
-    and answers each phase once in a round. A new object is made for each phase, so the client's
-    store holds the round's secrets, what the client was told, and the words that it masks. No
-    second vector is ever sent under the same masks, not even after a restart of the client. The
+    and answers each phase once in a round. A new ``SecureSumClient`` is made for each phase, so the
+    client's store holds the round's secrets, what the client was told, and the words that it masks.
+    No second vector is ever sent under the same masks, not even after a restart of the client. The
     server does not repeat what it sent in a phase: later phases use the store's copy, and a client
     that has lost the copy sends nothing more.
 
-    What the system itself sends, above all the weights, comes only in MASKED_INPUT. A digest of it
-    comes first, and all keys depend on it: clients that are told different weights cannot open each
-    other's boxes.
+    What the system itself sends, above all the weights, is sent only in MASKED_INPUT. A digest of
+    it is sent before, and all keys depend on the digest: clients that are told different weights
+    cannot open each other's boxes.
 
     The secrets are drawn afresh in each round, not derived from what the client keeps forever: a
     store that was restored from a copy of an earlier round draws different ones.
@@ -195,7 +195,7 @@ class SummedEncoder:
                 chosen another epsilon in between.
         """
         event = self.inner.event()
-        # An event in clear has no epsilon that a client may choose.
+        # A report that is released in the clear has no epsilon that a client could choose.
         said = b"" if isinstance(event, InClear) else repr(event).encode()
 
         def make() -> Arrays:
@@ -214,7 +214,7 @@ class SummedEncoder:
 
 
 def _secret(round: int, sender: Sender) -> Stream:
-    """Return the stream of a round's secrets, drawn in its first phase."""
+    """Return the stream of a round's secrets, whose key is drawn in the round's first phase."""
 
     def make() -> Mapping[str, NDArray[np.uint8]]:
         if sender.phase != Phase.ADVERTISE:
@@ -233,7 +233,7 @@ class _Memory:
     sender: Sender
 
     def first(self, name: str, content: bytes) -> bytes:
-        """Return the first content under a name; ``content`` becomes it if there was none."""
+        """Return the first content given under a name; if there was none, it is ``content``."""
         kept = self.sender.store.arrays(
             f"sum-{name}",
             lambda: {"content": np.frombuffer(content, np.uint8)},
@@ -245,7 +245,8 @@ class _Memory:
         """Return the content kept under a name.
 
         Raises:
-            PrivacyError: there is none: an earlier phase was not answered, or its memory is lost.
+            PrivacyError: there is none, because the client did not answer an earlier phase or has
+                lost what it stored.
         """
         kept = self.sender.store.known(f"sum-{name}", self.round)
         if kept is None:

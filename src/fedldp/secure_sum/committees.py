@@ -15,7 +15,7 @@ class Committees:
 
     Attributes:
         clients: the number of clients, numbered from 0.
-        number: the number of committees; 1 means one sum of all.
+        number: the number of committees; 1 means a single sum of all clients.
     """
 
     clients: int
@@ -23,7 +23,7 @@ class Committees:
 
     @classmethod
     def of_size(cls, clients: int, least: int | None) -> Committees:
-        """Return as many committees of at least ``least`` clients as possible; None: one."""
+        """Return as many committees of at least ``least`` clients as possible; one for None."""
         return cls(clients, 1 if least is None else max(1, clients // least))
 
     @property

@@ -1,6 +1,7 @@
 """The cryptography of the secure sum: keys, key agreement, sealed boxes, masks, secret sharing.
 
-Everything is a function of its arguments, so a message that is made twice is the same both times.
+Every result depends only on a function's arguments, so a message that is made again is the same as
+before.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def agree(private: bytes, public: bytes) -> bytes:
     """Return the 32-byte secret that two holders of X25519 keys share (RFC 7748).
 
     Raises:
-        PrivacyError: ``public`` has low order, so everybody would know the secret.
+        PrivacyError: ``public`` has low order, so the secret would be known to everybody.
     """
     try:
         peer = X25519PublicKey.from_public_bytes(public)
@@ -107,7 +108,8 @@ def split(secret: bytes, threshold: int, points: Sequence[int], stream: Stream) 
         points: distinct, from 1 to 2^128 - 1.
         stream: 32 bytes of it are read for each coefficient.
 
-    Source: Shamir 1979, over the field of integers modulo ``PRIME``; values by Horner's rule.
+    Source: Shamir 1979, over the field of integers modulo ``PRIME``; the polynomials
+    are evaluated by Horner's rule.
     """
     drawn = bytes(stream.bytes(_DRAWN_BYTES * (threshold - 1)))
     coefficients = [
@@ -145,7 +147,7 @@ def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
 
     Args:
         weights: the weights of the shares' points; see ``weights_at_zero``.
-        shares: in the same order.
+        shares: the shares, in the order of ``weights``.
     """
     numbers = (int.from_bytes(share, "little") for share in shares)
     value = sum(w * n for w, n in zip(weights, numbers, strict=True)) % PRIME

@@ -1,4 +1,4 @@
-"""Certified keys: proof of whose keys a sum uses.
+"""Certified keys: signatures prove to which client each key in a sum belongs.
 
 Every client has a long-lived Ed25519 key. All sites accept a roster of the public keys before a
 run, so a server cannot invent a client: each client signs the keys that it makes for a round.
@@ -22,7 +22,7 @@ class Roster:
     """The clients that may take part in a run, and the keys that identify them.
 
     Attributes:
-        run: the run's name; a signature of one run is worthless in another.
+        run: the run's name; a signature made for one run is not valid in another.
         keys: every client's Ed25519 public key, 32 raw bytes, by client number.
 
     Raises:
@@ -46,7 +46,7 @@ class Roster:
             raise ConfigError("roster: two clients have the same key; every site makes its own")
 
     def of(self, clients: Container[int]) -> Roster:
-        """Return the roster of some of the clients."""
+        """Return the roster with only these clients."""
         return replace(self, keys={c: key for c, key in self.keys.items() if c in clients})
 
     def certifies(

@@ -32,7 +32,7 @@ def add_pair_mask(
     client: int,
     peer: int,
 ) -> None:
-    """Add to ``client``'s vector the mask that it shares with ``peer``, which subtracts it.
+    """Add to ``client``'s vector the mask that it shares with ``peer``, or subtract the mask.
 
     Args:
         total: the vector, shape (d,).

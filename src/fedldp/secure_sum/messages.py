@@ -29,15 +29,15 @@ LARGEST_CLIENT = 2**32 - 2
 class SecureSum:
     """The public parameters of a secure sum; every client has its own copy.
 
-    Vectors of integers are added modulo 2^bits. Each is sent in the smallest unsigned words of 8,
-    16, 32 or 64 bits that hold it.
+    Vectors of integers are added modulo 2^bits. Each integer is sent as an unsigned word of 8, 16,
+    32 or 64 bits: the smallest one with at least ``bits`` bits.
 
     Attributes:
         num_clients: the largest number of clients in one sum, n; at least 2.
         threshold: the number of clients needed until the end, t; n + untrusted < 2 t <= 2 n.
         size: the number of words from one client, d.
         bits: the number of bits of the modulus, from 1 to 64.
-        untrusted: clients of a sum that may collude with the server or be missing, u.
+        untrusted: the number of clients of a sum that may collude with the server or be missing, u.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -73,14 +73,15 @@ class SecureSum:
     def of(
         cls, summing: Summing, num_clients: int, threshold: int | None, untrusted: int = 0
     ) -> SecureSum:
-        """Return the parameters of one round's sum of reports.
+        """Return the parameters of a sum of reports.
 
         Args:
             summing: how the reports are summed.
-            num_clients: the largest number of clients in a round.
-            threshold: the number of clients needed until the end; None: more than two thirds, or as
-                many as the untrusted clients require.
-            untrusted: participants of a round that may collude with the server or be missing.
+            num_clients: the largest number of clients in one sum.
+            threshold: the number of clients needed until the end. If it is None, that is more than
+                two thirds, or more if the untrusted clients require it.
+            untrusted: the number of clients of a sum that may collude with the server or be
+                missing.
 
         Raises:
             ConfigError: an argument is out of range.
@@ -126,16 +127,18 @@ class SecureSum:
     def context(self, told: bytes, keys: bytes) -> bytes:
         """Return the bytes that all keys of one sum depend on.
 
-        They cover the parameters, what else all clients are told, the round, and all clients with
-        their keys. Clients that were told different things cannot open each other's shares.
+        They cover the parameters, the round, all clients with their keys, and everything else that
+        all clients are told. Clients that were told different things cannot open each other's
+        shares.
         """
         return hashlib.sha256(self.packed() + hashlib.sha256(told).digest() + keys).digest()
 
 
 class SumKind(IntEnum):
-    """The messages, in order: odd ones from a client, even ones from the server.
+    """The kinds of messages, in order: a client sends the odd ones, the server the even ones.
 
-    Each is sent once, the same to all clients; only OWN_SHARES holds one client's own boxes.
+    Each message is sent once. The server sends the same message to all clients, except for
+    OWN_SHARES, which holds only the boxes sealed for one client.
     """
 
     CLIENT_KEYS = 1
@@ -156,13 +159,13 @@ _CLIENT = struct.Struct("<I")
 
 
 def pack(kind: SumKind, round: int, records: Mapping[int, bytes]) -> bytes:
-    """Return a message: kind and round, then each client's number and record, by number."""
+    """Return a message: kind and round, then clients' numbers and records, in ascending order."""
     body = (_CLIENT.pack(client) + records[client] for client in sorted(records))
     return _HEADER.pack(kind, round) + b"".join(body)
 
 
 def unpack(kind: SumKind, round: int, message: bytes, width: int) -> dict[int, bytes]:
-    """Return the records, each of ``width`` bytes, of a message, by the clients' numbers.
+    """Return the records in a message, each of ``width`` bytes, by the number of the client.
 
     Raises:
         RunError: the message is of another kind or round, cut short, or names a client twice.

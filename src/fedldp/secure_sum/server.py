@@ -44,20 +44,20 @@ class NoSum(RunError):
 
 
 class SecureSumServer:
-    """The server in one sum: one call for each phase, in their order.
+    """The server in one sum: call one method for each phase, in the order of the phases.
 
     Each call takes the clients' messages of the phase, as a stream, and returns the server's
     message to all clients, or one for each client. All of these are public. Memory is O(d + n^2).
 
     A message is left out if it is malformed, repeated, of another round, in another client's name,
     or from a client that was not in the phase before. ``dropped`` counts these messages by what was
-    wrong.
+    wrong with them.
 
     Args:
         setup: the parameters.
         round: the round.
         roster: the clients whose keys are accepted, if keys are certified.
-        told: what all clients are told besides the sum; see ``SecureSumClient``.
+        told: everything else that all clients are told; see ``SecureSumClient``.
 
     Every call raises NoSum if fewer than ``threshold`` clients answered correctly.
     """
@@ -87,7 +87,7 @@ class SecureSumServer:
         return frozenset(self._survivors or self._sharers or self._keys)
 
     def collect_keys(self, messages: Messages) -> bytes:
-        """Return the public keys of all clients that want to take part, U1.
+        """Return the public keys of U1, the clients that want to take part.
 
         Raises:
             RunError: there are more clients than the sum can have.
@@ -132,7 +132,7 @@ class SecureSumServer:
         return columns
 
     def collect_masked(self, messages: Messages) -> bytes:
-        """Add the masked vectors; return who sent one, U3. Later vectors must not be read."""
+        """Add the masked vectors; return U3, the clients that sent one. Read no vector after it."""
         self._open_masked()
         for sender, message in messages:
             self.take_masked(sender, message)
@@ -142,7 +142,7 @@ class SecureSumServer:
         self._masked, self._total = set(), np.zeros(self.setup.size, self.setup.dtype)
 
     def take_masked(self, sender: int | None, message: bytes) -> None:
-        """Add one masked vector; see ``collect_masked``. It raises nothing."""
+        """Add one masked vector; see ``collect_masked``. Invalid messages raise no error."""
         width = self.setup.size * self.setup.dtype.itemsize
         others = self._without_complaints([(sender, message)])
         read = self._read(SumKind.CLIENT_SUM, others, width, self._sharers, self._masked)
@@ -150,7 +150,7 @@ class SecureSumServer:
             self._total += np.frombuffer(words, self.setup.dtype)
 
     def close_masked(self) -> bytes:
-        """Return who sent a masked vector, U3; see ``collect_masked``."""
+        """Return U3, the clients that sent a masked vector; see ``collect_masked``."""
         self._check_enough(SumKind.CLIENT_SUM, len(self._masked))
         self._survivors = sorted(self._masked)
         return pack(SumKind.ALL_SURVIVORS, self.round, dict.fromkeys(self._survivors, b""))
@@ -180,7 +180,7 @@ class SecureSumServer:
         return self.setup.reduced(total)
 
     def _remove_pair_masks(self, total: Words, dropped: int, seed: bytes) -> None:
-        """Remove from ``total`` the masks that the survivors share with a client that is gone."""
+        """Remove from ``total`` the masks that the survivors share with a dropped client."""
         private = mask_private(seed, dropped)
         if public_key(private) != self._keys[dropped][KEY_BYTES:]:
             raise self._wrong_shares(dropped)
@@ -203,7 +203,7 @@ class SecureSumServer:
         return self.roster.certifies(self.setup, self.round, client, keys, signature)
 
     def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
-        """Yield all messages but complaints; note whose boxes a client says that it cannot open."""
+        """Yield all messages except complaints, which are recorded in ``complaints``."""
         for sender, message in messages:
             if sender not in self._sharers or message[:1] != bytes([SumKind.CLIENT_COMPLAINT]):
                 yield sender, message
@@ -229,7 +229,7 @@ class SecureSumServer:
         Args:
             kind: the kind of the messages.
             messages: the messages, with their senders.
-            width: the bytes of a record.
+            width: the number of bytes in a record.
             allowed: the clients that may answer; None: anyone.
             seen: the clients that have answered; the yielded clients are added to it.
         """
@@ -266,10 +266,10 @@ class SecureSumServer:
 class Suspects:
     """Clients that a server leaves out after complaints about boxes that do not open.
 
-    Honest clients can open each other's boxes. So if one client complains about another, one of the
-    two lies, and nobody else can tell which. With at most ``liars`` liars, a client that is in more
-    than ``liars`` pairs is a liar. Then both clients of each remaining pair are left out, one pair
-    after another. So at most as many honest clients are lost as there are liars.
+    Honest clients can open each other's boxes. So if one client complains about another, at least
+    one of this pair lies, and nobody else can tell which. With at most ``liars`` liars, a client
+    that is in more than ``liars`` pairs is a liar. Then both clients of each remaining pair are
+    left out, one pair after another. So at most as many honest clients are lost as there are liars.
 
     Args:
         liars: the assumed largest number of clients that lie; at least 1.
@@ -280,7 +280,7 @@ class Suspects:
         self._out: set[int] = set()
 
     def note(self, complaints: Mapping[int, Iterable[int]]) -> None:
-        """Add one round's complaints: the accused clients, by the client that complains."""
+        """Add one round's complaints: the clients that are accused, by the client that accuses."""
         pairs = {
             (min(one, other), max(one, other))
             for one, accused in complaints.items()

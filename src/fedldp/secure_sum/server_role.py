@@ -34,11 +34,12 @@ class SumOfRound:
 
     Attributes:
         round: the round.
-        clients: the clients whose reports are in a sum, ascending: U3 across all committees. A sum
-            that failed before its masks could be removed contributes no clients.
+        clients: the clients whose reports are in a sum, in ascending order: the U3 of all
+            committees together. A sum that failed before its masks could be removed contributes no
+            clients.
         fewest: the smallest number of clients in such a sum; 0 if there is no sum. A statement
             about the round rests on this number.
-        complete: whether the server step received a total.
+        complete: whether there was a total for the server step.
         dropped: the number of messages left out, by what was wrong with them.
     """
 
@@ -65,8 +66,8 @@ def summed_server(
         server: the server's role in the system, which has one phase.
         summing: how the reports of one sum add up.
         setup: the parameters of one sum.
-        committees: which client is in which sum; None: one sum of all. A committee without a sum is
-            left out of the round, and the others count.
+        committees: which client is in which sum; None if there is one sum of all. A committee whose
+            sum fails is left out of the round, and the others count.
         roster: the clients whose keys are accepted, if keys are certified.
         dropout: in a simulation, the probability that a client leaves in the middle of a round.
         heard: called with the outcome of a round's sums twice: first when it is certain whose
@@ -120,7 +121,7 @@ class SumDialogue:
     def __call__(
         self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
     ) -> Incoming:
-        """Yield a total for each sum; if there is none, an empty report of no clients.
+        """Yield a total for each sum; if there is no sum, yield an empty report of no clients.
 
         Raises:
             RunError: more clients want to take part than a sum can have.
@@ -222,7 +223,7 @@ class SumDialogue:
 
 
 class _Sums:
-    """The sums of a round in progress, one for each committee; failed sums are over."""
+    """The sums of a round in progress, one for each committee; a failed sum takes no more steps."""
 
     def __init__(self, servers: list[SecureSumServer], committees: Committees) -> None:
         self.servers, self._committees = servers, committees
@@ -230,11 +231,11 @@ class _Sums:
 
     @property
     def there(self) -> frozenset[int]:
-        """The remaining clients of sums that are not over; empty before the first phase."""
+        """The remaining clients of sums that have not failed; empty before the first phase."""
         return frozenset().union(*(self.servers[each].there for each in self._left))
 
     def of(self, client: int | None) -> SecureSumServer:
-        """Return the sum that a client's message is for; without a sender, any sum will do."""
+        """Return the sum that a client's message is for; any sum if the sender is unknown."""
         return self.servers[0 if client is None else self._committees.of(client)]
 
     def divided(self, messages: Messages) -> list[list[tuple[int | None, bytes]]]:
@@ -260,7 +261,7 @@ def _array(message: bytes) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class OfTotals:
-    """The system's own server step, on totals; without a sum the weights stay as they are.
+    """The system's own server step, applied to totals; without a sum the weights do not change.
 
     Attributes:
         inner: the system's server step.
@@ -269,7 +270,7 @@ class OfTotals:
     inner: ServerStep
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]:
-        """Return the next state, and the system's metrics with the number of clients in a sum."""
+        """Return the next state, and the metrics with the number of clients in the sums."""
         totals = list(reports)
         numbers = [
             total.reports if isinstance(total, Counted) else getattr(total, "weight", None)

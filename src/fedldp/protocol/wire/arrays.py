@@ -1,4 +1,4 @@
-"""Named arrays to bytes and back: the body of a request and of a run's checkpoint.
+"""Conversion of named arrays to bytes and back, for requests and the checkpoints of runs.
 
 All numbers are little-endian, and everything starts at a multiple of 8 bytes:
 
@@ -11,13 +11,14 @@ All numbers are little-endian, and everything starts at a multiple of 8 bytes:
         the elements in C order, and zeros up to a multiple of 8
 
 A set of arrays has exactly one encoding, and the reader refuses any other. Messages with the same
-content are therefore the same bytes, and a client that kept a request's digest recognises the
-request.
+content therefore consist of the same bytes, and a client that kept a request's digest recognises
+the request when it is repeated.
 
-safetensors, the format of the model's file, cannot be used here. Its header is JSON, so spaces, the
-order of fields and repeated names (the last one counts) give one content many encodings. Its reader
-accepts a shape of (0, 2^62), copies every array, and needs thirty times the size of a message that
-holds nothing but names (0.8.0). It also raises errors of several types.
+safetensors, the format of the model's file, cannot be used here. Its header is JSON, so the same
+content has many encodings: with other spaces, another order of fields, or repeated names, of which
+the last one counts. Its reader (version 0.8.0) accepts a shape of (0, 2^62), copies every array,
+and for a message that holds nothing but names needs memory of thirty times the message's size. It
+also raises errors of several types.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ Arrays = dict[str, NDArray[Any]]
 
 MOST_AXES = 32
 
-# A message gives a type's index in this list, so add types only at the end. All of these types can
-# be read without another library.
+# A message identifies a type by its index in this list, so add types only at the end. All of these
+# types can be read without another library.
 _TYPES = tuple(
     np.dtype(name)
     for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")
@@ -64,8 +65,9 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return ``arrays`` as bytes; the order of the mapping does not matter.
 
     Args:
-        arrays: by name, 1 to 255 printable characters; of booleans, integers, float32 or float64.
-            An array may have no axis; an empty array has exactly one.
+        arrays: the arrays by name, which is 1 to 255 printable characters; their elements are
+            booleans, integers, float32 or float64. An array may have no axes; an empty array has
+            exactly one axis.
 
     Raises:
         WireError: an array has a different type or shape, or a name is not printable.
@@ -75,7 +77,7 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_arrays(message: bytes) -> Arrays:
-    """Return the arrays of ``pack_arrays``, by name, ascending.
+    """Return the arrays that ``pack_arrays`` packed, by name, in ascending order.
 
     The arrays are read-only views of ``message``. Reading needs memory only for their headers: at
     most ten times the size of a message that has nothing but headers, and very little compared with
@@ -113,13 +115,13 @@ def array_parts(arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
 
 
 def total(parts: list[Any]) -> int:
-    """Return the length of ``parts`` together, in bytes."""
+    """Return the total length of ``parts``, in bytes."""
     return sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
 
 
 def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Return ``array`` with the memory layout of a message, copied only if its own differs."""
-    # No subclasses: a masked array would send what its mask hides.
+    # Subclasses are refused, because a masked array would send what its mask hides.
     if type(array) is not np.ndarray:
         raise cannot_pack(f"{name!a} is a {type(array).__name__}: give a numpy array")
     dtype = array.dtype.newbyteorder("<")
@@ -139,7 +141,7 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sound(array: NDArray[Any]) -> bool:
-    # One part of numpy treats a byte that is neither 0 nor 1 as True, and another does not.
+    # Refuse bytes other than 0 and 1: some of numpy's functions treat them as True, others do not.
     return array.dtype != np.bool_ or array.size == 0 or array.view(np.uint8).max() <= 1
 
 
@@ -168,8 +170,8 @@ def arrays_at(reader: Reader) -> Arrays:
 
 def _next_array(reader: Reader, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     count = math.prod(shape)
-    # A shape without elements can have an axis of any length; a sum over the other axis would need
-    # that much memory.
+    # If there are no elements, an axis can have any length, and a sum over another axis would need
+    # memory for that length.
     if count == 0 and len(shape) != 1:
         raise malformed("an array without elements has several axes")
     place = reader.take(count * dtype.itemsize)

@@ -1,9 +1,9 @@
-"""Requests and replies to bytes and back.
+"""Conversion of requests and replies to bytes and back.
 
 The reader assumes that an attacker wrote every message. It raises WireError for anything that
 ``pack_request`` and ``pack_reply`` would not write, before it uses more memory than a small
-multiple of the message's size. A value has one encoding: what is read packs to the same bytes.
-Nothing is pickled.
+multiple of the message's size. A value has exactly one encoding: what was read is packed to the
+same bytes again. Nothing is pickled.
 
 All numbers are little-endian. Every message begins with
 
@@ -19,7 +19,7 @@ A request's number is 0. It continues with
 
 A refusal's number is that of its reason, and the message ends there. A report's number is a sum: 1
 for a weight, 2 for an epsilon, 4 for a client. It continues with size, 8 bytes; chunk, 8; weight,
-epsilon and client, 8 each where it has them the payload, to the end
+epsilon and client, 8 bytes for each that it has; and the payload, which ends the message.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from fedldp.protocol.wire.types import (
 )
 
 REPORT_HEADER = 48
-"""Bytes of a report's message without the run's name, weight, epsilon, client and payload."""
+"""Bytes of a report's message, not counting the run's name, weight, epsilon, client and payload."""
 
 _HEAD = struct.Struct("<HHIq")
 # The bits of the index say whether a report has a weight (1), an epsilon (2) and a client (4).
@@ -100,7 +100,7 @@ def pack_request(request: RoundRequest) -> bytes:
 
 
 def broadcast_digest(broadcast: Broadcast) -> bytes:
-    """Return the SHA-256 digest, 32 bytes, of all of ``broadcast`` but its round.
+    """Return the SHA-256 digest, 32 bytes, of everything in ``broadcast`` except its round.
 
     Raises:
         WireError: see ``pack_request``.
@@ -182,17 +182,17 @@ def _wrong_arrays(arrays: Arrays) -> str:
     if not one_each or [array.dtype for array in found] != [np.float64, np.float64, np.int64]:
         return "its ranges are not a float64 centre, a float64 radius and a size for each tensor"
     sizes = found[2].tolist()
-    # In Python's integers, because a sum of int64 could wrap around to d.
+    # The sum is over Python integers, because a sum of int64 values could wrap around to d.
     if min(sizes, default=0) < 1 or sum(sizes) != weights.size:
         return f"its ranges do not match its {weights.size} weights"
     return ""
 
 
 def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
-    """Return ``answer`` as bytes, for the request with the answer's round and this run and phase.
+    """Return ``answer`` as bytes; ``run`` and ``phase`` are those of the request that it answers.
 
-    A request that cannot be read gets a refusal with the reason malformed, the round 0, the run ""
-    and the phase 0, because nothing else is known.
+    The answer to a request that cannot be read is a refusal with reason "malformed", round 0, run
+    "" and phase 0, because nothing else is known.
 
     Raises:
         WireError: a part of it has the wrong type, is out of range or is not finite.
@@ -336,7 +336,7 @@ def read_reports_to(request: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
 def _places(
     head: int, weight: object, epsilon: object, client: object
 ) -> Iterator[tuple[str, str, slice]]:
-    """Yield name, type and offset of the columns in replies whose payloads begin at ``head``."""
+    """Yield name, type and offsets of each column before the payloads, which begin at ``head``."""
     if client is not None:
         head -= 8
         yield "client", "<i8", slice(head, head + 8)

@@ -27,7 +27,7 @@ class MessageKind(IntEnum):
 
 
 def malformed(what: str) -> WireError:
-    """Return the error for a message; ``what`` says what is wrong with it."""
+    """Return the error for a malformed message; ``what`` says what is wrong with it."""
     return WireError(f"a malformed message: {what}; send what fedldp packed, unchanged")
 
 
@@ -42,7 +42,7 @@ def frame(kind: MessageKind, length: int) -> bytes:
 
 
 def kind_of(message: bytes) -> int:
-    """Return the number after the version, if the frame is complete and of this version.
+    """Return the number of a message's kind, after checking that its frame is complete.
 
     Raises:
         WireError: ``message`` is not a message of fedldp, has another version, or does not have the

@@ -31,7 +31,7 @@ class Layout:
         return sum(self.sizes)
 
     def split(self, vector: Vector) -> dict[str, Vector]:
-        """Return views of ``vector``, shape (d,), by parameter name, each in its shape."""
+        """Return views of ``vector``, shape (d,), by parameter name, each in its own shape."""
         pieces = np.split(vector, np.cumsum(self.sizes)[:-1])
         return {
             name: piece.reshape(shape)

@@ -1,11 +1,11 @@
 """What crosses a client's boundary: a RoundRequest comes in, one RoundReply goes out.
 
 Nothing else crosses the boundary. A RoundRequest holds a Broadcast, the name of its run, and the
-number of the phase that it opens. A RoundReply is a Report or a Refusal. ``codec`` turns both into
+number of the phase that it begins. A RoundReply is a Report or a Refusal. ``codec`` turns both into
 bytes and back.
 
 ``Sensitive`` marks a value that must stay inside. Only an encoder opens it. It refuses to be
-pickled, so it cannot reach even another process of the simulator.
+pickled, so it cannot even reach another process of the simulator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Sensitive(Generic[T_co]):
-    """A value computed from private data and not randomised yet."""
+    """A value that was computed from private data and has not been randomised."""
 
     __slots__ = ("_value",)
 
@@ -34,7 +34,7 @@ class Sensitive(Generic[T_co]):
         self._value = value
 
     def open(self) -> T_co:
-        """Return the value. Only encoders call this; their output is what is accounted for."""
+        """Return the value. Only encoders call this, and the accounting covers what they return."""
         return self._value
 
     def __repr__(self) -> str:
@@ -53,10 +53,10 @@ class Broadcast:
     Attributes:
         round: the round, counted from 1.
         weights: the global model, float32, finite, shape (d,), in the order of the model's layout;
-            shape (0,) in a phase of a dialogue that needs none.
+            shape (0,) in a phase of a dialogue that does not need them.
         ranges: the centre and radius of every parameter tensor, if the system needs them.
-        public: what else a system sends to its clients, by name: computed from earlier releases, or
-            set before the run.
+        public: everything else that a system sends to its clients, by name. It was computed from
+            earlier releases or set before the run.
     """
 
     round: int
@@ -73,8 +73,8 @@ class RoundRequest:
         run: the name of its run, 1 to 200 printable characters.
         phase: which phase of the round, counted from 0; most systems have one phase in a round.
         broadcast: what the server sends to every client, including the round.
-        own: additional public arrays for single clients, by client and by name. Only the server's
-            request has them all; the message to a client has only that client's arrays.
+        own: additional public arrays for individual clients, by client and by name. Only the
+            server's request has all of them; the message to a client has only that client's arrays.
     """
 
     run: str
@@ -90,7 +90,7 @@ class RoundRequest:
         return replace(self, broadcast=replace(self.broadcast, public=public), own={})
 
     def only(self, clients: Iterable[int]) -> RoundRequest:
-        """Return the request, with the arrays for these clients only."""
+        """Return the request without the individual arrays of clients other than these."""
         own = {client: self.own[client] for client in clients if client in self.own}
         return replace(self, own=own)
 
@@ -106,7 +106,7 @@ class Report:
         chunk: coordinates in one message. If chunk < size, a report travels as ceil(size/chunk)
             messages, each labelled with its position; otherwise it is one message.
         weight: the weight in the server's average, where the client releases one.
-        epsilon: the budget that the payload was randomised with, where clients' budgets differ.
+        epsilon: the budget with which the payload was randomised, where clients' budgets differ.
         client: the sender, where the server must tell clients apart; never with a shuffler.
     """
 
@@ -154,10 +154,10 @@ def label_bits(size: int, chunk: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """Reports of several clients in columns, all of one round, size, chunk and budget.
+    """Reports of several clients, as columns; all have the same round, size, chunk and budget.
 
     Attributes:
-        round: see ``Report``, here and below.
+        round: the round of the reports; ``Report`` explains this and the following attributes.
         size: the size of each report.
         payloads: their packed contents, uint8, shape (n, bytes per payload).
         chunk: the chunk of each report.
@@ -176,7 +176,7 @@ class Reports:
 
     @classmethod
     def of(cls, reports: Sequence[Report]) -> Reports:
-        """Return reports that differ only in payloads, weights and senders; at least one report."""
+        """Return one or more reports as columns; only payloads, weights and senders may differ."""
         first = reports[0]
         return cls(
             round=first.round,
@@ -204,7 +204,7 @@ class Reports:
             )
 
     def chosen(self, which: NDArray[np.bool_]) -> Reports:
-        """Return the reports that ``which``, shape (n,), marks."""
+        """Return the reports for which ``which``, shape (n,), is true."""
         return replace(
             self,
             payloads=self.payloads[which],
@@ -220,7 +220,7 @@ class Reports:
 
 
 class Reason(StrEnum):
-    """Why a client refuses. The order gives the codec's numbers: add at the end only."""
+    """Why a client refuses. The codec numbers reasons in this order: add new ones at the end."""
 
     MALFORMED = "malformed"
     UNKNOWN_RUN = "unknown-run"
@@ -238,8 +238,8 @@ class Reason(StrEnum):
 class Refusal:
     """A client's answer when it gives no report.
 
-    It has no free text. A code from a short list depends on nothing private if the decision to
-    refuse does not.
+    It has no free text. A code from a short list depends on nothing private, provided that the
+    decision to refuse does not.
 
     Attributes:
         round: the round of the broadcast that it answers; 0 if the request could not be read.
@@ -261,10 +261,11 @@ class Shuffled:
         round: the round.
         size: the number of coordinates of a whole report, d.
         chunk: coordinates in one message.
-        positions: the label of every message, shape (m,): message p holds the coordinates from
-            p * chunk on.
+        positions: the label of every message, shape (m,): a message with label p holds the
+            coordinates from p * chunk on.
         bits: the content, 0 or 1, uint8, shape (m, chunk); zeros beyond coordinate d.
-        arrival_seconds: since the start of the round, shape (m,), ascending.
+        arrival_seconds: the messages' times of arrival since the start of the round, shape (m,),
+            ascending.
         epsilon: the budget that all these messages share, where clients' budgets differ.
     """
 
@@ -286,7 +287,7 @@ class Shuffled:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """The counts that remain of one round's shuffled messages when nobody needs their order.
+    """Counts that replace one round's shuffled messages when nobody needs the messages' order.
 
     Attributes:
         round: the round.

@@ -23,11 +23,12 @@ class PaperClaim:
 
     Attributes:
         place: where in the paper: "5.2", "Fig. 4".
-        says: what it claims, in few words; its numbers are the paper's.
-        cells: the recipes whose results decide it; none if it follows from code alone. ``name@5``
-            is a recipe's result after round 5.
-        derive: computes the numbers to show from their accuracies in percent, in order.
-        ours: a template for these numbers.
+        says: what it claims, in a few words; its numbers are the paper's.
+        cells: the recipes whose results decide whether it holds; none if that follows from code
+            alone. ``name@5`` is a recipe's result after round 5.
+        derive: computes the numbers to show from the accuracies of the cells, in percent and in
+            order.
+        ours: a template of the text that shows these numbers.
         holds: whether the claim holds, given these numbers.
         above: pairs of groups of cells: the claim says that the first group has the higher mean,
             and it holds if the difference exceeds the standard error of the seeds.
@@ -35,7 +36,7 @@ class PaperClaim:
             higher mean, and it holds unless the first exceeds the second by more than that error.
         cause: why the claim does not hold: a cause that a run has tested, or a string that begins
             with "not known". None if it holds, or if nothing is measured.
-        cost: what a measurement would take, for a claim that has no recipe.
+        cost: what would be needed to measure a claim that has no recipe.
     """
 
     place: str
@@ -56,12 +57,12 @@ def near(number: float, within: float) -> Callable[[Numbers], bool]:
 
 
 def rising(count: int) -> tuple[Groups, ...]:
-    """Return the pairs of neighbours among ``count`` cells: each exceeds the previous one."""
+    """Return the claim, as ``above``, that each of ``count`` cells exceeds the cell before it."""
     return tuple(((place + 1,), (place,)) for place in range(count - 1))
 
 
 def halves(count: int) -> tuple[Groups, ...]:
-    """Return the first half of ``count`` cells as the group that exceeds the other half."""
+    """Return the claim, as ``above``, that the first half of ``count`` cells exceeds the second."""
     return ((tuple(range(count // 2)), tuple(range(count // 2, count))),)
 
 
@@ -71,6 +72,6 @@ def differences(pairs: int) -> Callable[[Numbers], Numbers]:
 
 
 def mean_difference(found: Numbers) -> Numbers:
-    """Return the mean of the first half of the numbers, less the mean of the second half."""
+    """Return the mean of the first half of the numbers minus the mean of the second half."""
     half = len(found) // 2
     return [(sum(found[:half]) - sum(found[half:])) / half]

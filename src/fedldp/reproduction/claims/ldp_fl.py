@@ -26,36 +26,36 @@ from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.statements import least_epsilon, lines_of, statement_of
 
 _CLOSE = 1.32
-"""Points within which two accuracies are "close": the largest of the paper's own losses."""
+"""The largest difference, in points, that counts as "close": the largest of the paper's losses."""
 
 _SAME = 0.28
-"""Points within which there is "no obvious difference": the paper's own."""
+"""The largest difference, in points, that is "no obvious difference": a number from the paper."""
 
 _LOSSES = {"mnist": 0.97, "fmnist": 1.32, "cifar10": 1.09}
-"""The paper's losses against noise-free training (Section 1), our tolerance for its accuracies."""
+"""The paper's losses against noise-free training (Section 1): our tolerances for its accuracies."""
 
 _FASHION_GAINS = (1.59, 1.47)
 """The paper's gains of adaptive ranges on Fashion-MNIST, at epsilon 5 and 10 (Table 1)."""
 
 _GEYER = 2.0
-"""Points: half the distance between the paper's 92 and 96 % for Geyer et al."""
+"""A tolerance in points: half the distance between the paper's 92 and 96 % for Geyer et al."""
 
 _TRUEX = 0.67
-"""Points between the paper's own accuracy and Truex et al.'s; the paper ranks the two."""
+"""A tolerance in points: the difference from Truex et al. by which the paper ranks the two."""
 
 _MUCH = 5.0
-"""Points from which an accuracy "drops significantly"."""
+"""The smallest loss, in points, at which an accuracy "drops significantly"."""
 
 
 def _variances(found: Numbers) -> Numbers:
-    """Return a mean's variance at a range's end and middle, divided by r^2 K^2/n."""
+    """Return a mean's variance for weights at an end and in the middle, divided by r^2 K^2/n."""
     mechanism = TwoPoint(1.0)
     ends = mechanism.variance(np.array([1.0, 0.0])) / mechanism.scale**2
     return [float(each) for each in ends]
 
 
 def _bias(found: Numbers) -> Numbers:
-    """Return the largest distance between a report's expectation and the weight, in radii."""
+    """Return the largest bias of a report of a weight, divided by the radius."""
     mechanism = TwoPoint(1.0)
     weights = np.linspace(-1, 1, 101)
     ones = np.array(mechanism.thresholds(weights), dtype=np.float64) / 2**mechanism.integer_bits
@@ -63,7 +63,7 @@ def _bias(found: Numbers) -> Numbers:
 
 
 def _corollary(found: Numbers) -> Numbers:
-    """Return the variance's ends for radii of 1 and 3, divided by the Corollary's formulas."""
+    """Return the variance's extremes for radii 1 and 3, divided by the Corollary's formulas."""
     mechanism = TwoPoint(1.0)
     lowest, highest = mechanism.mean_variance([1.0, 3.0])
     square = ((math.e + 1) / (math.e - 1)) ** 2
@@ -71,7 +71,10 @@ def _corollary(found: Numbers) -> Numbers:
 
 
 def _larger(found: Numbers) -> Numbers:
-    """Return how a mean's variance changes with twice the radius, and with 100 clients, not 1."""
+    """Return two ratios of a mean's variance.
+
+    They compare a radius of 2 with a radius of 1, and 1 client with 100 clients.
+    """
     one, twice, many = (
         TwoPoint(1.0).mean_variance(radii)[1] for radii in ([1.0], [2.0], [1.0] * 100)
     )
@@ -79,7 +82,7 @@ def _larger(found: Numbers) -> Numbers:
 
 
 def _common(found: Numbers) -> Numbers:
-    """Return how many reports are possible for both of two clients, with radii of 1 and 3."""
+    """Return how many values both of two clients can report, if their radii are 1 and 3."""
     scale = TwoPoint(1.0).scale
     return [float(len({-scale, scale} & {-3 * scale, 3 * scale}))]
 
@@ -90,7 +93,7 @@ def _behind_a_shuffler(found: Numbers) -> Numbers:
 
 
 def _model_shuffling(found: Numbers) -> Numbers:
-    """Return the bounds for a client's run if each report is shuffled as a whole."""
+    """Return the bounds on epsilon for a client's run if each report is shuffled as a whole."""
     config = find_recipe("ldp-fl-mnist").config.changed(chunk=21_840)
     (line,) = (
         line
@@ -101,7 +104,7 @@ def _model_shuffling(found: Numbers) -> Numbers:
 
 
 def _run_behind_a_shuffler(found: Numbers) -> Numbers:
-    """Return the lower bounds for a client's round and for its run, behind a perfect shuffler."""
+    """Return lower bounds on epsilon for a client's round and run, behind a perfect shuffler."""
     units = ("client-round", "client-run")
     return [
         max(line["lower"] for line in lines_of("ldp-fl-mnist", unit, "shuffled-server"))
@@ -117,10 +120,10 @@ def _condensed(found: Numbers) -> Numbers:
 
 
 def _common_windows(apart: float, *spans: float) -> Numbers:
-    """Return the percentage of windows that clients share if one begins ``apart`` seconds later.
+    """Return what percentage of two clients' windows overlaps.
 
-    A client sends at times that are uniform over T seconds; there is one result for each T in
-    ``spans``.
+    One window begins ``apart`` seconds after the other. A client sends at times that are uniform
+    over its window of T seconds; there is one result for each T in ``spans``.
     """
     return [100 * max(0.0, 1 - apart / span) for span in spans]
 
@@ -133,7 +136,7 @@ def _epsilon_of_radius(radius: float) -> float:
 
 @cache
 def _initial_radii(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    """Return the radii of a model's initial tensors (seed 0), their sizes, and one radius for all.
+    """Return the radii of a model's initial tensors (seed 0), their sizes, and the common radius.
 
     Biases are left out: the VGG's begin at 0 and have the smallest radius allowed.
     """
@@ -156,7 +159,7 @@ def _radii(model: str) -> Numbers:
 
 
 def _variance_of_one_range(model: str) -> float:
-    """Return Lemma 3's bound for one common range, divided by its mean for a range per layer."""
+    """Return Lemma 3's bound for one common range, divided by its mean for one range per layer."""
     radii, sizes, whole = _initial_radii(model)
     return float(whole**2 / np.average(radii**2, weights=sizes))
 

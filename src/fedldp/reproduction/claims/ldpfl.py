@@ -24,13 +24,13 @@ from fedldp.simulation.plan import problem_of
 _UNITS = ("record", "client-run")
 
 _ABOUT = 1.0
-"""Points of tolerance: the paper says "about" with whole percents, and has rows of 80 and 81 %."""
+"""A tolerance in points: the paper says "about" with whole percents, some of them 80 and 81 %."""
 
 _MUCH = 5.0
-"""Points from which an accuracy is much lower: our choice, because the paper has no number."""
+"""The loss, in points, from which an accuracy is much lower: our choice; the paper has none."""
 
 _WELL = 75
-"""Percent from which a network performs well: our choice, because the paper has no number."""
+"""The percentage above which a network performs well: our choice; the paper has none."""
 
 
 def _bits(found: Numbers) -> Numbers:
@@ -51,7 +51,7 @@ def _proven(theorem: Literal["theorem_1", "theorem_2"]) -> float:
 
 
 def _ones_kept(found: Numbers) -> Numbers:
-    """Return how often Theorem 2 keeps a one, in percent: at even and odd positions, by alpha."""
+    """Return the percentage of ones that Theorem 2 keeps, at even and odd positions, by alpha."""
     laws = [RandomisedBits(0.5, "theorem_2", alpha).laws(10_240) for alpha in (4.0, 10.0)]
     return [100 * law[place].if_one / 2**64 for place in (0, 1) for law in laws]
 
@@ -63,7 +63,7 @@ def _kept(bit: Literal[0, 1], num_bits: int, alpha: float) -> float:
 
 
 def _heavy(found: Numbers) -> Numbers:
-    """Return how many of the kinds of bits (1 or 0, even or odd position) are mostly kept."""
+    """Return how many of the four kinds of bits (1 or 0, even or odd position) are mostly kept."""
     laws = [0.0, 0.0, 0.0, 0.0]
     alpha, x = 10.0, 0.5 / (10_240 / 2)
     laws[0] = alpha / (1 + alpha)

@@ -18,7 +18,7 @@ from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.statements import least_epsilon
 
 _WITHIN = {2: 3.0, 3: 5.0, 4: 3.0, 5: 5.0, 6: 5.0, 7: 5.0}
-"""Tolerance in points, by figure: 5 if noise-free seeds scatter by 4 to 5, 3 if by less than 1."""
+"""By figure, tolerance in points: 5 if noise-free seeds differ by 4 to 5, 3 if by less than 1."""
 
 _FIGURES = {
     2: ("mnist", "MNIST, IID", 88.7, ("llh", "lmh", "lhh")),
@@ -67,7 +67,7 @@ _MIX_CAUSE = (
 _BUDGET_CAUSES = {3: _CHANCE, 4: _SUBSET, 7: _SCATTER}
 
 _BELOW = {4: " (all below the most frequent class, 48.8 %)"}
-"""The remark to add, by figure, where the compared models have hardly learned anything."""
+"""For each figure whose compared models have hardly learned anything, a remark to that effect."""
 
 
 def _of(figure: int, *curves: str) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _most(figure: int) -> PaperClaim:
 
 
 def _more(figure: int) -> PaperClaim:
-    """Return the claim on mixes with more large budgets: LLH, LMH, LHH, or of ten clients."""
+    """Return the claim that accuracy rises from mix to mix with the number of large budgets."""
     place = f"5.{2 if figure < 5 else 3}.2, Fig. {figure} b, c"
     says = f"accuracy increases with more clients that have large budgets ({_FIGURES[figure][1]}"
     mixes = _FIGURES[figure][3]
@@ -225,7 +225,7 @@ _BETTER_CAUSES = {
 
 
 def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) -> PaperClaim:
-    """Return the claim that one of these figures has the largest gain over (A), beyond scatter."""
+    """Return the claim that one figure's gain over (A) exceeds the other figures' gains."""
     pairs = [(_mixes(figure, letter), _mixes(figure, "a")) for figure in figures]
 
     def gains(found: Numbers) -> Numbers:
@@ -260,7 +260,7 @@ def _largest(letter: str, figures: tuple[int, ...], largest: int, cause: str) ->
 
 
 def _suited(figures: tuple[int, ...], worst: int, ours: str) -> PaperClaim:
-    """Return the claim that one of some figures has the lowest accuracy without noise."""
+    """Return the claim that figure ``worst`` has the lowest noise-free accuracy of ``figures``."""
     title, split = _FIGURES[worst][1].split(", ")
     return PaperClaim(
         place=f"5.{2 if worst < 5 else 3}.2",
@@ -305,7 +305,7 @@ _REST_CAUSES = {
     "mnist": "(C) is better than (A), and equal to (B) within the standard error of five seeds",
     "digits": "not known; this loss does not change the result",
 }
-"""By data set of Fig. 2: how (C) does with the classifier that the paper cites, not softmax."""
+"""By data set of Fig. 2: how (C) does with the classifier that the paper cites, and not softmax."""
 
 
 def _rest(data: str, cause: str) -> PaperClaim:
@@ -334,7 +334,7 @@ _REST_NONE = PaperClaim(
 
 
 def _probabilities() -> list[tuple[list[float], list[float]]]:
-    """Return every client's P_i and budget, for each mix of all figures."""
+    """Return every client's P_i and budget, for each mix of every figure."""
     made = []
     for figure in _FIGURES:
         for name in _mixes(figure, "c"):
@@ -345,7 +345,7 @@ def _probabilities() -> list[tuple[list[float], list[float]]]:
 
 
 def _nobody(found: Numbers) -> Numbers:
-    """Return the least and the greatest value, over all mixes, of two numbers.
+    """Return the smallest and the largest value, over all mixes, of two numbers.
 
     The first is the percentage of draws that select nobody; the second is the factor by which a
     client is selected more often than P_i if such draws are repeated.
@@ -356,9 +356,9 @@ def _nobody(found: Numbers) -> Numbers:
 
 
 def _shares_of_low(found: Numbers) -> Numbers:
-    """Return the weight in the mean of clients with the least budget, with (A), (B), (C), per mix.
+    """Return the weight of clients with the smallest budget in the mean of (A), (B), (C), by mix.
 
-    For (C) it is the mean over all ω that select at least one client.
+    For (C) this is the average weight over all ω that select at least one client.
     """
     made: list[float] = []
     for probabilities, budgets in _probabilities():

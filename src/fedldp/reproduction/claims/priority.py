@@ -9,7 +9,7 @@ from fedldp.reproduction.statements import least_epsilon
 
 _FIG5 = tuple(f"nbafl-mnist-fig5-eps{epsilon}" for epsilon in ("10", "5", "1", "0.5"))
 _MUCH = 3.0
-"""Points that are a "profound difference"."""
+"""The smallest difference, in points, that counts as a "profound difference"."""
 
 
 def _of(figure: int, *shares: str) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def _after5(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _ENDS = _of(6, "least20", "most20") + _of(7, "least50", "most50", "least80", "most80")
-"""Noise on the least and on the most important features, with 20, 50 and 80 % of them."""
+"""Recipes with noise on the least or the most important 20, 50 or 80 % of the features."""
 
 
 CLAIMS = (
