@@ -231,11 +231,12 @@ class Comparison:
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
         """Make a run, and return its line.
 
-        The line has the cell, the purpose, the seed, the try, the data and a digest of all these;
-        the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics", or why the run was
-        "refused"; what is "proven" about the run, if its contestant is calibrated; seconds,
-        versions and hardware. A run is refused if its settings are incompatible, if its training
-        diverges, or if its update is not finite; in the first of these cases "begun" is false.
+        The line records the cell, the purpose, the seed, the try, the data and a digest of all
+        these. It records the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics",
+        or else why the run was "refused". It also records what is "proven" about the run, if its
+        contestant is calibrated, and seconds, versions and hardware. A run is refused if its
+        settings are incompatible, if its training diverges, or if its update is not finite; in the
+        first of these cases "begun" is false.
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says. If this is

@@ -87,8 +87,8 @@ def compare(
         epsilon: one or more epsilons of the guarantee.
         delta: the largest delta of the guarantee; 1e-5 by default.
         metric: accuracy, loss, auc, average_precision, balanced_accuracy or brier.
-        budget: no run begins after this time, "20m" or seconds; the result then says what is
-            missing, and the same call with the same ``out`` completes it.
+        budget: no run begins after this time, which is given in seconds or as in "20m"; the result
+            then says what is missing, and the same call with the same ``out`` completes it.
         tries: the number of tries per contestant; 8 by default.
         seeds: the seeds to measure; by default three, and ten at an epsilon of 1 or less.
         out: the folder. If it already holds this comparison, or a part of it, that comparison is

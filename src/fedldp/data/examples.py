@@ -78,7 +78,7 @@ class Dataset:
     """A training and a test set of one classification task.
 
     Attributes:
-        name: the name in records and messages; a subset's name differs from the full set's.
+        name: the name in records and messages; a subset's name differs from that of the full set.
         train: the examples that are partitioned among clients.
         test: the examples that only the evaluation uses.
         num_classes: one more than the largest label that can occur.
@@ -211,13 +211,13 @@ class Dataset:
                 Without groups every row is a separate person.
             test_groups: the person of each test row, shape (M,); nobody may be in both sets.
             clients: the client of each row, integers from 0 or strings, shape (N,): a run then has
-                these clients, in sorted order. Equal groups at two clients are one person, and a
-                run refuses the data unless ``persons_at_sites`` allows this.
+                these clients, in sorted order. The same group at two clients means one person with
+                rows at both, and a run refuses such data unless ``persons_at_sites`` allows them.
             test_share: the share of the examples to split off, between 0 and 1; stratified by label
                 if every label has at least two examples and both parts have room for it. With
-                groups it is a share of the people, each with the label of most of its rows; with
-                clients, a share of each client's examples, as for ``from_clients``. With 0, nothing
-                is split off, and a run's model is not tested.
+                groups it is a share of the people, and a person's label is the most frequent label
+                of that person's rows; with clients, it is a share of each client's examples, as for
+                ``from_clients``. With 0, nothing is split off, and a run's model is not tested.
             seed: the seed of the split, from 0 to 2**32 - 1.
             name: the name of the data set in messages and records.
 

@@ -321,7 +321,7 @@ def _dirichlet(
         clients[rows] = np.repeat(np.arange(num_clients), np.diff(ends, prepend=0))
     sizes = np.bincount(clients, minlength=num_clients)
     for empty in np.flatnonzero(sizes == 0):
-        largest = sizes.argmax()  # has at least two: there are no fewer examples than clients
+        largest = sizes.argmax()  # has two or more, because clients do not outnumber examples
         clients[generator.choice(np.flatnonzero(clients == largest))] = empty
         sizes[largest] -= 1
         sizes[empty] += 1

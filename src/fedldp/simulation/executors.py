@@ -2,7 +2,7 @@
 
 A client's answer depends only on its keys, its examples, its ledger and the request. Answers come
 back in the order of the clients, and every process trains with one torch thread. So the number of
-workers does not change any bits.
+workers does not change any bit of the result.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class Result:
         return pandas.DataFrame(self.rounds_table()).set_index("round")
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw accuracy and loss by round; in a script, ``matplotlib.pyplot.show()`` shows it.
+        """Draw accuracy and loss by round; a notebook shows the returned figure.
 
         If most of the test set is one class, the AUC replaces the accuracy.
 

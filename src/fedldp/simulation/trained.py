@@ -56,7 +56,7 @@ class Trained:
         return replace(self.config.columns, classes=self.schema.classes)
 
     def prepared(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return examples prepared as in training, with the same constants, if it standardised."""
+        """Return examples prepared as in training, with the same constants if it used any."""
         return _standardised(self.config, features)
 
     def probabilities(
@@ -193,7 +193,7 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
     Raises:
         RunError: the features differ.
     """
-    noted = folder.read_config().get("features", features)  # an earlier version recorded none
+    noted = folder.read_config().get("features", features)  # earlier versions did not record any
     if noted != features:
         name = str(noted.get("name")) if isinstance(noted, dict) else "none"
         same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"

@@ -256,7 +256,7 @@ class Advice:
             return ""
         states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
         if {"not measured", "refused"} & {*states[0], *states[1]}:
-            return ""  # a missing run may be the reason
+            return ""  # runs that are missing may explain the difference
         if self.viable("sum") == self.viable("central"):
             return ""
         return (

@@ -60,8 +60,8 @@ def advise(
         epsilon: the epsilons of the guarantees, ascending.
         tries: the number of tries per contestant, 2 to 6.
         seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
-        budget: no run begins after this time, "20m" or seconds; the result then says what is
-            missing, and the same call with the same ``out`` completes it.
+        budget: no run begins after this time, which is given in seconds or as in "20m"; the result
+            then says what is missing, and the same call with the same ``out`` completes it.
         out: the folder. If it already holds this advice, or a part of it, that advice is continued.
             With None, nothing is kept.
         data_dir: the data folder.
