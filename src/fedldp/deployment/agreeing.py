@@ -129,7 +129,7 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:
-    """Return ``config`` with ``participation = auto`` replaced by the choice of fedldp."""
+    """Return ``config``; if its participation is ``auto``, replace it with what fedldp chooses."""
     if getattr(config, "participation", None) != "auto":
         return config
     # Only if the channel is named: a sum is more accurate with all sites in every round.

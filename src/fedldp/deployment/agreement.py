@@ -394,7 +394,7 @@ class Agreement:
 
     @property
     def in_clear(self) -> list[str]:
-        """What a site sends unprotected in one round, which is the same for all sites."""
+        """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
     @property
@@ -442,7 +442,7 @@ class Agreement:
         )
 
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
-        """Return the statement as computed here, at ``delta`` or at the configuration's delta."""
+        """Compute and return the statement, at ``delta`` or at the configuration's delta."""
         return self._stated(range(len(self.sites)), self.quorum, delta)
 
     def statement_of(self, site: int) -> dict[str, Any]:

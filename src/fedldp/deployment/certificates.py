@@ -266,7 +266,7 @@ class ServerTls:
     """A server's certificate and key, in files that may be renewed while the server runs.
 
     Attributes:
-        context: the TLS settings; connections that begin after ``look`` use what ``look`` read.
+        context: the TLS settings; a new connection uses the files as the latest ``look`` read them.
         certificate: the server's own certificate (DER).
 
     Raises:

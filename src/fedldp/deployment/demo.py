@@ -1,4 +1,4 @@
-"""Runs all parties on one machine, each as a process: a server, agents and, if asked, Flower.
+"""Runs all parties on one machine, each as a process: a server, agents and, optionally, Flower.
 
 The demo makes its own certificates and keys, gives each site the data of one client of a
 simulation, and draws all randomness from the seed. The final weights are therefore the same as in

@@ -1,6 +1,7 @@
-"""A site's examples in the form that an agreement requires: what is left out, added or fixed.
+"""A site's examples in the form that an agreement requires.
 
-Nothing here may reveal which examples a site has, or how many.
+Examples may be left out or added, and examples that are randomised only once must not change during
+a run. Nothing here may reveal which examples a site has, or how many.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
-    """Refuse examples that differ, even in order, from the examples that the run began with.
+    """Refuse examples that differ, if only in their order, from those that the run began with.
 
     Otherwise, an example that is randomised once and charged once could be randomised twice.
 

@@ -616,9 +616,9 @@ def _policy(
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
-    """Return a table of a policy with a budget that can pay for a run.
+    """Return the budget table of a policy, with a budget that can pay for a run.
 
-    It is a budget for each person if the run protects people.
+    The budget is for each person if the run protects people.
     """
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:

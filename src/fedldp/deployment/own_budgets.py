@@ -158,9 +158,9 @@ def stay_at_sites(config: RunConfig) -> bool:
 
 
 def largest_alone(config: RunConfig) -> dict[str, float]:
-    """Return the setting ``epsilon`` that everybody sees.
+    """Return a dictionary with the setting ``epsilon`` that everybody sees.
 
-    It is empty unless each site keeps its own epsilon to itself.
+    The dictionary is empty unless each site keeps its own epsilon to itself.
     """
     calibration = config.composition.calibration
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}

@@ -1,6 +1,6 @@
 """The server of a run with real sites: the round loop, its folder, and what it may state.
 
-The folder is a run folder like a simulation's (see ``reporting.record``), and also contains
+The folder is a run folder like that of a simulation (see ``reporting.record``), and also contains
 
 agreement          the agreement
 secret             the server's secret, from which it draws the first weights and participants

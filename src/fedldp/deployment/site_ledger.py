@@ -208,7 +208,7 @@ class SiteLedger:
         return self.check() if self.marked else self.ledger.releases()
 
     def keep(self) -> list[Release]:
-        """Record the last release in witness and mark before it leaves; return all entries.
+        """Record the last release in the witness and the mark before it leaves; return all entries.
 
         Raises:
             LedgerUnusable: see ``check``; or the witness or the mark cannot be written.
@@ -265,7 +265,7 @@ class SiteLedger:
         replace_file(_flag(self._policy), _BEGUN)
 
     def _write(self, mark: Mark) -> None:
-        """Record the last release in witness and mark."""
+        """Record the last release in the witness and the mark."""
         entries = self.ledger.releases()
         number, hash = last_of(entries)
         date = now()

@@ -71,7 +71,7 @@ _SEE = 1.0
 check takes long, so ``_SEE_SHARE`` makes the pause a multiple of its duration."""
 _SEE_SHARE = 20
 _NAMED = 20
-"""The most sites that one log line names."""
+"""The largest number of sites that one log line names."""
 _TELL = 0.25
 """Seconds between two updates of what a phase waits for."""
 _GREET_AGAIN = 15.0
@@ -79,8 +79,8 @@ _GREET_AGAIN = 15.0
 is pending. A SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
 message delivers each later answer only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
-"""The most nodes that one check greets again: with thousands of nodes, an answer may just be
-slow."""
+"""The largest number of nodes that one check greets again: with thousands of nodes, an answer may
+just be slow."""
 
 _GIVEN_UP = 2
 """A site is no longer waited for after it left a phase unanswered in this many rounds in a row."""
@@ -227,7 +227,7 @@ class Sites:
         self.waited = 0.0
         """Seconds in which no site was asked because the quorum was not present."""
         self._unfit: set[int] = set()
-        """Connected sites whose version of fedldp differs from the agreement's."""
+        """Connected sites whose version of fedldp does not fit the version in the agreement."""
         self._left: set[int] = set()
         """Sites that withdrew their acceptance of the agreement."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)

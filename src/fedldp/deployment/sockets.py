@@ -24,8 +24,9 @@ def listen(path: Path, group: str | None = None) -> socket.socket:
 
     Args:
         path: at most 107 bytes.
-        group: a group whose members may connect too, such as the SuperNode's: the file then has
-            mode 0660 and this group, and the folder may let the group enter (0710) but not write.
+        group: a group whose members may connect too, such as the group of the SuperNode; the file
+            then has mode 0660 and this group, and the folder may let the group enter (0710) but not
+            write.
 
     Raises:
         ConfigError: the path is too long, others could write there, the path is in use, the group

@@ -26,8 +26,8 @@ class SiteData:
     Attributes:
         found: the content of the file.
         label_column: the label column of a table.
-        person_column: the person column of a table, if the site's name for it differs from the
-            agreement's.
+        person_column: the person column of a table, if the site's name for it differs from the name
+            in the agreement.
     """
 
     found: Examples | Table

@@ -29,7 +29,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     """Return the state of the run in a server's folder, for ``fedldp deploy status --json``.
 
     Raises:
-        FedldpError: the folder is not a server's, or its agreement is damaged.
+        FedldpError: the folder is not that of a server, or its agreement is damaged.
     """
     file = folder / "agreement"
     if not file.is_file():

@@ -195,7 +195,7 @@ def _owner(folder: Path) -> str:
 
 
 def _closed_to(folder: Path, data: Path) -> bool:
-    """Return whether only a file's owner may read it, and that is not the folder's owner."""
+    """Return whether only a file's owner may read it, and the folder has a different owner."""
     found = data.stat()
     return found.st_uid != folder.stat().st_uid and not found.st_mode & 0o044
 

@@ -204,7 +204,7 @@ class PrivateClient:
             setting ``trainable`` selects, and the app keeps the rest.
         configured: a recipe's name, a TOML file, or a configuration. Only the mechanism, its bound,
             its budget, ``rounds`` and ``trainable`` are used. Data, model, training and the
-            server's step are the loop's own.
+            server's step belong to the loop.
         folder: the folder for the ledgers, with a subfolder for each node.
         budget: the budget of each node's ledger, for everything that the node ever releases; see
             ``Budget``.
@@ -510,8 +510,8 @@ def joined(layout: Layout, arrays: Arrays) -> Vector:
     """Return arrays as one vector, float32, shape (d,).
 
     Raises:
-        ConfigError: the names, shapes or dtypes differ from the layout's; the message contains no
-            number from the arrays.
+        ConfigError: the names, shapes or dtypes differ from those of the layout; the message
+            contains no number from the arrays.
     """
     more = [name for name in arrays if name not in layout.names]
     less = [name for name in layout.names if name not in arrays]

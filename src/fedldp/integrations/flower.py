@@ -67,8 +67,8 @@ class PrivateMod:
         weights and everything else in it) gets the same reply, bit for bit. The app's metrics,
         numbers of examples, errors, other records and other arrays stay at the node. Whether there
         is a reply does not depend on any example, and neither does anything in it except the
-        report: an app that fails, or returns arrays other than the model's, is treated like an app
-        that changed nothing. Messages of other kinds are refused without calling the app.
+        report: an app that fails, or returns arrays that do not match the model, is treated like an
+        app that changed nothing. Messages of other kinds are refused without calling the app.
 
     A node's ledger is in ``folder``, under the ``partition-id`` of the node's own configuration if
     it has one. A name from the server is never used, because a new name would come with a new
@@ -217,7 +217,7 @@ def _node(context: Context) -> str:
     """Return the name of the node's ledger, as set by the node's owner and never by a server.
 
     Raises:
-        PrivacyError: the partition is not a number.
+        PrivacyError: the partition id is not an integer of at least 0.
     """
     partition = context.node_config.get(_PARTITION)
     if partition is None:

@@ -11,7 +11,7 @@ length, one byte with the kind, and the content:
 
 No node holds up another: a message is pushed at once, and one thread at a time pulls the answers.
 Flower's pull can hang on the answer of a node that died while sending, so a pull that takes too
-long is abandoned and a new one begun; the messages in the old pull count as failed.
+long is abandoned and a new one is begun; the messages in the old pull count as failed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """fedldp's own link between a server and its sites: HTTPS, with connections that only sites open.
 
     site                                       server
-    GET  /v1/nonce                         ->  fresh bytes, valid once and for a minute
+    GET  /v1/nonce                         ->  random bytes, valid for one use within a minute
     POST /v1/hello     nonce, key, signature, version  ->  a token for the session
     POST /v1/agreement the same       ->  the agreement's file, without a session
-    POST /v1/question  (waits)             ->  a round request and its number, or none yet
+    POST /v1/question  (waits)             ->  a round request and its number, or nothing yet
     POST /v1/answer/N  the answer          ->  accepted
 
 A site recognises the server by its TLS certificate, signed by an authority that the site's policy

@@ -121,7 +121,7 @@ class HttpsPipe:
             tls: the server's certificate, which sites sign, and its key; both are read again after
                 they are renewed.
             sites: the name and the public key (hexadecimal) of each site, by its number.
-            largest: the largest answer, in bytes.
+            largest: the size of the largest permitted answer, in bytes.
             version: the version of this fedldp; the log names sites with another version.
             agreement: the run's agreement, which sites of the roster may fetch.
             changed: returns whether a site has replaced the given key; such a key is refused.

@@ -27,8 +27,8 @@ from fedldp.deployment.rate_limited_log import RateLimitedLog
 log = logging.getLogger("fedldp.site")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
-"""The approximate pause before the first attempt to reconnect, and the longest before later ones,
-in seconds."""
+"""The approximate pause in seconds before the first attempt to reconnect, and the longest pause
+before later attempts."""
 _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
 """Idle connections are kept for as long as an answer takes. Otherwise, all sites of a fleet whose
@@ -111,7 +111,7 @@ class HttpsLink:
         shown = {"authorization": f"Bearer {token.hex()}"}
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
-                response.read()  # otherwise its connection is closed
+                response.read()  # an unread response would close its connection
                 return
             request = _read(response, self._largest())
             number = response.headers.get(TAG, "")
@@ -135,7 +135,7 @@ class HttpsLink:
                 with client.stream("POST", place, headers=shown, content=answer) as response:
                     # NOT_FOUND: the round request has expired, or an earlier try succeeded
                     if response.status_code == httpx.codes.NO_CONTENT:
-                        response.read()  # otherwise its connection is closed
+                        response.read()  # an unread response would close its connection
                     if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
                         return
                     if response.status_code not in _NOT_RECEIVED or not left:
@@ -177,7 +177,7 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> b
 
 
 def seconds_ahead(url: str, ca: Path) -> float | None:
-    """Connect to a server as the agent does; return how far its clock is ahead of this machine's.
+    """Connect to a server as the agent does; return how far its clock is ahead of the clock here.
 
     Returns:
         The difference in seconds, accurate to about one second, from the date of the server's
