@@ -72,7 +72,7 @@ class Pure:
         singles: the number of coordinates (or of whole reports) for each pair (epsilon, revealing
             probability); see ``compose.RevealingCounts``.
         free: whether every coordinate may be at any extreme, whatever the other coordinates are; if
-            so, some two inputs attain ``whole``.
+            so, a pair of inputs attains ``whole``.
         known: whether the revealing probability is known, rather than only bounded by 1.
         two_valued: whether coordinates have two outcomes, as in randomised response.
     """
@@ -131,7 +131,7 @@ Loss = Pure | Normal | Sampled | Clear
 
 @dataclass(frozen=True, kw_only=True)
 class CountedBits:
-    """Independent two-valued bits; the adversary sees only the number of ones over all clients.
+    """Independent two-valued bits; the adversary sees only the number of ones across all clients.
 
     Attributes:
         epsilon: the pure epsilon of one bit.
@@ -174,8 +174,8 @@ class Accountant(Generic[E]):
         loss: the event's loss, for the numerics.
         content: the release that the event contains, if it makes that release several times or only
             once in a run.
-        sides: the event that is stated for each side, if different events are stated; at least for
-            the side "client".
+        sides: the event that is stated for each side, if they differ; the side "client" is always
+            included.
         nothing: what is sent, if the event is computed from no data. Such an event costs nothing,
             and no history contains it.
         price: an exact upper bound on what the event adds to a budget of the given kind; None if no
@@ -480,7 +480,7 @@ def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
 
 
 def real_arithmetic_only(event: Event) -> bool:
-    """Return whether the proof for ``event`` holds only for real numbers, not for the floats sent.
+    """Return whether the proof for ``event`` holds only for real numbers, not for floats.
 
     True for an event that is marked as idealised, for sums whose noise is drawn as floats, and for
     an event that contains one of these.

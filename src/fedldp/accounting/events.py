@@ -86,7 +86,7 @@ class PureCoordinates(Event):
 
     Attributes:
         groups: pairs (epsilon, count): the number of coordinates with this pure epsilon. Each
-            epsilon appears once, and some two inputs of such a coordinate attain it.
+            epsilon appears once; a pair of inputs of such a coordinate attains it.
         telling: the revealing probability: an upper bound, for any two inputs of a coordinate, on
             the probability of the outcomes that are not equally likely under both. If it is below
             1, the two inputs that attain epsilon also attain this bound, up to rounding, and all
@@ -117,7 +117,7 @@ class PureCoordinates(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PureReport(Event):
-    """A report whose whole content is pure epsilon-private.
+    """A report that is pure epsilon-DP as a whole.
 
     Attributes:
         epsilon: the pure epsilon of the whole report.
@@ -330,8 +330,8 @@ class PerRecord(Event):
 class PerPerson(Event):
     """A release that costs less for one person than for a client's whole input.
 
-    A person means all rows about that person at one site. What holds for a person also holds for
-    one of the person's rows.
+    A person means all rows about that person at one site. A guarantee for a person also holds for
+    each of the person's rows.
 
     Attributes:
         person: the event for neighbours that differ in all data of one person.

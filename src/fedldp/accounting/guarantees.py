@@ -146,8 +146,8 @@ class Guarantee:
         method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
             code, "module:Class" (several are joined by ", "). Nothing here proves that the user's
-            code is right. A line without a guarantee relies on nobody's statement, so it always
-            says "fedldp".
+            code is right. A line without a guarantee does not rely on anybody's statement, so it
+            always says "fedldp".
     """
 
     unit: Unit
@@ -180,14 +180,14 @@ def local_guarantees(
         attained: whether to compute lower bounds, which takes as long as computing upper bounds.
         copies: how many clients with such a history change at once. Each has its own randomness,
             including for what is drawn once.
-        shift: each input may move this many times as far as its event says. A release with a
-            guarantee of epsilon, rho or mu then has one of epsilon shift, rho shift^2 or mu shift.
+        shift: each input may move this many times as far as its event says. A guarantee of epsilon,
+            rho or mu then becomes epsilon shift, rho shift^2 or mu shift.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
 
     Source: for ``shift``, group privacy of each notion separately. For zCDP: Bun, Steinke 2016,
-    Proposition 1.9. A Gaussian whose inputs lie ``shift`` times as far apart has ``shift`` times
+    Proposition 1.9. A Gaussian whose inputs are ``shift`` times as far apart has ``shift`` times
     the mu.
     """
     is_kept = {event: _is_kept(event) for event in history}
@@ -439,7 +439,7 @@ def sampled_guarantee(
     """Return what Gaussian noise on sums over secret random samples guarantees.
 
     Args:
-        history: how often each event was released; all of them are such sums.
+        history: how often each event was released; every event must be such a sum.
         unit: "record" or "person" if a client samples these; "client-round" or "client-run" if the
             server samples clients.
         adversary: the adversary against whom the guarantee holds. If clients sample, the server

@@ -91,7 +91,7 @@ _EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}
 
 
 def scores_are_private(warnings: Sequence[str]) -> bool:
-    """Return whether a statement says, now or in earlier wordings, that scores use private rows."""
+    """Return whether a statement warns, in any version's words, that scores use private rows."""
     return HELD_OUT in warnings or _EARLIER_HELD_OUT in warnings
 
 
@@ -423,8 +423,8 @@ def _part_lines(
     sites = persons_at_sites if part == "person" else 1
     found = releases.of_side(part).histories()
     if sites > 1 and found:
-        # A person's sites may have different histories: charge each site the most releases of each
-        # event that any history has.
+        # A person's sites may have different histories: charge each site, for each event, the
+        # largest number of releases in any history.
         found = [functools.reduce(operator.or_, found)]
     by_sum = adversary == "downlink"  # the broadcast is one release for all clients
     copies, shift = (1, sites) if by_sum else (sites, 1)
@@ -676,7 +676,7 @@ def _nothing(unit: Unit) -> Guarantee:
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
-    """Return a sort key: approximate lines first, then deployable ones, then small epsilons."""
+    """Return a sort key: approximate lines first, then deployable lines, then small epsilons."""
     return line.kind == "pure", IDEALISED in line.assumptions, _badness(line)
 
 

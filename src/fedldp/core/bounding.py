@@ -30,7 +30,7 @@ Number = TypeVar("Number", int, float)
 
 
 def within_largest_weight(values: NDArray[Any]) -> bool:
-    """Return whether all numbers of a public array are within ``LARGEST_WEIGHT``; NaN is not."""
+    """Return whether all numbers in a public array are within ``LARGEST_WEIGHT``; NaN is not."""
     if values.size == 0 or values.dtype == np.bool_:
         return True
     # A comparison with NaN is False. Integers become Python integers, which do not overflow.
@@ -315,7 +315,7 @@ class GridBall:
             values: finite, of any shape; the norm is taken over all of them.
 
         Returns:
-            Whole numbers of steps, of the same shape. Points of the ball come back unchanged.
+            Whole numbers of steps, of the same shape. Points of the ball are returned unchanged.
 
         Raises:
             ConfigError: see ``check_size``.

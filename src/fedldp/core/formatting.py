@@ -1,4 +1,4 @@
-"""How an epsilon, a remaining budget or a count of private rows is shown to people."""
+"""Formats epsilons, remaining budgets and counts of private rows for people."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its key
 is derived from (seed, round, client, purpose). A draw then depends only on this key, never on the
 process or the time, so any number of workers gives the same bits. Both cases use the same
-generator. It is faster than numpy's generators, so there is no fast and insecure mode.
+generator. It is faster than numpy's generators, so a fast but insecure mode is not needed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stream:
 
     @classmethod
     def derived(cls, secret: bytes, *labels: str) -> Stream:
-        """Return the stream that a 32-byte secret and some labels determine.
+        """Return the stream that is determined by a 32-byte secret and some labels.
 
         Streams with different labels reveal nothing about each other or about the secret (HKDF, RFC
         5869).

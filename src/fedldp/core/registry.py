@@ -92,7 +92,7 @@ def load(address: str, setting: str) -> Any:
     """
     owner, _, name = address.partition(":")
     here = os.getcwd()
-    if here not in sys.path:  # stays there, because the module may import neighbours later
+    if here not in sys.path:  # it stays, because the module may import its neighbours later
         sys.path.append(here)
     importlib.invalidate_caches()
     try:

@@ -223,7 +223,7 @@ class MemoryLedger:
         return small
 
     def absorb(self, other: MemoryLedger) -> None:
-        """Add everything that another ledger has counted; what both have counted counts once.
+        """Add everything that another ledger has counted; a release that is in both counts once.
 
         Raises:
             AskedOtherwise: a client's releases differ between the ledgers. This ledger then holds
@@ -488,7 +488,7 @@ NOTHING = ClientHistory(-1, (), ())
 
 
 class AnswerRecord(NamedTuple):
-    """A release: ``event``, as the answer to ``request`` at this round and phase."""
+    """A release: ``event``, as the answer to ``request`` in this round and phase."""
 
     round: int
     phase: int
@@ -619,7 +619,7 @@ class RunHistory:
 
         Args:
             clients: without duplicates.
-            answer: the answer, in the latest round of each client or a later one.
+            answer: the answer, in the latest round of each client or in a later round.
             digests: the first 64 bits of the digest of what each client sends, above 0.
         """
         if clients.size == 1:
@@ -676,7 +676,7 @@ class RunHistory:
         return small
 
     def absorb(self, other: RunHistory) -> None:
-        """Add everything that ``other`` has counted; what both have counted counts once.
+        """Add everything that ``other`` has counted; a release that is in both counts once.
 
         Raises:
             AskedOtherwise: a client's releases differ between the runs. This run then holds what it
@@ -752,7 +752,7 @@ class RunHistory:
                         raise AskedOtherwise(f"a round was released as {event}, and as {other}")
 
     def _check_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Refuse another run in which a request of the latest rounds has a different answer."""
+        """Refuse another run in which a request from the latest rounds has a different answer."""
         same = _rounds(self)[self.history_of[mine]] == _rounds(other)[other.history_of[theirs]]
         for phase in self.answers.keys() & other.answers.keys():
             one, two = self.answers[phase][mine], other.answers[phase][theirs]
@@ -760,7 +760,7 @@ class RunHistory:
                 raise AskedOtherwise(f"phase {phase} of a round has two different answers")
 
     def _take_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Take over the answers of another run's latest rounds; call it before histories change."""
+        """Take over another run's latest answers; call this before histories change."""
         ours = _rounds(self)[self.history_of[mine]]
         latest = _rounds(other)[other.history_of[theirs]]
         for answers in self.answers.values():

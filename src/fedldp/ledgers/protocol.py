@@ -53,11 +53,11 @@ Released: TypeAlias = "Sequence[bytes | PrivacyError] | NDArray[np.uint8]"
 """What clients release, one row per client; a client that refuses has an error as its row."""
 
 Holds = Callable[[int], bool]
-"""Whether a client still has the values that it drew once in the run."""
+"""A function that says whether a client still has the values that it drew once in the run."""
 
 
 def always(client: int) -> bool:
-    """Return True; a ``Holds`` for events that are never drawn once."""
+    """Return True: the ``Holds`` for an event of which no part is drawn once."""
     return True
 
 

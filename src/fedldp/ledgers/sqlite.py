@@ -369,9 +369,9 @@ class SqliteLedger:
     def verify(self) -> list[Release]:
         """Check the whole file and return its entries.
 
-        Every use of the ledger checks version, budget, hashes, events and costs. This also checks
-        the structure of the file, the stored bytes, and that no release pushed the total beyond the
-        budget.
+        Every use of the ledger checks version, budget, hashes, events and costs. This method also
+        checks the structure of the file, the stored bytes, and that no release pushed the total
+        beyond the budget.
 
         Raises:
             LedgerUnusable: something is wrong.

@@ -82,7 +82,7 @@ def log_factorial_rest(numbers: Integers, center: int) -> tuple[Floats, Floats]:
     small: about (a - m)^2/(2 m).
 
     Args:
-        numbers: any integers; R is infinite for negative ones (an impossible outcome).
+        numbers: any integers; R is infinite for negative numbers (an impossible outcome).
         center: m, at least 1.
     """
     a, m = np.maximum(numbers, 1).astype(np.float64), np.full(1, float(center))

@@ -25,7 +25,7 @@ _ROUNDING = 2.0**-49
 def bit_losses(one_to_one: float, zero_to_one: float) -> tuple[float, float]:
     """Return the losses of a randomised bit: if 1 becomes 0, and if 0 becomes 1.
 
-    With p = P(1 -> 1) and q = P(0 -> 1), each is the largest ln of the ratio of an outcome's
+    With p = P(1 -> 1) and q = P(0 -> 1), each loss is the largest ln of the ratio of an outcome's
     probabilities: (max(ln(p/q), ln((1-p)/(1-q))), max(ln(q/p), ln((1-q)/(1-p)))), rounded up. Both
     are 0 if p = q.
 
@@ -78,10 +78,11 @@ def bits_epsilon(
 def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: bool) -> float:
     """Return the pure epsilon, for one record's features, of LDPFL's randomised bits.
 
-    It is the epsilon that the paper's probabilities prove, not the ``epsilon`` that it claims. With
-    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere. P(1 -> 1) is 1/(1 +
-    alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and 1/(1 + alpha^3).
-    The result is computed from log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no digits.
+    It is the epsilon that the paper's probabilities prove, not the ``epsilon`` that the paper
+    claims. With x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere. P(1 -> 1)
+    is 1/(1 + alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and 1/(1 +
+    alpha^3). The result is computed from log-odds, so that no digits are lost if P(1 -> 1) is close
+    to P(0 -> 1).
 
     Args:
         alpha: the privacy budget coefficient, positive.

@@ -161,10 +161,10 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
     """Return an upper bound on the losses of one shuffled report, as a pair of laws on a grid.
 
     Among n reports, let N_A, N_B and N_rest be the numbers of blanket reports in A, in B and in
-    neither. Their laws are binomial, with k/M, k/M and 1 - 2 k/M of gamma. Let d = N_A - N_B,
-    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L). The P-mass of an outcome is then
-    (s + g d)/n times its probability, and its Q-mass is (s - g d)/n times the same probability.
-    Exchanging A and B exchanges P and Q, so one direction stands for both.
+    neither. Their laws are binomial, with probabilities of k/M, k/M and 1 - 2 k/M times gamma. Let
+    d = N_A - N_B, s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L). The P-mass of an
+    outcome is then (s + g d)/n times its probability, and its Q-mass is (s - g d)/n times the same
+    probability. Exchanging A and B exchanges P and Q, so one direction stands for both.
 
     Args:
         subset: the law of each report.

@@ -130,7 +130,7 @@ def _log_sums(log_masses: Floats, starts: Integers) -> Floats:
 
 
 def log_ratio(first: Floats, second: Floats, difference: Floats) -> Floats:
-    """Return ln(first/second) to full relative precision, given first - second to the same."""
+    """Return ln(first/second) to full relative precision, given a precise first - second."""
     change = difference / second
     near = np.abs(change) < 0.5
     return np.where(near, np.log1p(np.where(near, change, 0.0)), np.log(first / second))

@@ -46,7 +46,7 @@ def pure_epsilon(counts: Mapping[float, int]) -> float:
     """Return the sum of epsilon times count: pure composition, rounded up.
 
     Args:
-        counts: the number of mechanisms of each epsilon.
+        counts: the number of mechanisms with each epsilon.
 
     Raises:
         ConfigError: an epsilon is not positive and finite, or a count is not a nonnegative integer.
@@ -129,7 +129,8 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
 
     Args:
-        counts: the number of mechanisms of each epsilon, such as one client's over its rounds.
+        counts: the number of mechanisms with each epsilon, such as all mechanisms of one client
+            over its rounds.
         delta: at least 0 and below 1.
 
     Returns:
@@ -169,7 +170,7 @@ def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
     relative 1e-6.
 
     Args:
-        counts: the number of mechanisms of each epsilon and revealing probability.
+        counts: the number of mechanisms with each pair of epsilon and revealing probability.
         delta: at least 0 and below 1.
 
     Returns:

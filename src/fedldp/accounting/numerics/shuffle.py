@@ -105,7 +105,7 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
 
     Args:
         epsilon: the epsilon of each message, above 0 and up to 30.
-        num_reports: n, honest messages shuffled together, at least 1.
+        num_reports: n, the number of honest messages shuffled together, at least 1.
         count: d T for d coordinates, each shuffled separately, over T rounds, at least 0; adaptive
             composition is covered. The computation takes from 0.1 to 3 s.
         delta: at least 0 and below 1.
@@ -145,7 +145,7 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
 
     Args:
         epsilon: the epsilon of each report, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, at least 1.
+        num_reports: n, the number of honest reports shuffled together, at least 1.
         count: d T, at least 0.
         delta: at least 0 and below 1.
 

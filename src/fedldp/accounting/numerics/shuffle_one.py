@@ -58,7 +58,7 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, at least 1.
+        num_reports: n, the number of honest reports shuffled together, at least 1.
         at_epsilon: at least 0.
 
     Raises:
@@ -85,13 +85,13 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants, apart from rounding up. Up to 1,000,000, it is too large by a
-    relative 1e-3, or 1e-2 in the worst case tried. Beyond that, it is the upper bound of the clone
-    pair. It takes a few seconds at most.
+    It is exact up to 10,000 participants, apart from rounding up. Up to 1,000,000, it is too large
+    by a relative 1e-3, or 1e-2 in the worst case tried. Beyond that, it is the upper bound of the
+    clone pair. It takes a few seconds at most.
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, at least 1.
+        num_reports: n, the number of honest reports shuffled together, at least 1.
         delta: at least 0 and below 1.
 
     Returns:
@@ -120,7 +120,7 @@ def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
 
     Args:
         epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1 to 1,000,000.
+        num_reports: n, the number of honest reports shuffled together, from 1 to 1,000,000.
         delta: at least 1e-300 and below 1.
 
     Raises:

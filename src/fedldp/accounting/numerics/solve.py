@@ -1,4 +1,4 @@
-"""Bisection whose answer always meets its target as evaluated, and a search for a minimum."""
+"""Bisection whose answer always meets its target, as evaluated in floats, and a minimum search."""
 
 from __future__ import annotations
 
