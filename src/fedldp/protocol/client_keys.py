@@ -86,7 +86,7 @@ class SecretKeys:
             raise PrivacyError(f"secret: it has {len(self.secret)} bytes, not {KEY_BYTES}")
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
-        """Return a stream that nobody has used before; see ``Keys``."""
+        """Return a stream from fresh random bytes, never used before; see ``Keys``."""
         return Stream(self.entropy(KEY_BYTES), simulated=False)
 
     def kept(self, purpose: str) -> Stream:
@@ -98,7 +98,7 @@ class SecretKeys:
 class TrialKeys:
     """The keys of a client that takes part in many trials, each with its own secret.
 
-    The streams follow from the secret, so a trial can be repeated. They can still be marked as
+    The streams are derived from the secret, so a trial can be repeated. They can still be marked as
     streams of a deployment, so that a mechanism draws from them as it does in a deployment.
 
     Attributes:

@@ -476,7 +476,7 @@ class _Asked:
         return trained.setdefault((round, phase), digest) == digest
 
     def _trained(self, indices: Sequence[int]) -> Sensitive[Update]:
-        """Return what clients compute from their examples, or a stand-in without training."""
+        """Return what clients compute from their examples, or a stand-in if they do not train."""
         runtime, members, broadcast = self.runtime, self.runtime.members, self.broadcast
         if self.request.phase != members.trains_in:
             return _no_update(broadcast, len(indices))
@@ -489,7 +489,7 @@ class _Asked:
             return _no_update(broadcast, len(indices))
 
     def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
-        """Return the reports of a group's clients, after charging for them, or refusals."""
+        """Return the reports of a group's clients, after charging for them; or their refusals."""
         runtime, request, indices = self.runtime, self.request, self._at(group.places)
         phase = request.phase
 
@@ -566,7 +566,7 @@ def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:
 def _part(
     update: Sensitive[Update], waiting: Sequence[int], places: Sequence[int]
 ) -> Sensitive[Update]:
-    """Return the rows of the clients at ``places``, from a row for each of the ``waiting``."""
+    """Return the rows at ``places`` of an update with one row for each place in ``waiting``."""
     if len(places) == len(waiting):
         return update
     return rows_of(update, np.searchsorted(waiting, places))

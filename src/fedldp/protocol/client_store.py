@@ -19,7 +19,7 @@ from fedldp.core.errors import RunError
 from fedldp.protocol.roles import Arrays, Store
 
 _synced: set[Path] = set()
-"""The paths that this process has synced, so that it does not sync them at each use."""
+"""The paths that this process has synced, so that it does not sync them again at every use."""
 
 
 class FolderStore:

@@ -260,8 +260,8 @@ class ClientRole:
         reporting: the phase whose answer is the system's report; in this phase, the encoder draws
             what it would draw in a round of one phase.
         trains_in: the phase in which the client trains.
-        max_participations: the number of rounds in which the client's answers are protected, if
-            fewer than all rounds.
+        max_participations: the largest number of rounds in which the client may take part, if its
+            guarantee does not cover all rounds.
         most_examples: the most examples that a client may have, if the charged event assumes such a
             limit.
         num_classes: labels are 0 to num_classes - 1.

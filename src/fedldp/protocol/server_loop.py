@@ -1,4 +1,4 @@
-"""The only round loop: choose clients, ask, aggregate their answers, test, record.
+"""The only round loop: choose clients, ask them, aggregate their answers, test, record.
 
     state -> publish -> Broadcast -> transport: answers in any order, some refused, some missing
           -> aggregate -> next state -> evaluator -> recorder, observer
@@ -255,7 +255,7 @@ class _Tally:
         self.bits = 0
         self.radii: list[float] | None = None
         self.broken = False
-        """Whether the transport or the server failed; then the error is not ``too_few``."""
+        """Whether the transport or the server failed; that error is raised, and not ``too_few``."""
         self._asked = np.sort(_numbers(clients))
         self._took_part = np.zeros(self._asked.size, np.bool_)
         self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1

@@ -1,4 +1,4 @@
-"""Apply an encoder for many clients to one client, and read reports one by one."""
+"""Functions that apply an encoder to a single client, and read reports one by one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ from fedldp.simulation.plan import problem_of, stated_without_shuffler
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 
 WORTH_A_REASON = 0.01
-"""A committed cell that differs by more, 0 to 1, needs a reason, whatever its tolerance."""
+"""A committed cell that differs by more than this fraction needs a reason, whatever its
+tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -233,7 +233,7 @@ class _Memory:
     sender: Sender
 
     def first(self, name: str, content: bytes) -> bytes:
-        """Return the first content given under a name; if there was none, it is ``content``."""
+        """Return the first content stored under a name; if there is none, store ``content``."""
         kept = self.sender.store.arrays(
             f"sum-{name}",
             lambda: {"content": np.frombuffer(content, np.uint8)},

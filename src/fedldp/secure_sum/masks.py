@@ -13,7 +13,7 @@ def point(client: int) -> int:
 
 
 def mask_private(seed: bytes, client: int) -> bytes:
-    """Return the client's private mask key, derived from a secret that can be shared."""
+    """Return the client's private mask key, derived from a seed that is split into shares."""
     return derive(seed, "mask key", b"", client)
 
 

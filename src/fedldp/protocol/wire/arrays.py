@@ -141,7 +141,7 @@ def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sound(array: NDArray[Any]) -> bool:
-    # Refuse bytes other than 0 and 1: some of numpy's functions treat them as True, others do not.
+    # Bytes other than 0 and 1 are invalid, because not all of numpy's functions treat them as True.
     return array.dtype != np.bool_ or array.size == 0 or array.view(np.uint8).max() <= 1
 
 

@@ -57,12 +57,12 @@ def near(number: float, within: float) -> Callable[[Numbers], bool]:
 
 
 def rising(count: int) -> tuple[Groups, ...]:
-    """Return the claim, as ``above``, that each of ``count`` cells exceeds the cell before it."""
+    """Return, for ``above``, the claim that each of ``count`` cells exceeds the cell before it."""
     return tuple(((place + 1,), (place,)) for place in range(count - 1))
 
 
 def halves(count: int) -> tuple[Groups, ...]:
-    """Return the claim, as ``above``, that the first half of ``count`` cells exceeds the second."""
+    """Return, for ``above``, the claim that the first half of ``count`` cells exceeds the rest."""
     return ((tuple(range(count // 2)), tuple(range(count // 2, count))),)
 
 

@@ -27,10 +27,10 @@ _ABOUT = 1.0
 """A tolerance in points: the paper says "about" with whole percents, some of them 80 and 81 %."""
 
 _MUCH = 5.0
-"""The loss, in points, from which an accuracy is much lower: our choice; the paper has none."""
+"""The loss, in points, from which an accuracy is much lower: our choice, not the paper's."""
 
 _WELL = 75
-"""The percentage above which a network performs well: our choice; the paper has none."""
+"""The percentage above which a network performs well: our choice, not the paper's."""
 
 
 def _bits(found: Numbers) -> Numbers:
