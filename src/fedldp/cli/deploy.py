@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 deploy_app = typer.Typer(
     rich_markup_mode=None,
-    help="Train across real sites, over HTTPS or Flower, with a server that nobody has to trust.",
+    help="Train across real sites, over HTTPS or Flower, with a server that is not trusted.",
 )
 
 _DAYS = 365
@@ -268,8 +268,8 @@ def join(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="the site's own epsilon for a run; the invite says whether all sites learn it, "
-            "or nobody does"
+            help="the site's own epsilon for a run; the invite says whether all sites are "
+            "told, or nobody is"
         ),
     ] = None,
     folder: Annotated[
@@ -314,7 +314,7 @@ def join(
         "agreement has been accepted",
     )
     if joined.policy.own is not None:
-        told = "all sites will learn" if joined.joining.own else "nobody else learns"
+        told = "all sites will be told" if joined.joining.own else "nobody else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
     server = joined.policy.server
     if server is not None and joined.authorities == "taken":
@@ -980,7 +980,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     """Show the statement for one site that has its own budget."""
     from fedldp.reporting.text import print_statement
 
-    told = "which all sites learn" if agreement.budgets else "which nobody else learns"
+    told = "which all sites are told" if agreement.budgets else "which nobody else is told"
 
     console.print(
         f"own budget {policy.own}, {told}; for this site only, in at most "

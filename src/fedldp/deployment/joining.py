@@ -379,7 +379,7 @@ class Terms:
                 most = config.model_dump()["epsilon"]
                 raise ConfigError(
                     "epsilon is not set: the invite lets each site choose its own epsilon, up to "
-                    f"{most:g}, which stays at the site; give --epsilon"
+                    f"{most:g}, which nobody else is told; give --epsilon"
                 )
             return None
         if not stay_at_sites(config) and "epsilon" not in config.per_client:

@@ -342,7 +342,7 @@ class SitePolicy(FrozenConfig):
                 raise PrivacyError(
                     "own is not set: the agreement lets each site choose its epsilon, up to "
                     f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
-                    "site's epsilon, which stays at the site"
+                    "site's epsilon, which nobody else is told"
                 )
             if agreement.budgets:
                 raise PrivacyError(
