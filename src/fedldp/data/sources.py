@@ -2,7 +2,7 @@
 
 Sizes and SHA-256 of MNIST, Fashion-MNIST and the CIFAR-10 batches were computed from files that
 match the published MD5 sums. The checksum of the CIFAR-10 archive is the one that Keras checks,
-those of SVHN are the ones that torchvision checks, and that of Covertype is the one that
+those of SVHN are the ones that torchvision.prototype checks, and that of Covertype is the one that
 scikit-learn's fetch_covtype checks.
 """
 
