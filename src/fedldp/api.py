@@ -180,9 +180,9 @@ def evaluate(
     """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
     The scores are exact functions of the rows that they are measured on: scores on private rows are
-        a release that no statement counts, and so is a choice based on these scores. The field
-        "warnings" says so for a test set that was held out from the run's own rows; for other rows,
-        fedldp does not know whose they are.
+    a release that no statement counts, and so is a choice based on these scores. The field
+    "warnings" says so for a test set that was held out from the run's own rows; for other rows,
+    fedldp does not know whose they are.
 
     Args:
         run: the result or folder of a simulation or deployment.

@@ -106,7 +106,7 @@ def sweep(
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 
     Finished runs are kept: to continue after an interruption, give the same --out, or --resume DIR.
-        The exit status is 2 if any run was refused or failed.
+    The exit status is 2 if any run was refused or failed.
     """
     from rich.console import Console
 

@@ -125,11 +125,10 @@ class Compared:
         """A mapping per contestant and epsilon, as in the JSON document.
 
         The keys: "name"; "epsilon", for which the budget was solved (None for a reference); "mean"
-            and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
-            "proven", the epsilon that the statement proves: None if the statement proves nothing,
-            or if only the user's own code, which "stated_by" then names, states the epsilon;
-            "idealised", whether the epsilon holds only for real numbers; "refused", why there is no
-            mean, or None.
+        and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
+        "proven", the epsilon that the statement proves: None if the statement proves nothing, or if
+        only the user's own code, which "stated_by" then names, states the epsilon; "idealised",
+        whether the epsilon holds only for real numbers; "refused", why there is no mean, or None.
         """
         return [
             {

@@ -269,8 +269,8 @@ class GridBall:
     """The set of vectors of whole grid steps whose norm is at most ``radius`` steps.
 
     Guarantee: ``clip`` returns a point of the ball, exactly, whatever rounding happened before. Its
-        last step compares a sum of integers, or of their squares, with radius^order. Up to 2^53,
-        float64 adds integers exactly and in any order, and a larger sum stays above 2^53.
+    last step compares a sum of integers, or of their squares, with radius^order. Up to 2^53,
+    float64 adds integers exactly and in any order, and a larger sum stays above 2^53.
 
     Attributes:
         order: the order of the norm, 1 or 2.

@@ -1,7 +1,7 @@
 """Features of handwriting: soft gradients relative to random strokes, with or without deskewing.
 
 No data set is needed: the common features of all handwriting are measured on random strokes, drawn
-    from a public seed.
+from a public seed.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class SiteLedger:
     """A site's ledger, which is begun only once, with its mark and its witness.
 
     Guarantee: the mark and the witness record every release that has left. If ``check`` passes, the
-        ledger has all recorded releases, so nothing is undercharged unless restoring a back-up set
-        back both the mark and the witness.
+    ledger has all recorded releases, so nothing is undercharged unless restoring a back-up set back
+    both the mark and the witness.
 
     It cannot detect that a snapshot of the file system set back ledger, state, key and mark
     together, if there is no witness or the witness was set back too.

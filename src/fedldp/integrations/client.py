@@ -191,11 +191,11 @@ class PrivateClient:
     """The client side of a composition, around the user's own training.
 
     Guarantee: whatever ``answer`` returns is the composition's report of the arrays that training
-        returned. It is charged to the node's ledger, at the price of its event, before it leaves. A
-        request (run, round) to a node gets only one answer, even after a restart. Whether there is
-        an answer does not depend on any example: if training fails or returns the wrong arrays, the
-        answer is the same as after training that changed nothing. Everything else that training
-        computes stays at the node.
+    returned. It is charged to the node's ledger, at the price of its event, before it leaves. A
+    request (run, round) to a node gets only one answer, even after a restart. Whether there is an
+    answer does not depend on any example: if training fails or returns the wrong arrays, the answer
+    is the same as after training that changed nothing. Everything else that training computes stays
+    at the node.
 
     Args:
         model: a torch module, a class or function that makes one, or the ``Layout`` of another kind

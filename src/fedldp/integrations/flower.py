@@ -63,12 +63,12 @@ class PrivateMod:
     """A client mod that adds the composition's bound and mechanism, and a ledger, to a ClientApp.
 
     Guarantee: a reply to a train message is the composition's report of the arrays that the app
-        returned, charged to the node's ledger before it leaves. The same request (run, round,
-        weights and everything else in it) gets the same reply, bit for bit. The app's metrics,
-        numbers of examples, errors, other records and other arrays stay at the node. Whether there
-        is a reply does not depend on any example, and neither does anything in it except the
-        report: an app that fails, or returns arrays that do not match the model, is treated like an
-        app that changed nothing. Messages of other kinds are refused without calling the app.
+    returned, charged to the node's ledger before it leaves. The same request (run, round, weights
+    and everything else in it) gets the same reply, bit for bit. The app's metrics, numbers of
+    examples, errors, other records and other arrays stay at the node. Whether there is a reply does
+    not depend on any example, and neither does anything in it except the report: an app that fails,
+    or returns arrays that do not match the model, is treated like an app that changed nothing.
+    Messages of other kinds are refused without calling the app.
 
     A node's ledger is in ``folder``, under the ``partition-id`` of the node's own configuration if
     it has one. A name from the server is never used, because a new name would come with a new
