@@ -1,10 +1,10 @@
 """Compare systems at an equal guarantee and with equal effort spent on their hyperparameters.
 
 The rule: every contestant is calibrated to the same epsilon, and the statement of each of its runs
-is read to check that epsilon. Every contestant has the same number of tries. Tries are scored on
-examples that no client has, or on clients that do not take part, and on a separate seed; the test
-set plays no part in the choice. The chosen try is then measured on other seeds, with all clients,
-on the test set.
+is read to check that epsilon. Every contestant has the same number of tries, that is, of candidate
+hyperparameters. Tries are scored with a separate seed, on examples that no client has or on clients
+that do not take part. The test set plays no part in the choice. The chosen try is then measured
+with other seeds, with all clients, on the test set.
 
 If the held-out examples are private, choosing by scores on them is itself a release. No epsilon
 here covers that release.

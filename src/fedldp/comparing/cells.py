@@ -61,8 +61,9 @@ class Contestant:
         configure: makes its configuration from the settings that all contestants share in a cell
             (the task's settings, ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from
             one try. The budget is solved for.
-        tries: its hyperparameters; ties in score go to the earlier try.
-        guarantee: the guarantee to which it is calibrated, or which the role ``stated`` looks up.
+        tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
+        guarantee: the guarantee to which it is calibrated, or, in the role ``stated``, the
+            guarantee to look for in its statement.
         role: how it is treated.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
@@ -134,8 +135,8 @@ class Task:
             ``partition`` and whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
             whole clients are held out for the tries; with None, single examples are held out, and
-            no client has them. This does not apply to data that name their clients or people, which
-            are held out whole.
+            no client has them. This has no effect on data that name their clients or people: whole
+            clients or people are then held out.
         num_examples: the number of training examples to divide; None for all.
     """
 

@@ -49,7 +49,7 @@ class Line:
         idealised: whether that epsilon holds only for real numbers, and so only in simulation.
         stated_by: who states that epsilon: "fedldp", which proves it, or the user's own code.
         refused: why there are no scores, or None.
-        tries: the number of tries made; incompatible settings do not count.
+        tries: the number of candidate hyperparameters tried; incompatible ones do not count.
         of_tries: the largest number of tries that a contestant may have.
         cpu_seconds: the CPU seconds of its tries and measured runs.
     """

@@ -46,7 +46,7 @@ SHARED = (
 """The settings of data, clients and partition, which all contestants must share."""
 
 QUICK = ("server", "summing-server", "downlink")
-"""The adversaries against whom a statement is computed in milliseconds."""
+"""The adversaries for which a statement takes only milliseconds to compute."""
 
 _ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
 """A placeholder for a budget that is not given because it is solved for."""
@@ -267,7 +267,7 @@ def entries_of(
             ``with_settings``.
 
     Raises:
-        ConfigError: two have the same name, or a recipe is wrong.
+        ConfigError: two contestants have the same name, or a recipe is wrong.
     """
     if isinstance(contestants, Mapping):
         pairs = list(contestants.items())
@@ -345,7 +345,7 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
 
 
 def is_compare_file(recipe: Recipe) -> bool:
-    """Return whether a TOML file lists contestants, so that it is not a recipe."""
+    """Return whether a TOML file lists contestants and is therefore not a recipe."""
     if isinstance(recipe, RunConfig) or not str(recipe).endswith(".toml"):
         return False
     try:

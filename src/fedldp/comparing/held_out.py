@@ -18,7 +18,7 @@ HELD_OUT = 6
 
 
 def held_out(data: Dataset, seed: int) -> Dataset:
-    """Return data for tries: a sixth of the training set becomes the test set.
+    """Return data for tuning runs: a sixth of the training set becomes the test set.
 
     Whole clients are held out if the data name each example's client, and whole people from all
     clients if the data name each example's person; otherwise single examples, drawn uniformly. The

@@ -94,9 +94,10 @@ def score(row: Row, metric: str = "accuracy") -> float | None:
 
 
 def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
-    """Return the try to measure, the best on held-out examples.
+    """Return the try to measure: the one with the best score on held-out examples.
 
-    Ties go to the first. Refused tries have no score; the result is None if all were refused.
+    If several have the same score, the first is chosen. Refused tries have no score; the result is
+    None if all were refused.
     """
     done = [row for row in tried if score(row, metric) is not None]
     sign = -1 if metric in LESS_IS_BETTER else 1

@@ -89,7 +89,7 @@ def compare(
         metric: accuracy, loss, auc, average_precision, balanced_accuracy or brier.
         budget: no run begins after this time, which is given in seconds or as in "20m"; the result
             then says what is missing, and the same call with the same ``out`` completes it.
-        tries: the number of tries per contestant; 8 by default.
+        tries: the number of candidate hyperparameters per contestant; 8 by default.
         seeds: the seeds to measure; by default three, and ten at an epsilon of 1 or less.
         out: the folder. If it already holds this comparison, or a part of it, that comparison is
             continued. With None, nothing is kept.

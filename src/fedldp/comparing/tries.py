@@ -19,8 +19,8 @@ _FACTORS: Mapping[str, Sequence[float]] = {
     "ridge": (1, 1 / 10, 10, 1 / 100, 100),
 }
 _FEWER, _MORE = (1, 1 / 16, 1 / 4), (1, 4, 16)
-"""Factors for the number of rounds: far fewer first, because rounds cost budget; or more rounds, if
-the configuration has only a few."""
+"""Factors for the number of rounds. Far fewer rounds are tried first, because rounds cost budget;
+if the configuration has only a few rounds, more rounds are tried instead."""
 
 _FEW_ROUNDS = 4
 
@@ -29,8 +29,8 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
     """Return tries around the settings of ``config``, the nearest first.
 
     The varied settings are learning rate, clip (or the radius of a range), ridge and rounds, if
-    they affect ``config``; they are multiplied by powers of 4, or of 10 for a ridge. With more
-    tries the first tries stay the same, so that a comparison can grow.
+    they affect ``config``; they are multiplied by powers of 4, or of 10 for a ridge. A larger
+    ``most`` only adds tries after the first ones, so that a comparison can grow.
 
     Args:
         config: the contestant's configuration.
@@ -102,7 +102,7 @@ def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
 def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
     """Return whether a setting changes a run.
 
-    If the bound is a range, its radius does, and a clip only does so in rare cases.
+    If the bound is a range, its radius changes the run, and a clip changes it only in rare cases.
     """
     if name not in ("clip", "range_radius"):
         return True

@@ -263,9 +263,9 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
 
 
 def _without_random_state(loader: Any) -> Iterator[Any]:
-    """Iterate over a loader, but keep torch's random state, which the loader would change.
+    """Iterate over a loader, then restore torch's random state.
 
-    A loader draws a seed for its workers.
+    The loader would change this state, because it draws a seed for its workers.
     """
     torch = sys.modules["torch"]
     state = torch.get_rng_state()
@@ -282,10 +282,10 @@ def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
 
 
 def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.inf) -> Gathered:
-    """Return the examples that were read as one ``Gathered``.
+    """Join the examples that were read into one ``Gathered``.
 
     Args:
-        parts: each an example or a batch of examples, with whether it is a single example.
+        parts: pairs of an example or a batch of examples, and whether it is a single example.
         context: the beginning of error messages.
         most: the largest number of examples; a source with more may never end.
     """
@@ -365,7 +365,7 @@ def _as_picture(given: Any) -> NDArray[np.float32]:
 
 
 def _hugging_face_column(table: Any, name: str) -> NDArray[Any]:
-    """Return one column of a Hugging Face table; a column of images as numbers from 0 to 1."""
+    """Return one column of a Hugging Face table; images become numbers from 0 to 1."""
     one = table.select_columns([name])
     if type(table.features[name]).__name__ == "Image":
         images = [_as_picture(each) for each in one.with_format(None)[:][name]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedldp.core.errors import ConfigError
 
 _LARGEST = 1e30
-"""The largest centre, so that no difference from it exceeds the range of float32."""
+"""The largest allowed centre; a value minus this centre cannot exceed the range of float32."""
 
 
 @dataclass(frozen=True, kw_only=True)

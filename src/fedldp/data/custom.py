@@ -256,5 +256,5 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it is a single array, not an archive of named arrays")
             return {key: archive[key] for key in archive.files}
-    except Exception as error:  # a damaged archive can raise nearly any error
+    except Exception as error:  # a damaged archive can raise almost any exception
         raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None

@@ -14,7 +14,7 @@ from fedldp.data.tables import Table, is_missing
 
 _LARGEST = float(np.finfo(np.float32).max)
 _EXACT = 2.0**53
-"""From this number on, float64 cannot represent every integer."""
+"""Float64 represents every integer below this number, but not every larger integer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def encode(
         table: the table as it was read.
         columns: the meaning of its columns.
         leave_out: whether rows with a missing or an undeclared value are left out; if not, the
-            first of them is refused.
+            first such row is refused.
         clients: whether the client column, if one is declared, is required and read.
         people: whether the person column, if one is declared, is required and read.
         labels: whether the label column is required and read.
@@ -188,10 +188,11 @@ def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
 def _feature(
     table: Table, columns: Columns, name: str, *, declared: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
-    """Return a column's features, shape (n, k), which cells are invalid, and a remedy for a cell.
+    """Return a column's features, a mask of invalid cells, and the wording of a cell's problem.
 
-    If the columns are ``declared``, that is, can no longer be changed, the remedy only changes the
-    table's cells.
+    The features have shape (n, k). The last value is a function that returns, for an invalid row,
+    what is wrong with the cell and a suggested fix. If the columns are ``declared``, that is, can
+    no longer be changed, the fix changes only the table's cells.
     """
     if name in columns.categories:
         values, found = columns.categories[name], table.texts(name)

@@ -130,7 +130,7 @@ class Dataset:
     def exact_data(self) -> str | None:
         """A string that identifies the user's own data; None for a published data set.
 
-        It has exact counts; earlier versions recorded it instead of ``own_data``.
+        Its counts are exact. Earlier versions recorded this string instead of ``own_data``.
         """
         if self.is_public:
             return None
@@ -155,7 +155,7 @@ class Dataset:
 
         Args:
             most: at least 1.
-            generator: chooses the rows to keep; it is not used if nobody has more rows.
+            generator: chooses the rows to keep; not used if nobody has more than ``most`` rows.
         """
         owners = self.owners
         kept = few_of_each(self.train.people, most, generator, owners)
@@ -214,10 +214,11 @@ class Dataset:
                 these clients, in sorted order. The same group at two clients means one person with
                 rows at both, and a run refuses such data unless ``persons_at_sites`` allows them.
             test_share: the share of the examples to split off, between 0 and 1; stratified by label
-                if every label has at least two examples and both parts have room for it. With
-                groups it is a share of the people, and a person's label is the most frequent label
-                of that person's rows; with clients, it is a share of each client's examples, as for
-                ``from_clients``. With 0, nothing is split off, and a run's model is not tested.
+                if every label has at least two examples and both parts have room for every label.
+                With groups it is a share of the people, and a person's label is the most frequent
+                label of that person's rows; with clients, it is a share of each client's examples,
+                as for ``from_clients``. With 0, nothing is split off, and a run's model is not
+                tested.
             seed: the seed of the split, from 0 to 2**32 - 1.
             name: the name of the data set in messages and records.
 
@@ -529,7 +530,7 @@ def _split_of_each(
 ) -> NDArray[np.int64]:
     """Return the rows of the test part, ascending: a share of each client's rows, rounded down.
 
-    If each row's person is known, it is a share of the people; see ``held_of_each``.
+    If each row's person is known, the share is of the people; see ``held_of_each``.
     """
     _check_split(test_share, seed)
     generator = numbered_generator(seed, 0)
@@ -598,7 +599,7 @@ def split(
 
 
 def _integers(kind: str) -> str:
-    """Return a one-line remedy that turns labels of this kind into integers."""
+    """Return a one-line suggestion for turning labels of this kind into integers."""
     if kind in "bf":
         return "give integers from 0, such as labels.astype(int)"
     return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"

@@ -95,7 +95,7 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         pixels, labels = batch[b"data"], np.array(batch[b"labels"], dtype=np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _CIFAR_PIXELS):
             raise ValueError(f"{pixels.dtype} data of shape {pixels.shape}, {len(labels)} labels")
-    except Exception as error:  # a damaged pickle raises nearly any error
+    except Exception as error:  # a damaged pickle can raise almost any exception
         raise _unreadable(path, "a CIFAR-10 batch", error) from None
     return pixels.reshape(-1, 3, 32, 32), labels
 
@@ -124,7 +124,7 @@ def read_svhn(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         ):
             raise ValueError(f"{pixels.dtype} X of shape {pixels.shape}, y of {labels.shape}")
         digits = labels[:, 0].astype(np.int64)
-    except Exception as error:  # a damaged file raises nearly any error
+    except Exception as error:  # a damaged file can raise almost any exception
         raise _unreadable(path, "an SVHN .mat file", error) from None
     if not ((digits >= 1) & (digits <= 10)).all():
         raise DataError(f"{path} is damaged: it has labels outside 1 to 10")

@@ -30,10 +30,11 @@ CONSTANT = 0.3
 """The last feature of every example, for the intercept."""
 
 _SIDE = 20
-"""Pixels along each side of an image in its pose."""
+"""Pixels along each side of a deskewed image."""
 
 _REACH = 2.0
-"""The distance from the ink's centre to the edge of the pose, in standard deviations of the ink."""
+"""The distance from the ink's centre to a deskewed image's edge, in standard deviations of the
+ink."""
 
 _LEAST_SPREAD = 1.0
 """The smallest assumed spread of the ink along an axis, in pixels, so that a dot stays small."""
@@ -91,7 +92,7 @@ class SoftGradients:
 
 @dataclass(frozen=True)
 class Pose(SoftGradients):
-    """The same features, of an image in its pose, that is, made upright and of a fixed size.
+    """The features of ``SoftGradients``, after an image was deskewed and scaled to a fixed size.
 
     Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
     to a fixed size along both axes. The random strokes are treated in the same way.
@@ -155,7 +156,7 @@ def mean_of_strokes(*, turned: bool) -> Floats:
     """Return the mean soft gradients of random strokes, shape (200,).
 
     Args:
-        turned: whether the strokes are in their pose.
+        turned: whether the strokes are deskewed and scaled first, as in ``Pose``.
     """
     drawn = upright(strokes()) if turned else strokes()
     found: Floats = centred_roots(soft_sums(drawn)).mean(axis=0)

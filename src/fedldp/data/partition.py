@@ -208,7 +208,7 @@ class DrawnShares(Sequence[NDArray[np.int64]]):
 
 @lru_cache(maxsize=16)
 def _drawn(shares: DrawnShares, block: int) -> NDArray[np.int64]:
-    """Return the rows of the next clients, shape (_TOGETHER, per_client)."""
+    """Return the rows of one block of clients, shape (_TOGETHER, per_client)."""
     generator = numbered_generator(shares.key, block)
     drawn = generator.integers(shares.num_examples, size=(_TOGETHER, shares.per_client))
     drawn.sort(axis=1)

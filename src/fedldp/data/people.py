@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import DataError
 
 _NEARLY_ONE = 1 - 1e-9
-"""The start of a running total, so that ``int`` rounds it up, except for tiny excesses."""
+"""The start of a running total, so that ``int`` rounds the total up unless it exceeds an integer by
+less than 1e-9."""
 
 
 def numbers_of(
@@ -123,7 +124,7 @@ def few_of_each(
     Args:
         people: the person of each row, shape (N,); None if every row is a separate person.
         most: the largest number of rows per person and client, at least 1.
-        generator: the only source of randomness; not used if nobody has more rows.
+        generator: the only source of randomness; not used if nobody has more than ``most`` rows.
         owners: the client of each row, shape (N,), if there are several.
 
     Returns:

@@ -21,10 +21,10 @@ from fedldp.data.unit_norm import finite_rows, with_constant
 
 @dataclass(frozen=True)
 class StrokeAxes:
-    """Pose features along the axes in which random strokes differ most, with norm 1.
+    """``Pose`` features along the axes of most variance of random strokes, with norm 1.
 
-    The axes are the first principal components of the pose features of 4,000 random strokes, which
-    are drawn from a public seed. The constant 0.3 is appended for the intercept.
+    The axes are the first principal components of the ``Pose`` features of 4,000 random strokes,
+    which are drawn from a public seed. The constant 0.3 is appended for the intercept.
 
     Attributes:
         input_shape: (channels, height, width) of an image, with bright ink on a dark background.
@@ -141,7 +141,7 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def axes_of_strokes() -> Floats:
-    """Return the principal axes of random strokes' pose features, shape (200, 200).
+    """Return the principal axes of the ``Pose`` features of random strokes, shape (200, 200).
 
     The axes, the columns, are in order of decreasing variance. The sign of an axis is arbitrary,
     and sites must agree on it, so the entry with the largest absolute value is made positive.
@@ -170,7 +170,7 @@ def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
             held = load(file.content)
             axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
         return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
-    except Exception:  # a damaged file can raise nearly any error
+    except Exception:  # a damaged file can raise almost any exception
         raise ConfigError(
             f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
             'and, if need be, "centre"'

@@ -48,7 +48,7 @@ class PublishedDataset:
         stand_in: a smaller data set, used if it is present and this one is not.
         means: the mean of each channel of the training images in [0, 1]; empty if none are
             published.
-        deviations: the standard deviations, in the same form.
+        deviations: the standard deviations, in the same form as ``means``.
     """
 
     name: str

@@ -31,7 +31,8 @@ class Table:
         path: the path of the file.
         names: the names of all columns in the file's order, including repeated names.
         columns: the columns by name: unchanged strings, or float64 with NaN for a missing value.
-        places: the line of each row in a .csv file, or its number from 1 in a .parquet file.
+        places: the line number of each row in a .csv file, or the row's 1-based number in a
+            .parquet file.
     """
 
     path: Path
@@ -132,7 +133,7 @@ def _read_parquet(path: Path) -> Table:
     parquet = import_extra("pyarrow.parquet", extra="parquet")
     try:
         found = parquet.read_table(path)
-    except Exception as error:  # a damaged file raises nearly any error
+    except Exception as error:  # a damaged file can raise almost any exception
         raise DataError(f"{path} cannot be read as .parquet: {one_line(error)}") from None
     if not found.num_rows:
         raise DataError(f"{path} is empty; it needs examples")

@@ -206,7 +206,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Start:
-    """The state from which a run begins or continues; the run adds to its rounds and its ledger."""
+    """The state from which a run begins or continues; the run extends these rounds and ledger."""
 
     state: State
     rounds: list[Round]

@@ -62,7 +62,7 @@ class Inputs:
         The arguments are those of ``load``.
 
         Raises:
-            FedldpError: the data cannot be loaded, or do not fit the configuration.
+            FedldpError: the data cannot be loaded, or are incompatible with the configuration.
         """
         return cls.divided(config, load(config, dataset, data_dir, started_in), data_dir)
 
@@ -71,7 +71,7 @@ class Inputs:
         """Return the data that ``load`` returned, partitioned.
 
         Raises:
-            FedldpError: the data do not fit the configuration.
+            FedldpError: the data are incompatible with the configuration.
         """
         if whole.clients is not None:
             return cls._of_clients(config, whole, whole.clients, data_dir)

@@ -97,7 +97,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         delta: the delta of the statement's approximate lines; None uses ``config.delta``.
 
     Raises:
-        ConfigError: a setting does not fit the others, or no budget meets the target.
+        ConfigError: settings are incompatible, or no budget meets the target.
     """
     selftest()
     if problem.num_clients is None:
@@ -145,7 +145,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     should then see only the refusal.
 
     Raises:
-        FedldpError: a setting does not fit the others, or a data file is missing.
+        FedldpError: settings are incompatible, or a data file is missing.
     """
     check_installed(config)
     own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model

@@ -76,7 +76,7 @@ class Cluster:
         """Return a reference to a value that is sent to each node once.
 
         Raises:
-            RunError: the value does not fit into the object store.
+            RunError: the value is too large for the object store.
         """
         try:
             return self.ray.put(value)

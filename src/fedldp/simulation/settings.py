@@ -61,8 +61,8 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
         try:
             return read_toml(path)
         except ConfigError:
-            # A complete file is read before it is changed, because one change may not fit a setting
-            # that another change replaces.
+            # A complete file is read before it is changed, because one change may be incompatible
+            # with a setting that another change replaces.
             if not left_out:
                 raise
             return read_toml(path, left_out)
@@ -96,7 +96,7 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
 
 
 def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
-    """Return a remedy if several values were given for the refused setting."""
+    """Return a suggestion if several values were given for the refused setting."""
     for key, value in changes:
         if isinstance(value, str) and "," in value and error.startswith(f"{key} = "):
             return f"; for one run per value: fedldp sweep --grid {key}={value}"

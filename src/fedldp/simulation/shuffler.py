@@ -1,8 +1,8 @@
 """Parameter shuffling as a discrete-event simulation of arrivals, without sleeping.
 
 It holds and sorts n d bits with their times, for users who want to see the order
-(``record_arrivals``). No server step reads the order; if nobody needs it, ``counting`` gives the
-same counts.
+(``record_arrivals``). No server step reads the order; if nobody needs the order, ``counting`` gives
+the same counts.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def load_trained(folder: Path) -> Trained:
         raise RunError(
             f"{folder}: it has no model.safetensors; give the folder of a finished run"
         ) from error
-    except Exception as error:  # a damaged file may raise nearly any error
+    except Exception as error:  # a damaged file can raise almost any exception
         raise RunError(f"{folder / 'model.safetensors'} is damaged: repeat the run") from error
     found = trained(config, schema, weights, folder)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)

@@ -189,9 +189,9 @@ class Advice:
     def baseline(self, metric: str) -> float | None:
         """Return the value to beat.
 
-        It is the value for always predicting the most frequent class, or that of sites that train
-        alone if it is better. For the calibration error, it is always that of sites that train
-        alone.
+        This is the value for always predicting the most frequent class, or the value of sites that
+        train alone if theirs is better. For the calibration error, it is always that of sites that
+        train alone.
         """
         own = self.alone_mean(metric)
         if metric == "calibration_error":
@@ -245,12 +245,12 @@ class Advice:
         return [each for each in self.epsilons if self.state(trust, each) == "viable"]
 
     def verdict(self, trust: str) -> tuple[str, str]:
-        """Return the verdict on a kind of trust, in a few words and in sentences."""
+        """Return the verdict on a kind of trust, as a short label and as full sentences."""
         word, text = self._verdict(trust)
         return word, text + self._same_noise(trust)
 
     def _same_noise(self, trust: str) -> str:
-        """Return a sentence if sums and one server have different verdicts despite equal noise."""
+        """Return a sentence if the verdicts for sums and a trusted server differ at equal noise."""
         two = ("sum", "central")
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""

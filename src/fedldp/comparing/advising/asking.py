@@ -1,4 +1,4 @@
-"""Turns a user's arguments into a checked request for advice, or refuses with a clear message.
+"""Turns a user's arguments into a checked request for advice, or refuses them with a clear message.
 
 Only the owner of the table sees these messages, because they reveal private rows. They are not sent
 to anyone.
@@ -209,7 +209,7 @@ def _holds_texts(table: Table, name: str) -> bool:
 
 
 def _check_declared(table: Table, columns: Columns) -> None:
-    """Refuse columns without a public range or list of categories, all on one line.
+    """Refuse columns without a public range or list of categories; one line names all of them.
 
     Numbers from -1 to 1, and true and false, need no range.
     """

@@ -87,7 +87,7 @@ def page_of(advice: Advice) -> str:
 
 
 def _right(epsilon: float) -> float:
-    """Return the largest share of guesses between two equally likely cases that can be right.
+    """Return the largest possible share of right guesses between two equally likely cases.
 
     The share is in percent, and is rounded up.
 

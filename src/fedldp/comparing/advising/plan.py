@@ -39,8 +39,8 @@ MOST_ALONE = 5
 """The largest number of sites that also train alone; if there are more, this many are drawn."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
-"""The seeds that are measured; there are more at an epsilon of 1 or less, where results vary
-more."""
+"""The seeds that are measured. An epsilon of 1 or less has more seeds than the others, because its
+results vary more."""
 
 TABLE = "table"
 
@@ -130,7 +130,7 @@ _CLIENTS = {
 
 
 def starting_point(unit: str, adversary: str) -> Settings:
-    """Return settings that advice tries for a guarantee: the middle one in its list of tries.
+    """Return the settings in the middle of the list that advice tries for a guarantee.
 
     Args:
         unit: "person", "record" or "client-run".
@@ -200,8 +200,8 @@ class AdviceRequest:
     def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
         """Return the contestants, under the rule of equal guarantees and equal effort."""
         unit = unit_of(data)
-        # The data are divided among clients in advance; the scheme makes the tries hold out whole
-        # people or clients.
+        # The data are divided among clients in advance; with this scheme, tuning runs hold out
+        # whole people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         found = self._of_clients() if unit == "client-run" else self._of_people(unit)
         if unit != "client-run":

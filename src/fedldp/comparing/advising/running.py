@@ -58,7 +58,7 @@ def advise(
         label: the column that holds the classes; "label" by default.
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...
         epsilon: the epsilons of the guarantees, ascending.
-        tries: the number of tries per contestant, 2 to 6.
+        tries: the number of candidate hyperparameters per contestant, 2 to 6.
         seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
         budget: no run begins after this time, which is given in seconds or as in "20m"; the result
             then says what is missing, and the same call with the same ``out`` completes it.

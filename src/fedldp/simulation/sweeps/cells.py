@@ -39,7 +39,10 @@ class Stated:
 
     @property
     def about(self) -> str:
-        """What the epsilon covers; empty if that is all that a client sends, against the server."""
+        """What the epsilon covers.
+
+        Empty if it covers all that a client sends, with the server as adversary.
+        """
         return about(self.unit, self.adversary)
 
     @property

@@ -157,7 +157,7 @@ class RayTasks:
         key = (config.dataset, repr(config.columns), config.test_file, config.standardise, drawn)
         if given is None:
             return self._once(key, lambda: load(config, None, data_dir))
-        fitting = load(config, given, data_dir)  # refuses data that do not fit
+        fitting = load(config, given, data_dir)  # refuses incompatible data
         return self._once(("given", drawn), lambda: fitting)
 
     def _public(self, config: RunConfig) -> Any:

@@ -112,7 +112,7 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
         settings: the settings of all runs, by dotted name, which a file may leave out.
 
     Raises:
-        ConfigError: there is no such recipe, or two have the same name.
+        ConfigError: there is no such recipe, or two recipes have the same name.
     """
     found: dict[str, RunConfig] = {}
     left_out = nested(settings.items())
