@@ -86,7 +86,7 @@ class Facts(BaseModel):
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
-        # This is true only in a demo, which counts the private examples, as a simulation does.
+        # The flag is set only in a demo, which counts the private examples, as a simulation does.
         if problem.counted_in_private:
             late["counted_in_private"] = True
         return {
@@ -411,7 +411,8 @@ class Agreement:
 
         The value is never below the value in the statement.
 
-        Noise that is sized for a sum of all sites protects less if the quorum allows smaller sums.
+        If the quorum allows smaller sums, noise that is sized for a sum of all sites protects less
+        than the setting ``epsilon`` promises.
         """
         config, meaning = self.config, self.config.composition.calibration.meaning
         stated = self.statement["guarantees"]
@@ -544,7 +545,7 @@ def parse_agreement(
 
 
 def _same(config: RunConfig) -> str:
-    """Return what parties must have in common to compute the same features."""
+    """Return in words what parties must do to compute the same features."""
     file = file_of(str(getattr(config, "features", "none")))
     return (
         "agree on one version of fedldp"

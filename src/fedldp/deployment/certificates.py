@@ -173,7 +173,7 @@ def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
         *map(str, names.get_values_for_type(x509.IPAddress)),
     ]
     new = server_certificate(signer, hosts, left)
-    # If this stops between the two files, they do not match, and the server reports the mismatch.
+    # If this is interrupted after the first file, the server reports that the two do not match.
     replace_secret(folder / "server.key", new.key)
     replace_file(folder / "server.pem", new.certificate)
     return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
@@ -288,7 +288,7 @@ class ServerTls:
         written = self._written()
         if written == self._seen:
             return False
-        # Read into separate settings first, so that a pair that is half replaced is never used.
+        # Read into separate settings first, so that a half-replaced pair is never used.
         _, certificate = tls_of_server(*self._files)
         try:
             self.context.load_cert_chain(*self._files)

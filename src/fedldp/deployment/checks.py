@@ -34,7 +34,7 @@ from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
 
 _CLOCKS_AGREE = 5.0
-"""How many seconds two clocks may differ before the check reports it."""
+"""The largest difference between two clocks, in seconds, that the check does not report."""
 
 _OF_THE_RUN = (
     "fill_columns",
@@ -200,13 +200,13 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data whose people do not fit the agreement or the policy; tell the operator why.
+    """Refuse data without the agreed person identifiers, or with too few people for the policy.
 
-    A round must not reveal the reason.
+    The operator is told the reason, which a round must not reveal.
 
     Raises:
-        FedldpError: the agreement is about people, but the data do not say to which person a row
-            belongs; or there are fewer people than the policy states.
+        FedldpError: the agreement requires a person for each row, but the data do not name one; or
+            there are fewer people than the policy states.
     """
     if not is_about_people(agreement) and policy.people is None:
         return

@@ -22,7 +22,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
             "target.adversary = summing-server and channel = sum"
         )
     _check_values(config)
-    # Per-client values stay in: all sites see them, if each site consents.
+    # Per-client values are kept: all sites see these values, if each site consents.
     public = {n: getattr(config, n) for n in config.per_client}
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:

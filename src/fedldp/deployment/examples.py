@@ -36,7 +36,7 @@ def examples_for(
 ) -> Examples:
     """Return a site's examples in the form that the agreement requires.
 
-    Whether a site takes part must not reveal its examples, so examples that do not fit are left out
+    Whether a site takes part must not reveal its examples, so incompatible examples are left out
     instead of causing a refusal. If a site's answers are charged for a fixed number of examples,
     they must not reveal how many examples it has either, so missing examples are replaced by zeros.
     (A demo adds no examples, because its randomness protects nothing and because it repeats a
@@ -52,7 +52,7 @@ def examples_for(
             person has too many rows, such a stream decides which rows to use.
 
     Raises:
-        ConfigError: the examples have another shape, or do not say to which person they belong.
+        ConfigError: the examples have the wrong shape, or do not say to which person they belong.
     """
     config, problem = agreement.config, agreement.problem
     found = source.examples(config.columns, problem.features)
@@ -106,7 +106,7 @@ def is_about_people(agreement: Agreement) -> bool:
 
 
 def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
-    """Refuse data that do not say to which person each row belongs, if the run is about people.
+    """Refuse data that do not say to which person each row belongs, if the run requires this.
 
     With this check, the site's operator learns of the problem before accepting the agreement.
 
@@ -119,7 +119,7 @@ def check_people(agreement: Agreement, source: SiteData, place: Path) -> None:
 
 
 def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
-    """Refuse a file that names no people if the run is about people.
+    """Refuse a file that names no people if the run requires a person for each row.
 
     The refusal reveals nothing about the file's rows.
     """
@@ -132,7 +132,7 @@ def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
-    """Refuse examples that differ, if only in their order, from those that the run began with.
+    """Refuse examples that differ, even only in order, from those that the run began with.
 
     Otherwise, an example that is randomised once and charged once could be randomised twice.
 
@@ -176,7 +176,7 @@ def begin_with(examples: Examples, store: FolderStore) -> None:
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples; missing examples are replaced by zeros, with the labels in turn.
+    """Return ``count`` examples; missing ones are replaced by zeros, with labels that cycle from 0.
 
     Each added example belongs to a separate person.
     """

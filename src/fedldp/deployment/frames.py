@@ -29,8 +29,8 @@ def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) ->
     Args:
         sock: a connected stream socket; it keeps its own timeout.
         limit: the longest body to read, in bytes.
-        timeout: seconds for the whole frame, even if single bytes keep arriving; None waits
-            forever.
+        timeout: the limit in seconds for the whole frame, even if single bytes keep arriving; None
+            waits forever.
 
     Raises:
         ConnectionLost: the other side hung up before or within the frame, or took too long.
@@ -56,7 +56,7 @@ def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) 
     Args:
         sock: a connected stream socket; it keeps its own timeout.
         body: the body to send.
-        timeout: seconds for the whole frame; None waits forever.
+        timeout: the limit in seconds for the whole frame; None waits forever.
 
     Raises:
         ConnectionLost: the other side hung up or did not accept the frame in time; a part of it may

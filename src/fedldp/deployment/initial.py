@@ -31,7 +31,7 @@ def read_initial(path: Path, layout: Layout) -> Vector:
     """Return the weights in a file, in the format of a run folder, shape (d,).
 
     Raises:
-        ConfigError: the file cannot be read, or does not fit the model.
+        ConfigError: the file cannot be read, or does not match the model.
     """
     try:
         found = load(path.read_bytes())
@@ -75,7 +75,7 @@ def digest_of_file(path: Path, layout: Layout) -> str:
 
 
 def write_initial(path: Path, document: Path) -> None:
-    """Copy a file of weights to the path, beside ``document``, at which a server looks for them.
+    """Copy a file of weights to the path beside ``document`` where a server looks for such a file.
 
     Raises:
         ConfigError: a file at that path already exists, or cannot be written.

@@ -431,8 +431,8 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         folder: the site's folder, created if it does not exist.
 
     Raises:
-        FedldpError: the data do not fit the invite, no budget covers the cost, or a file already
-            exists. In that case nothing is written.
+        FedldpError: the data are incompatible with the invite, no budget covers the cost, or a file
+            already exists. In that case nothing is written.
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
@@ -485,8 +485,8 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
 def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
     """Return whether a site that has a policy trusts an invite's authorities; see ``Joined``.
 
-    The site does not start to trust them while it takes part in a run whose agreement does not name
-    all of them: otherwise, another server could pose as the server of that run.
+    The site does not start to trust new authorities while it takes part in a run whose agreement
+    does not name all of them. Otherwise, another server could pose as the server of that run.
 
     Raises:
         ConfigError: the invite comes from another server.
@@ -531,10 +531,10 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
 
 
 def check_data(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data that do not fit an agreement; only the site's operator sees the refusal.
+    """Refuse data that are incompatible with an agreement; only the site's operator sees this.
 
     Raises:
-        FedldpError: the data do not fit; the message says what is wrong.
+        FedldpError: the data are incompatible; the message says what is wrong.
     """
     if not private_to_owner(policy.data):
         raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")

@@ -59,7 +59,7 @@ class Journal:
         replace_file(path, request)
 
     def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
-        """Store the answers of a phase, by client; after this, the phase accepts no more."""
+        """Store a phase's answers, by client; after this, the phase accepts no more answers."""
         parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
         replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
 

@@ -26,7 +26,7 @@ log = logging.getLogger("fedldp.site")
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
 _LOOKS = 5
-"""How often to try to take a lock that another process holds, before raising an error."""
+"""How many times to try to take a lock that another process holds, before raising an error."""
 
 
 class Listening:

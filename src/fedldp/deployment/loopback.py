@@ -166,9 +166,9 @@ class Loopback:
     def restart(self, name: str) -> None:
         """Start superlink or supernode-I again, after a kill or to replace the running process.
 
-        The SuperLink refuses a killed SuperNode as long as it lists the SuperNode as online, for
-        about a minute, so the SuperNode is started again until it is accepted. When a SuperLink
-        ends, its runs fail for good; :meth:`run_app` begins another run.
+        For about a minute, the SuperLink still lists a killed SuperNode as online and refuses it,
+        so the SuperNode is started again until it is accepted. When a SuperLink ends, its runs fail
+        for good; :meth:`run_app` begins another run.
 
         Raises:
             RunError: the process does not start.
@@ -212,7 +212,7 @@ class Loopback:
         return find(self.folder, self._ports)
 
     def _reap(self, pid: int) -> None:
-        """Reap a child process, which Flower's programs take for a running process until then."""
+        """Reap a child process, so that Flower's programs no longer consider it to be running."""
         for process in self._own.values():
             if process.pid == pid:
                 process.wait(START_PATIENCE)
@@ -343,7 +343,7 @@ class Loopback:
         return self._times_in(name) > self._times_in_before[name]
 
     def _times_in(self, name: str) -> int:
-        """Return how often the SuperLink accepted a SuperNode, according to the SuperNode's log."""
+        """Count how many times the SuperLink accepted a SuperNode, according to the node's log."""
         log = self.folder / f"{name}.log"
         return log.read_bytes().count(NODE_IS_IN) if log.exists() else 0
 

@@ -7,9 +7,9 @@
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
 The digest identifies the agreement. A receipt is 32 bytes that stand for a release in the site's
-ledger: the server shows the last receipt that it got in any run, so that a site notices if its disk
-was restored from an older copy. Only the site can make a receipt, or tell which release it stands
-for: see ``receipts``.
+ledger: the server shows the last receipt that the site gave it in any run, so that a site notices
+if its disk was restored from an older copy. Only the site can make a receipt, or tell which release
+it stands for: see ``receipts``.
 
 Every message is read as if an attacker had written it.
 """

@@ -175,7 +175,7 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
         budgets: the sites' budgets in the same order; empty if all sites share one value.
 
     Raises:
-        ConfigError: a site did not consent, or the budgets do not fit the roster or the
+        ConfigError: a site did not consent, or the budgets do not match the roster or the
             configuration.
     """
     if stay_at_sites(config):

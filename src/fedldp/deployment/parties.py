@@ -49,7 +49,7 @@ _LOOK = 5.0
 """Seconds between two checks of Flower's processes."""
 _GONE = 100.0
 """Seconds after which a SuperNode whose ClientApp is gone is restarted; Flower itself gives up on a
-ClientApp after 60 s, if it notices."""
+ClientApp after 60 s, if it notices that the ClientApp is gone."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ class Running:
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         self._looked = -math.inf
         self._lost: dict[str, float] = {}
-        """Since when each SuperNode whose ClientApp is gone has waited for it, by the SuperNode's
-        name."""
+        """When each SuperNode was first seen waiting for a ClientApp that is gone, by the
+        SuperNode's name."""
 
     def start_own(self) -> None:
         """Start the agents and the server."""
@@ -307,7 +307,7 @@ class Running:
                 return  # a restart takes a minute; look for others after that
 
     def check_answers(self) -> None:
-        """Check that no site gave two answers to one request, as far as the server saw."""
+        """Check that the server saw no site give two different answers to one request."""
         log = (self.world.folder / "server.log").read_text(errors="replace")
         if RELEASED_TWICE in log:
             raise RunError("a site gave two different answers to one request; please report it")

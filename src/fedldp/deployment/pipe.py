@@ -1,8 +1,8 @@
 """The server's end of the pipe to Flower: asks sites and takes their answers.
 
 Flower's ServerApp (``flower_app/server_app.py``, which describes the frames) connects to a Unix
-socket here. If the ServerApp dies, the pending messages fail, and the caller asks again once it is
-back. Nothing here interprets the bytes, and no log contains any of them.
+socket here. If the ServerApp dies, the pending messages fail, and the caller asks again once a
+ServerApp is connected. Nothing here interprets the bytes, and no log contains any of them.
 """
 
 from __future__ import annotations

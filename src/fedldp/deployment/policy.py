@@ -391,7 +391,7 @@ class SitePolicy(FrozenConfig):
             )
 
     def _protects_people(self, agreement: Agreement) -> str:
-        """Return a remedy to append to a refusal if the run protects each person or record."""
+        """Return a fix that an error message suggests if the run protects each person or record."""
         part = protected_part(agreement)
         if part is None:
             return ""
@@ -485,7 +485,7 @@ def read_policy(path: Path) -> SitePolicy:
 
 
 def models_in(config: RunConfig) -> list[str]:
-    """Return what a policy must list as ``models``: the model, and any weight file and own loss."""
+    """Return what ``models`` must list: the model, any weight file and any user-defined loss."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
 

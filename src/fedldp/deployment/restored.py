@@ -2,9 +2,9 @@
 
 The ledger lacks what was released since the copy was made, and nothing can prove what was released,
 because an untrusted server may say anything. So everything that may have been released is charged,
-in addition to what the runs still cost: for each agreement accepted before or after the copy was
-made, every round that the ledger lacks. These rounds are charged even beyond the limit; once the
-limit is exceeded, nothing more is released with this ledger.
+in addition to what the runs still cost. For each agreement accepted before or after the copy was
+made, this is every round that the ledger lacks. These rounds are charged even beyond the limit;
+once the limit is exceeded, nothing more is released with this ledger.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def charge_lost(
 
     Args:
         policy: the policy of the site.
-        since: agreements that were accepted after the copy was made, so that the copy lacks them.
-            To continue with such an agreement, accept it again.
-        restores: how often this copy was restored. After each restore, everything may have been
-            released again, and the charges of that restore are not in the copy either.
+        since: agreements that were accepted after the copy was made, so the copy lacks them. To
+            continue with such an agreement, accept it again.
+        restores: how many times this copy was restored. After each restore, everything may have
+            been released again, and the charges of that restore are not in the copy either.
         anew: whether there is no copy, so that a new ledger is begun; ``since`` then has all
             agreements that were ever accepted.
 
     Raises:
-        FedldpError: the ledger or an accepted agreement cannot be used, or some agreements must be
-            missing from ``since``.
+        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` evidently
+            lacks some agreements.
     """
     if anew and policy.ledger.exists():
         raise ConfigError(
@@ -85,7 +85,7 @@ def charge_lost(
     begins = not policy.ledger.exists() and (anew or not was_begun(policy))
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
     # If sites keep budgets to themselves, charge the largest, because nothing records the budget
-    # that a site had then.
+    # that a site had at that time.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
@@ -155,7 +155,7 @@ class _Placed:
         be any site of the roster, so it is charged at least as much as any of them.
 
         Raises:
-            ConfigError: it is unknown which site of the roster released most.
+            ConfigError: it is unknown which site of the roster released the most.
         """
         if not agreement.budgets:
             return cls(agreement, 0, agreement.rounds_of(0))

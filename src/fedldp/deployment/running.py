@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.server import HttpsPipe
 
 _FILES, _FILES_OF_SITE = 512, 2
-"""How many open files a server may need: for strangers and itself, and then for each site."""
+"""How many open files a server may need: for strangers and itself together, and for each site."""
 
 
 def run_site(

@@ -88,7 +88,7 @@ class Served:
         confusion: the confusion matrix of the final model on these examples; see
             ``simulation.result.Result``. None without a test set, or if the server was restarted
             after the last test.
-        doubts: what makes the model's metrics doubtful, in words.
+        doubts: reasons to doubt the model's metrics, in words.
     """
 
     agreement: Agreement
@@ -196,10 +196,10 @@ class Server:
         Args:
             pipe: the pipe to the sites' nodes.
             after_round: is called with every record, including those of earlier rounds.
-            tries: how often to try a round that too few sites answer. Each try sends the same
+            tries: how many times to try a round that too few sites answer. Each try sends the same
                 request, so a site that answered before gives the same bytes and pays nothing. None:
                 until enough sites answer; the deadline then runs only while the quorum is present
-                and has accepted.
+                and has accepted the agreement.
 
         Raises:
             EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
@@ -462,7 +462,7 @@ class _Test:
         return None if self.counts is None else most_frequent(self.counts)
 
     def doubts(self, last: Round) -> list[str]:
-        """Return in words what makes the metrics of the last round doubtful."""
+        """Return reasons, in words, to doubt the metrics of the last round."""
         if self.counts is None or last.accuracy is None:
             return []
         tested = final_of(last, self.most_frequent)

@@ -177,7 +177,7 @@ class Agent:
         return answer
 
     def _tell_unknown(self, digest: bytes) -> None:
-        """Log once that an agreement is not served, because its server keeps asking."""
+        """Log that an agreement is not served, but not for every request of its server."""
         if digest in self._unknown:
             return
         if len(self._unknown) < _MOST_UNKNOWN:
@@ -362,7 +362,7 @@ class Agent:
             self._kept.refuse_for(seen)
 
     def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
-        """Return whether an earlier fedldp gave this receipt for a run that is still under way."""
+        """Return whether an earlier version gave this receipt for a run that is still under way."""
         name = run.agreement.run
         return any(
             receipt == hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), "sha256")
@@ -376,7 +376,7 @@ class Agent:
         return self._receipts.of(of_run[-1], self._kept.restores) if of_run else NO_RECEIPT
 
     def _later(self, one: bytes, other: bytes, entries: list[Release]) -> bytes:
-        """Return the receipt of the later release in the ledger; ``one`` if neither is in it."""
+        """Return the receipt whose release is later in the ledger; ``one`` if both are missing."""
 
         def number(receipt: bytes) -> int:
             seen = self._receipts.read(receipt)

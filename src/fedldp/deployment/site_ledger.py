@@ -77,7 +77,7 @@ class Mark:
         date: when the last release was made, by the site's clock; None if unknown.
         seen: the latest release that a receipt proved and the ledger lacked.
         renewals: how many of the entries up to the last release only renewed the budget; None if an
-            earlier fedldp wrote the mark.
+            earlier version of fedldp wrote the mark.
     """
 
     restores: int = 0
@@ -110,8 +110,8 @@ class SiteLedger:
     ledger has all recorded releases, so nothing is undercharged unless restoring a back-up set back
     both the mark and the witness.
 
-    It cannot detect that a snapshot of the file system set back ledger, state, key and mark
-    together, if there is no witness or the witness was set back too.
+    If there is no witness, or it was set back too, this class cannot detect that a snapshot of the
+    file system set back ledger, state, key and mark together.
 
     Args:
         policy: the policy of the site.
@@ -138,12 +138,12 @@ class SiteLedger:
 
     @property
     def marked(self) -> bool:
-        """Whether the ledger was ever marked: an earlier fedldp made no marks."""
+        """Whether the ledger was ever marked; earlier versions of fedldp made no marks."""
         flag = _flag(self._policy)
         return self._policy.mark.exists() or (flag.exists() and flag.read_bytes() == _BEGUN)
 
     def _begin(self) -> None:
-        """Mark a ledger that is new or that an earlier fedldp began without a mark."""
+        """Mark a ledger that is new or that an earlier version of fedldp began without a mark."""
         flag = _flag(self._policy)
         if not self.marked:
             entries = self.ledger.releases()
@@ -200,7 +200,7 @@ class SiteLedger:
         return entries
 
     def look(self) -> list[Release]:
-        """Return the entries like ``check``, but accept a ledger that has no mark yet.
+        """Return the entries as ``check`` does, but accept a ledger that has no mark yet.
 
         Raises:
             LedgerUnusable: see ``check``.

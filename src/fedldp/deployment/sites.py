@@ -67,8 +67,8 @@ of the deadline, if that is shorter."""
 _LOOK = 2.0
 """Seconds between two searches for nodes."""
 _SEE = 1.0
-"""Seconds between checks of which sites are present, if the pipe knows; with very many sites a
-check takes long, so ``_SEE_SHARE`` makes the pause a multiple of its duration."""
+"""Seconds between checks of which sites are present, if the pipe knows. With very many sites a
+check takes long, so ``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
 _SEE_SHARE = 20
 _NAMED = 20
 """The largest number of sites that one log line names."""
@@ -117,7 +117,7 @@ class QuorumMissed(RunError):
     """Too few sites took part in a round; another try may succeed.
 
     Attributes:
-        what: the message without its remedy.
+        what: the message without the fix that it suggests.
     """
 
     def __init__(self, what: str) -> None:
@@ -215,7 +215,7 @@ class Sites:
         self._known_by: dict[int, int] = {}
         """The tag of the greeting that located each site; older greetings do not override it."""
         self._met_some = False
-        """Whether a site has a new node since sites were last asked."""
+        """Whether any site was found at a new node since sites were last asked."""
         self._looked, self._see_again = -_LOOK, -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
@@ -227,7 +227,8 @@ class Sites:
         self.waited = 0.0
         """Seconds in which no site was asked because the quorum was not present."""
         self._unfit: set[int] = set()
-        """Connected sites whose version of fedldp does not fit the version in the agreement."""
+        """Connected sites whose version of fedldp is incompatible with the version in the
+        agreement."""
         self._left: set[int] = set()
         """Sites that withdrew their acceptance of the agreement."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -245,7 +246,7 @@ class Sites:
         """Ask sites, and yield their answers as they arrive, one for each site.
 
         Raises:
-            RunError: fewer than the quorum sent a report before the deadline.
+            RunError: fewer sites than the quorum sent a report before the deadline.
         """
         round, phase = request.broadcast.round, request.phase
         if round != self._round:

@@ -53,8 +53,8 @@ class SiteData:
             agreed: the agreement's columns; each site names its own label and person columns.
             features: the agreed names of a table's features, in order. None: no names are agreed,
                 and the features keep the order of the file, which must be the same at all sites.
-            leave_out: whether to leave out examples that do not fit, so that a refusal cannot
-                reveal them; if false, such examples are refused.
+            leave_out: whether to leave out incompatible examples, so that a refusal cannot reveal
+                them; if false, such examples are refused.
 
         Raises:
             DataError, ConfigError: the table does not contain what was agreed.

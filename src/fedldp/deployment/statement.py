@@ -16,8 +16,8 @@ _TIMED = (
     "programs on its machine{} still see how busy it is)"
 )
 TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
-"""The warning that timing is not covered; over Flower, a site's machine runs another program as
-well."""
+"""The warnings that timing is not covered. Over Flower, the warning also names the SuperNode, whose
+program runs on a site's machine."""
 
 
 def stated(

@@ -103,7 +103,7 @@ _AMISS = {
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state in the form of a server's state, with details for the site only."""
+    """Return a site's state in the form of a server's, plus details that only the site may see."""
     runs, known = is_held(policy.state / "lock"), read_status(policy.state)
     warnings = [] if runs else ["the agent is not running"]
     budgets: list[dict[str, Any]] | None = None
@@ -189,7 +189,7 @@ def check_can_pay(
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return the limit, spent part and rest of each budget of a ledger; None means infinity.
+    """Return what each budget of a ledger allows, has spent and has left; None means infinity.
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """

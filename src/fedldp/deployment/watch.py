@@ -1,4 +1,4 @@
-"""What a server or a site's agent knows of the current state, for its operator only.
+"""What a server or a site's agent knows about the current state, for its operator only.
 
 Nothing here makes decisions or asks the other side for anything. A server records what it sees
 anyway: who was connected when, who has accepted, who was asked and answered, and how many bytes

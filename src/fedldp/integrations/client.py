@@ -212,7 +212,7 @@ class PrivateClient:
 
     Raises:
         ConfigError: the model has buffers, the budget does not cover one round, or the composition
-            does not fit a loop in which the server reads each report separately.
+            cannot be used in a loop in which the server reads each report separately.
     """
 
     def __init__(
@@ -272,9 +272,9 @@ class PrivateClient:
         """Return the guarantee for a node.
 
         Args:
-            node: a node's name: the statement covers the latest run in its ledger; if there were
-                other runs, a warning says what all runs together cost. None: a node that answers in
-                every round of a run.
+            node: a node's name; the statement covers the latest run in the node's ledger. If there
+                were other runs, a warning says what all runs together cost. None: the statement
+                covers a node that answers in every round of a run.
 
         Raises:
             ConfigError: the node has no ledger.
@@ -336,7 +336,7 @@ class PrivateClient:
                 leave the node.
 
         Raises:
-            PrivacyError: the weights do not fit the model, or the ledger cannot be used; nothing
+            PrivacyError: the weights do not match the model, or the ledger cannot be used; nothing
                 was released.
         """
         state = State(round=round, weights=self._weights(weights))
@@ -471,7 +471,7 @@ def check_fits(config: RunConfig) -> None:
     """Refuse a composition whose client side cannot be used around training in the user's own loop.
 
     Raises:
-        ConfigError: the composition does not fit; the message names the part.
+        ConfigError: the composition cannot be used; the message names the part that prevents this.
     """
     parts: Composition = config.composition
     name, wrong = config.name(), None

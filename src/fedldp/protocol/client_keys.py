@@ -1,7 +1,7 @@
 """A client's randomness: fresh streams for each answer, and kept streams for once-only choices.
 
 A simulation derives both kinds from its seed. A real client takes fresh bytes from the operating
-system, and derives kept streams from its secret, so that a restart repeats the same choice, and
+system, and derives kept streams from its secret. A restart therefore repeats the same choice, and
 another run makes a different one. A client that drew a once-only choice again would randomise the
 same example several times, but its ledger would be charged only once.
 """

@@ -135,7 +135,7 @@ class Members(Protocol):
         ...
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return some of the clients as their local update sees them; it runs once in a round."""
+        """Return some clients as their local update sees them; the update runs once in a round."""
         ...
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
@@ -242,7 +242,7 @@ class OneClient:
         return Batch.of_one(client)
 
     def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
-        """Return the client as its encoder sees it; the reporting phase has phase 0's streams."""
+        """Return the client as its encoder sees it; the reporting phase uses phase 0's streams."""
         streams = phase - self.role.reporting
         return Senders(
             indices=[self.index],
@@ -442,7 +442,7 @@ class _Asked:
         return places
 
     def _is_answerable(self, group: EncoderGroup, index: int) -> bool:
-        """Return whether the encoder can answer the request, from a trial that uses no example.
+        """Return whether the encoder can answer the request, according to a trial without examples.
 
         The trial's output is neither kept nor sent. Without the trial, a failure would show only
         after training, whose duration depends on the examples, and a server could repeat this

@@ -26,7 +26,7 @@ class FolderStore:
     """A client's own folder for one run; nothing in it leaves the client unless it is encoded.
 
     Guarantee: once ``arrays`` has returned arrays for a run and name, it always returns the same
-    ones, even after a crash or a power cut: before the arrays are used, the file is complete, and
+    ones, even after a crash or a power cut. Before the arrays are used, the file is complete, and
     the file and its folder are synced.
 
     Args:

@@ -19,7 +19,7 @@ class Policy:
         phases: the number of requests in one round.
         layout: the model's layout.
         trains_in: the phase in which the client trains, whose request carries the weights; requests
-            of other phases may carry none.
+            of other phases may carry no weights.
         initial: digest of the weights that the run begins with. If it is None, the client accepts
             any weights that the server sends.
     """

@@ -1,4 +1,4 @@
-"""The server's randomness: for initial weights, choice of clients, its noise, secret selections.
+"""The server's randomness: for initial weights, choice of clients, noise and secret selections.
 
 This randomness is never part of the public configuration, because anyone who knew it could subtract
 the server's noise. A simulation derives it from the seed. A real server derives it from its own

@@ -135,8 +135,8 @@ class Loop:
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
         arrivals: returns the shuffler's times in the latest phase, if there is a shuffler.
-        waited: returns the total seconds, in all rounds so far, of waiting for enough clients to
-            ask.
+        waited: returns the total time, in seconds, for which all rounds so far waited for enough
+            clients to ask.
         ends: called before each round; returns whether the run ends before that round.
     """
 
@@ -255,7 +255,8 @@ class _Tally:
         self.bits = 0
         self.radii: list[float] | None = None
         self.broken = False
-        """Whether the transport or the server failed; that error is raised, and not ``too_few``."""
+        """Whether the transport or the server failed; that error is then raised instead of
+        ``too_few``."""
         self._asked = np.sort(_numbers(clients))
         self._took_part = np.zeros(self._asked.size, np.bool_)
         self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1
@@ -286,7 +287,7 @@ class _Tally:
                 continue  # late: it belongs to another round
             if sender is not None:
                 if isinstance(content, Report) and content.client not in (None, sender):
-                    continue  # the report names another client than its sender
+                    continue  # the report names a client other than its sender
                 places = self._places(sender)
                 expected = (
                     (places >= 0) & waiting[places] & _first(places)
@@ -364,7 +365,7 @@ def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
     """Return whether none of the last ``patience`` losses is lower than the lowest one before them.
 
     Args:
-        rounds: all rounds so far; a round that was not tested counts as no better.
+        rounds: all rounds so far; a round that was not tested counts as no improvement.
         patience: the number of rounds; None to never stop early.
     """
     if patience is None or len(rounds) <= patience:

@@ -41,7 +41,7 @@ def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
 
 
 def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[Update]:
-    """Return the update; refuse one whose encoding would fail, which could reveal examples.
+    """Return the update; refuse one whose encoding would fail, since this could reveal examples.
 
     Args:
         update: the clients' update.

@@ -40,22 +40,22 @@ What a cheating server could do:
 - Without certified keys: answer phase 0 with its own keys, or with clients that it invented.
   Nothing then ties a key to a client, so the server learns a single client's vector.
 - Leave clients out as if they had dropped out: the sum then covers as few as ``threshold`` clients,
-of which at most u collude. Guarantees that need more honest summands than that assume a server that
-does not do this.
+of which at most u collude. A guarantee that needs more honest summands than such a sum has assumes
+a server that leaves nobody out in this way.
 - Tell different clients different U2 or U3: it still never gets both secrets of a client, but it
   may learn the sum over a group that is smaller than any U3. The source's consistency check (its
   round 3) would prevent it.
 - Give clients different weights, to get the sum of one client's report and values that the server
   knows. This fails: no two clients with different weights take part in one sum.
 
-What a cheating client could do: change the sum to any other value, but not learn more. It can also
-prevent a sum. If it sends malformed, repeated or uncertified messages, or keys that would make
-other clients refuse, only this client is left out. A box that its recipient cannot open spoils one
-sum: the recipient complains instead of sending a vector, and ``Suspects`` leaves the accused or the
-accuser out of later rounds. A client that lies only in phase 3, or seals wrong shares and then
-leaves, can prevent sums again and again without being identified, because without commitments to
-shares nobody can tell who lied. It must be removed from the roster by hand. The transport must
-certify who sent a message.
+What a cheating client could do: change the sum to any other value, but learn no more than an honest
+client. It can also prevent a sum. If it sends malformed, repeated or uncertified messages, or keys
+that would make other clients refuse, only this client is left out. A box that its recipient cannot
+open spoils one sum: the recipient complains instead of sending a vector, and ``Suspects`` leaves
+the accused or the accuser out of later rounds. A client that lies only in phase 3, or seals wrong
+shares and then leaves, can prevent sums again and again without being identified, because without
+commitments to shares nobody can tell who lied. It must be removed from the roster by hand. The
+transport must certify who sent a message.
 
 Committees. A round of many clients may have several sums, one for each committee (``committees``).
 Each is a separate run of the protocol, in which a client accepts keys only from its committee's

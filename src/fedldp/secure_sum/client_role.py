@@ -1,4 +1,4 @@
-"""A secure sum as a channel: the server receives the total of a round's reports, and no report.
+"""A secure sum as a channel: the server receives the total of a round's reports, but no report.
 
     ClientRole   ---- summed_client ---->  four phases in one round (``secure_sum``):
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
@@ -95,8 +95,8 @@ class SummedEncoder:
     that has lost the copy sends nothing more.
 
     What the system itself sends, above all the weights, is sent only in MASKED_INPUT. A digest of
-    it is sent before, and all keys depend on the digest: clients that are told different weights
-    cannot open each other's boxes.
+    it is sent in an earlier phase, and all keys depend on the digest: clients that are told
+    different weights cannot open each other's boxes.
 
     The secrets are drawn afresh in each round, not derived from what the client keeps forever: a
     store that was restored from a copy of an earlier round draws different ones.

@@ -78,8 +78,8 @@ class SecureSum:
         Args:
             summing: how the reports are summed.
             num_clients: the largest number of clients in one sum.
-            threshold: the number of clients needed until the end. If it is None, that is more than
-                two thirds, or more if the untrusted clients require it.
+            threshold: the number of clients needed until the end. None: the smallest permitted
+                number above two thirds of ``num_clients``.
             untrusted: the number of clients of a sum that may collude with the server or be
                 missing.
 

@@ -70,9 +70,9 @@ def summed_server(
             sum fails is left out of the round, and the others count.
         roster: the clients whose keys are accepted, if keys are certified.
         dropout: in a simulation, the probability that a client leaves in the middle of a round.
-        heard: called with the outcome of a round's sums twice: first when it is certain whose
-            reports are in them, before any mask is removed, and again after the round's dialogue.
-            The first call counts, whatever happens to the server in between.
+        heard: called twice with the outcome of a round's sums. The first call comes before any mask
+            is removed, when it is certain whose reports are in the sums; the second comes after the
+            round's dialogue. The first call counts, whatever happens to the server in between.
 
     Raises:
         ConfigError: the system itself has a dialogue.

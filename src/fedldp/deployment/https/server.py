@@ -47,8 +47,8 @@ on a round request."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
 _HEAD = 256
-"""How many bytes at the beginning of a round request may differ by site. In a secure sum more bytes
-differ: the boxes that other sites sealed for this site. The weights come last."""
+"""How many bytes at the beginning of a round request may differ between sites. In a secure sum,
+further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
 _TLS_BUFFER = 1 << 14
 """The size of a connection's buffer in bytes: one TLS record."""
 _HELLO_SECONDS = 10.0
@@ -241,8 +241,8 @@ class HttpsPipe:
             return body, b""
         if not (self._rest and body.endswith(self._rest)):
             alike = _alike(self._rest, body)
-            # If less than half is shared, keep this request's own end for the next requests: the
-            # round is a new one, or the shared end is not worth a search.
+            # If less than half is shared, compare the next requests with this request's end: either
+            # the round is new, or the shared end is not worth a search.
             self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
         return body[: -len(self._rest)], self._rest
 

@@ -34,7 +34,8 @@ _KEPT = httpx.Limits(keepalive_expiry=None)
 """Idle connections are kept for as long as an answer takes. Otherwise, all sites of a fleet whose
 training takes some seconds would reconnect at the same moment."""
 _TRIES = 5
-"""How often to send an answer whose connection breaks, before polling for the request again."""
+"""How many times to send an answer whose connection breaks, before polling for the request
+again."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
 """Statuses for an answer that was not received: only part of it arrived, or the server still waits
 for the rest of an earlier try."""

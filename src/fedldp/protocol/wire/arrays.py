@@ -16,9 +16,9 @@ the request when it is repeated.
 
 safetensors, the format of the model's file, cannot be used here. Its header is JSON, so the same
 content has many encodings: with other spaces, another order of fields, or repeated names, of which
-the last one counts. Its reader (version 0.8.0) accepts a shape of (0, 2^62), copies every array,
-and for a message that holds nothing but names needs memory of thirty times the message's size. It
-also raises errors of several types.
+the last one counts. Its reader (version 0.8.0) accepts a shape of (0, 2^62), and copies every
+array. For a message that holds nothing but names, it needs memory of thirty times the message's
+size. It also raises errors of several types.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ A request's number is 0. It continues with
         where it has ranges; public/NAME for each public array
 
 A refusal's number is that of its reason, and the message ends there. A report's number is a sum: 1
-for a weight, 2 for an epsilon, 4 for a client. It continues with size, 8 bytes; chunk, 8; weight,
-epsilon and client, 8 bytes for each that it has; and the payload, which ends the message.
+for a weight, 2 for an epsilon, 4 for a client. The report continues with size, 8 bytes; chunk, 8;
+weight, epsilon and client, 8 bytes for each that it has; and the payload, which ends the message.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
 def read_reply_to(request: RoundRequest, message: bytes) -> RoundReply:
     """Return the reply to ``request`` that ``message`` holds.
 
-    A client that could not read the request names no request in its refusal, which therefore fits
-    every request.
+    A client that could not read the request names no request in its refusal, which is therefore
+    accepted as a reply to every request.
 
     Raises:
         WireError: ``message`` is malformed, of another version, or answers another request.
