@@ -257,7 +257,7 @@ def new_run_dir(name: str, seed: int) -> Path:
 def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
-    """Return the configuration, and the data; None if a setting says which data to load."""
+    """Return the configuration and the data; the data are None if a setting says what to load."""
     if test is not None and (dataset is None or isinstance(dataset, str | Path)):
         raise ConfigError(
             "test: this argument is only for data given as dataset= in Python; a built-in data "

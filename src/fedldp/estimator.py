@@ -63,8 +63,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         recipe: a recipe's name, the path of a TOML file, or a configuration. The default is the
-            composition that `fedldp advise` tries for the unit and the adversary, with the
-            hyperparameters in the middle of its list of tries.
+            composition that `fedldp advise` runs for the unit and the adversary, with the middle
+            entry of its list of hyperparameters.
         unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
             default.
@@ -272,7 +272,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _doubts(self, clients: int) -> list[str]:
-        """Return doubts that need no test, such as doubts about hiding one of a few clients."""
+        """Return warnings that need no test, such as that one of a few clients is hard to hide."""
         if self.unit not in ("client-run", "client-round") or clients >= MANY:
             return []
         return [

@@ -33,7 +33,8 @@ class Bits(Features):
         """Return the encoders' network.
 
         Raises:
-            ConfigError: the examples are not images that fit the network.
+            ConfigError: the examples are not images, or the network cannot take images of their
+                shape.
         """
         settings = self.settings
         check_images(problem.input_shape, settings.dataset)

@@ -220,10 +220,10 @@ class Bound(ABC):
         return None
 
     def announce_first(self) -> None:  # noqa: B027 (most bounds announce nothing)
-        """Refuse settings that cannot be announced, whatever the weights are.
+        """Refuse settings whose ranges cannot be announced, whatever the weights are.
 
         Raises:
-            ConfigError: the settings cannot be announced.
+            ConfigError: the settings' ranges cannot be announced.
         """
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
@@ -344,7 +344,7 @@ class Rotated(InNorm):
         return factor * self.chart.restore(self.clip * turned)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return 1, the largest L2 norm after division by ``clip``, or the L1 norm that follows."""
+        """Return the largest norm after division by ``clip``: 1 for L2, sqrt(``size``) for L1."""
         return math.sqrt(size) if order < self.order else 1.0
 
 
@@ -396,7 +396,7 @@ class InRange(Bound):
         return replace(self, sizes=layout.sizes)
 
     def announce_first(self) -> None:
-        """Refuse fixed ranges that do not fit the model; see ``Bound.announce_first``."""
+        """Refuse fixed ranges that are invalid for the model; see ``Bound.announce_first``."""
         if not self.adaptive:
             self.fixed  # noqa: B018 (computing the ranges refuses wrong ones)
 

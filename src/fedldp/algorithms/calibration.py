@@ -104,7 +104,7 @@ class PerRun(Calibration):
         participation: gives the largest number of rounds in which a client takes part.
         kind: the class of the mechanism: Gaussian, or a class whose reports are computed from
             Gaussian reports alone.
-        own: whether clients choose their budgets; a refusal then names the client.
+        own: whether clients choose their budgets; an error message then names the client.
         meaning: see ``Calibration``.
 
     Source: the analytic Gaussian mechanism of Balle, Wang 2018; composition by Dong, Roth, Su 2022.

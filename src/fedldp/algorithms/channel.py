@@ -236,8 +236,9 @@ class ShuffleReports(Channel):
 class Sum(Channel):
     """A secure sum gives the server the total of a round's reports, and nothing else.
 
-    A simulation computes the total in the server's step, which reads nothing else. The result is
-    the same bit for bit, at a thousandth of the cost. A deployment masks the same reports.
+    A simulation computes the total in the server's step, which reads nothing else. The result
+    equals the sum of masked reports bit for bit, at a thousandth of the cost. A deployment masks
+    the same reports.
     """
 
     kind: ClassVar[str] = "sum"

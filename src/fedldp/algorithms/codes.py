@@ -137,7 +137,7 @@ class OnBits(Local):
         return _SCORES[self.settings.evaluation, self.settings.encoder]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
-        """Return the size of an equal share, if public and if clients send nothing in the clear."""
+        """Return the size of an equal share, if public and nothing is sent in the clear."""
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None

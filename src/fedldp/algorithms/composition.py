@@ -80,7 +80,7 @@ def rate_in_round(schedule: str, rounds: int, round: int) -> float:
 
 
 def _public() -> Stream:
-    """Return the stream for weights that need no secret: frozen, or replaced later."""
+    """Return the stream for weights that need no secret key: they are frozen, or replaced later."""
     return Stream(bytes(32), simulated=True)
 
 
@@ -128,8 +128,8 @@ class Local(ABC):
         weighs_classes: whether its loss uses ``class_weights``.
         plain_sgd: whether every round consists of SGD on batches alone, so that ``SGD_SETTINGS``
             apply.
-        trains_part: whether it can train any subset of the parameters from any start, as needed for
-            a model that has frozen parameters or starts from a file.
+        trains_part: whether it can train any subset of the parameters from any initial weights, as
+            needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
     """
@@ -145,18 +145,18 @@ class Local(ABC):
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which all clients share."""
 
-    def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most parts fit every problem)
-        """Refuse a setting that does not fit the problem.
+    def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most parts suit every problem)
+        """Refuse a setting that is incompatible with the problem.
 
         Raises:
-            ConfigError: a setting does not fit.
+            ConfigError: a setting is incompatible.
         """
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what an update of ``size`` weights releases, if training randomises it.
 
         Raises:
-            ConfigError: a setting does not fit the problem.
+            ConfigError: a setting is incompatible with the problem.
         """
         return None
 
@@ -211,7 +211,8 @@ class OwnMean:
     """The mean, estimated by the mechanism itself.
 
     Attributes:
-        scale: for bits, gives the scale for a budget and a report's size, if budgets differ.
+        scale: if reports are bits and budgets differ, gives the scale for a budget and a report's
+            size.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -309,8 +310,8 @@ class Composition:
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
         uses: settings that these parts use although they are usually unused.
-        averaged: the fraction of the rounds, at the end of the run, whose weights are averaged, if
-            the setting ``average`` does not give it.
+        averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
+            it applies if the setting ``average`` is left out.
         notes: additional notes for a run's statement, one sentence each.
     """
 
@@ -338,7 +339,7 @@ class Composition:
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
     def share_averaged(self, settings: RunSettings) -> float:
-        """Return the fraction of the rounds, at the end of the run, whose weights are averaged."""
+        """Return the fraction of the rounds, counted from the last, whose weights are averaged."""
         chosen: float | None = settings.average  # None if the setting was left out
         return self.averaged if chosen is None else chosen
 
@@ -372,7 +373,7 @@ class Algorithm:
         """The layout of the model's trained parameters in a broadcast's weights.
 
         Raises:
-            ConfigError: the model does not fit the problem.
+            ConfigError: the model is incompatible with the problem.
         """
         config, classes = self.config, self.problem.num_classes
         return layout_of(config.model, self.input_shape, classes, config.trainable)
@@ -384,7 +385,7 @@ class Algorithm:
         see ``untrained``.
 
         Raises:
-            ConfigError: the model does not fit the problem, or its file does not fit the model.
+            ConfigError: the model is incompatible with the problem, or its file with the model.
         """
         if self.config.trainable == "all" and self.config.initial is None:
             return self._built(stream)
@@ -461,7 +462,7 @@ class Algorithm:
         """Return the randomiser for one client, with its claim.
 
         Raises:
-            ConfigError: the model or a setting does not fit the problem.
+            ConfigError: the model or a setting is incompatible with the problem.
         """
         self.parts.local.check(self)
         layout = self.layout

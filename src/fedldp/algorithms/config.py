@@ -123,7 +123,7 @@ class RunConfig(RunSettings):
         return self.with_participation("once" if once else None)
 
     def with_participation(self, chosen: str | None) -> Self:
-        """Return a copy with another participation, which is checked when its parts are made."""
+        """Return a copy with another participation, checked when the copy's parts are made."""
         return BaseModel.model_copy(self, update={"participation": chosen})
 
     @property
@@ -137,7 +137,7 @@ class RunConfig(RunSettings):
         """Return the layout of the model's parameters in a broadcast's weights.
 
         Raises:
-            ConfigError: the model does not fit the problem.
+            ConfigError: the model is incompatible with the problem.
         """
         return self.algorithm(problem).layout
 
@@ -161,9 +161,9 @@ class RunConfig(RunSettings):
 
         Args:
             guarantees: lines of the run's statement, if there is one. If the data name the person
-                of each row, these lines turn a setting for a row into a setting for a person. If a
-                setting was solved for a target, its last digits, for which nothing is proven, are
-                then left out.
+                of each row, these lines turn a setting for a row into a setting for a person. Given
+                these lines, the last digits of a setting that was solved for a target are left out,
+                because nothing is proven for them.
         """
         meaning = self.composition.calibration.meaning
         value = getattr(self, "epsilon", None)
@@ -196,7 +196,7 @@ class RunConfig(RunSettings):
         return not uses and self.target is None and parts.share_averaged(self) == 0
 
     def with_budget(self, budget: float) -> Self:
-        """Return a copy that spends ``budget``, for a target; a larger budget protects less.
+        """Return a copy that spends ``budget``, to meet a target; a larger budget protects less.
 
         Raises:
             ConfigError: the system has no budget to solve for, or cannot have this budget.

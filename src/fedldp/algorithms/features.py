@@ -90,7 +90,7 @@ KINDS: Mapping[str, _Maker] = {
     "public-axes:strokes": _strokes,
     "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Builders of the features that come with fedldp and need no file, given an example's shape."""
+"""For each kind that comes with fedldp and needs no file, builds the features for a shape."""
 
 _AXES, _ENCODER = "public-axes:", "encoder:"
 _OF_ANY_SHAPE = ("unit-norm",)
@@ -274,7 +274,7 @@ _SIZED = ("random-convolutions", _AXES)
 
 
 def unused_of(settings: Any) -> Mapping[str, str]:
-    """Return ``features_dim`` with the reason, if it has no effect."""
+    """Return ``features_dim`` with the reason if it has no effect, else an empty mapping."""
     if settings.features.startswith(_SIZED):
         return {}
     return {"features_dim": f"with features = {settings.features} there is no size to choose"}

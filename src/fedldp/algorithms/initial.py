@@ -24,8 +24,8 @@ def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
         data_dir: the data folder.
 
     Raises:
-        ConfigError: there is no such file, it lacks a frozen parameter, or it has a parameter that
-            the model lacks, or that has another shape or type in the model.
+        ConfigError: there is no such file; it lacks a frozen parameter; or one of its parameters is
+            missing from the model, or has another shape or type in the model.
     """
     setting = f"initial = {name}"
     found = _read(name, data_dir)

@@ -1,4 +1,4 @@
-"""Refuse pairs of parts that do not go together; each message names both parts and a remedy.
+"""Refuse incompatible pairs of parts; each message names both parts and suggests a fix.
 
 A pair is refused if nothing could be proven about it, or if one part would undo the purpose of the
 other. A pair that is merely useless is allowed, because measurements show that it is useless.
@@ -49,14 +49,15 @@ SUMMABLE: tuple[type[Mechanism], ...] = (
 
 
 def check_pairs(parts: Composition, settings: Any) -> None:
-    """Refuse parts that do not go together.
+    """Refuse incompatible parts.
 
     Args:
         parts: all parts of an algorithm.
-        settings: the settings from which the parts follow; a remedy may change other settings.
+        settings: the settings from which the parts follow; a suggested fix may also change other
+            settings.
 
     Raises:
-        ConfigError: two parts do not go together.
+        ConfigError: two parts are incompatible.
     """
     channel, kind = parts.channel.kind, parts.calibration.kind
     named, whole = f"mechanism = {kind.name}", parts.channel.shuffles_reports
@@ -152,10 +153,10 @@ def check_pairs(parts: Composition, settings: Any) -> None:
 
 
 def check_once(parts: Composition, settings: Any) -> None:
-    """Refuse parts that do not go together with one round for each client.
+    """Refuse parts that are incompatible with one round for each client.
 
     Raises:
-        ConfigError: a part does not go together with one round for each client.
+        ConfigError: a part is incompatible with one round for each client.
     """
     if parts.local.drawn_once:
         raise ConfigError(
@@ -174,13 +175,14 @@ def check_once(parts: Composition, settings: Any) -> None:
 def gains_by_once(parts: Composition, settings: Any) -> bool:
     """Return whether each client should answer in only one round, with its whole budget.
 
-    One round for each client is better if each report by itself satisfies pure DP. Let a report's
-    variance be 1/g(epsilon). Dividing the budget among T rounds multiplies the variance by
-    g(epsilon)/g(epsilon/T); dividing the clients leaves 1/T of the reports for each round. For
+    One round for each client is better than several if each report by itself satisfies pure DP. Let
+    a report's variance be 1/g(epsilon). Dividing the budget among T rounds multiplies the variance
+    by g(epsilon)/g(epsilon/T); dividing the clients leaves 1/T of the reports for each round. For
     every budget that gives protection, g grows faster than linearly, and for a small budget
     quadratically, so dividing the budget costs more. With Gaussian noise, both cost the same. In a
-    sum, dividing the clients costs more, because all clients of a round share the noise. Behind a
-    shuffler it also costs more, because the fewer reports in a round hide each other less.
+    sum, dividing the clients costs more than dividing the budget, because all clients of a round
+    share the noise. Behind a shuffler, dividing the clients also costs more, because the fewer
+    reports in a round hide each other less.
 
     Args:
         parts: the parts, with all clients in every round.
@@ -206,7 +208,7 @@ def _no_sum(kind: type[Mechanism]) -> str:
 
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what can replace a mechanism in a sum, as the beginning of a remedy."""
+    """Return what can replace a mechanism in a sum, to begin a suggested fix."""
     free = settings.name() == "composed"  # composed has the parts of the systems below
     if issubclass(kind, Plain):
         return f"use {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
@@ -220,7 +222,7 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what can replace a mechanism behind a shuffler, as the beginning of a remedy."""
+    """Return what can replace a mechanism behind a shuffler, to begin a suggested fix."""
     if settings.name() == "composed" and settings.bound != "range":
         return "use mechanism = k_closest, or "
     found = _other_mechanism(settings, kind)
@@ -228,7 +230,7 @@ def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
-    """Return how to get one-bit reports, as the beginning of a remedy; "" if that is not enough.
+    """Return how to get one-bit reports, to begin a suggested fix; "" if that is not enough.
 
     A mechanism that draws nothing has no budget, which the new mechanism would need.
     """

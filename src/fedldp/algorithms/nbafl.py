@@ -53,7 +53,7 @@ class NbaflCalibration(Calibration):
     Attributes:
         settings: the settings in ``OFFERS``, and the run's settings.
         epsilon: the mechanism's epsilon.
-        setting: the user's name for this epsilon.
+        setting: the name of the user's setting for this epsilon.
         meaning: see ``Calibration``.
     """
 

@@ -122,7 +122,7 @@ class NbaflNoise:
 
         Args:
             epsilon: the budget.
-            setting: the user's name for the budget.
+            setting: the name of the user's setting for the budget.
 
         Raises:
             ConfigError: the mechanism cannot be built for the budget.

@@ -18,7 +18,7 @@ from fedldp.core.registry import load
 from fedldp.data.image_features import digest_of
 
 _MOST = 1_000_000
-"""Features of one example."""
+"""The largest number of features of one example."""
 
 
 @dataclass(frozen=True)

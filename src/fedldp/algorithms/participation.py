@@ -34,7 +34,7 @@ PARTICIPATION = Offer(
 )
 
 _DENSE = 16
-"""Rounds with at least about one in this many clients are sorted with a table of all clients."""
+"""A draw of at least about one in this many clients is sorted with a table of all clients."""
 
 
 class Participation(Protocol):

@@ -129,7 +129,7 @@ _FEW_CLASSES = 10
 """With at most this many classes, a round's metrics include the classes' shares."""
 
 SCORE = "held-out accuracy"
-"""The name of the server's metric with the noisy share of votes in favour."""
+"""The name of the server's metric for the noisy share of votes that the model is right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,7 +375,7 @@ class MeanOfPeople:
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate, and the noisy share of votes in favour; see ``Estimate``."""
+        """Return the estimate, and the noisy share of votes for the model; see ``Estimate``."""
         size = self.bound.size(state.weights.size)
         total = self.mechanism.aggregate(size)
         for report in whole(reports):
@@ -433,9 +433,9 @@ class PerPersonRun(Calibration):
     """The least noise that keeps everything sent about a person in a run within the budget.
 
     If all people are in every one of T releases, each release gets mu/sqrt(T). A person at k sites
-    is in k reports. Named reports count as k releases; in one sum, the change is k times as large.
-    The noise on samples of people comes from ``poisson_noise``, on a grid on which no vector is
-    longer than 1.
+    is in k reports. Named reports count as k releases; in one sum, the change is k times that of a
+    person at one site. The noise on samples of people comes from ``poisson_noise``, on a grid on
+    which no vector is longer than 1.
 
     Attributes:
         settings: the preset's settings.

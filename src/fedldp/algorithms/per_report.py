@@ -100,7 +100,7 @@ class PerReport(Calibration):
         return of_client(epsilon, client) if is_own(epsilon) else None
 
     def scale(self, epsilon: float, size: int) -> float:
-        """Return the scale for reading the bits for ``size`` weights, randomised with a budget."""
+        """Return the scale for reading the bits of ``size`` weights, randomised with a budget."""
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale

@@ -134,7 +134,7 @@ class UnevenRelease(Release):
         raise UnfitEvent("a report with more noise on some features is not one category")
 
     def event(self) -> Event:
-        """Return the event for the least noise, or, for own ranks, for features in the clear."""
+        """Return the event for the least noise; for own ranks, for features in the clear."""
         if self.ranks == "own":
             return InClear(what="which features get more noise")
         return super().event()

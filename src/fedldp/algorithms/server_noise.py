@@ -44,10 +44,10 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     them were drawn, say k, and what these sent. The other m - k participants are a sample of the
     other N - u clients, with all sets equally likely, so each of those clients is in the sample
     with probability q = (m - k)/(N - u). What a release costs grows with q (docs/privacy, "Sums
-    over secret samples"), so the smallest k is the worst. It is 0, so that m of the N - u are
-    drawn; or, if m exceeds N - u, it is m - (N - u), and all N - u are drawn. This holds in every
-    round, whatever k is in other rounds. Adversaries who know less see a smaller q: m/(N - u') with
-    u' < u, or m/N if they are not clients.
+    over secret samples"), so the smallest k is the worst. If m is at most N - u, the smallest k is
+    0, and m of the N - u are drawn. Otherwise it is m - (N - u), and all N - u are drawn. This
+    holds in every round, whatever k is in other rounds. Adversaries who know less see a smaller q:
+    m/(N - u') with u' < u, or m/N if they are not clients.
     """
     if settings.clip is None:
         return InClear(what="the scale of the noise, a median of private norms,")

@@ -103,8 +103,8 @@ class Estimate(Protocol):
     """Estimate the clients' mean from a stream of reports, in O(d) memory.
 
     Attributes:
-        needs: what the estimate must have; a channel that cannot provide this does not fit the
-            estimate.
+        needs: what the estimate must have; a channel that cannot provide this is incompatible with
+            the estimate.
         gives: whether ``Estimated.values`` holds weights or their change.
     """
 
@@ -133,8 +133,8 @@ class MechanismMean:
         empty: returns an empty aggregate for a model with a given number of weights.
         gives: see ``Estimate``.
         restore: maps the mechanism's coordinates to weights.
-        scale: for bits, gives the scale for a budget and a report's size, if clients' budgets
-            differ.
+        scale: if reports are bits and clients' budgets differ, gives the scale for a budget and a
+            report's size.
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -508,7 +508,7 @@ class ServerUpdate:
         return weights if noise is None else weights + rate * noise
 
     def _check(self, state: State, change: Values) -> None:
-        """Refuse a mean that is too large or not finite, which an optimiser would hide and keep."""
+        """Refuse a mean too large or not finite, because an optimiser would hide and keep it."""
         if not within_largest_weight(state.weights + change):
             raise Diverged(
                 f"round {state.round}: the mean of the reports is not finite, or too large for a "

@@ -85,7 +85,7 @@ class Setting:
 
     @property
     def in_brackets(self) -> str:
-        """Everything except the name and the meaning, in a few words."""
+        """Everything except the name and the meaning, as a short text."""
         parts = [self.type, self.limits, self.unit and f"in {self.unit}"]
         if self.default != "required":
             parts.append("not set by default" if self.default == "not set" else "")

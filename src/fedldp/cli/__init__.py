@@ -1,6 +1,6 @@
 """The command line: one file for each command. Results go to stdout, everything else to stderr.
 
-A command imports what it needs inside its function, so that help and refusals appear at once.
+A command imports what it needs inside its function, so that help and error messages appear at once.
 
 It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
 reproduction, audit, comparing, deployment.

@@ -887,7 +887,8 @@ def _problem(
 ) -> Problem:
     """Return the facts about the data, from the options or from the recipe's data set.
 
-    All parties learn these facts, so facts that only a private table's rows reveal must be given.
+    All parties learn these facts, so facts that only a private table's rows reveal must be given as
+    options.
     """
     from fedldp.algorithms.problem import Problem
     from fedldp.data import SUFFIXES

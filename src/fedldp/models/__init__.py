@@ -274,7 +274,7 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
     Args:
         model: changed in place.
         values: arrays by name, as in ``state_dict``.
-        what: the setting and its value, for a refusal.
+        what: the setting and its value, for the error message.
 
     Raises:
         ConfigError: the model has no array with that name, or an array of another shape or type.

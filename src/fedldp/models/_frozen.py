@@ -99,7 +99,7 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
     Args:
         model: changed in place.
         values: arrays by name, as in ``state_dict``.
-        what: the setting and its value, for a refusal.
+        what: the setting and its value, for the error message.
 
     Raises:
         ConfigError: the model has no array with that name, or an array of another shape or type.

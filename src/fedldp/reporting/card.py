@@ -55,7 +55,7 @@ DOUBTFUL = (
     "any doubts about the scores of this run depend on the scores, so they are "
     "left out too; they are in the run's summary.json"
 )
-"""The text is the same for any scores, because one that depended on them would reveal something."""
+"""The text does not depend on the scores, because it would then reveal something about them."""
 
 COUNTS = "the numbers of examples and people, which are rounded up and which no guarantee covers"
 """The counts of the clients' own rows that the documents reveal."""
@@ -559,7 +559,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
 
 
 def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows of a table of scores; scores that suit any class balance come first."""
+    """Return a table's rows of scores; those meaningful for any class balance come first."""
     found = [
         ("AUC", area(scores["auc"]) or "not defined"),
         ("balanced accuracy", percent(scores["balanced_accuracy"])),

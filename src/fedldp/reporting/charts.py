@@ -80,7 +80,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
     """Return an SVG of claimed and proven (or stated) epsilons, on a logarithmic scale.
 
     There is a row for each unit and adversary, showing its strongest line. A bar goes from the
-    proven lower bound of the true epsilon to the epsilon; a cross at the right end means no
+    proven lower bound on the true epsilon to the line's epsilon; a cross at the right end means no
     guarantee. The claim is shown in the rows of its unit, or in a separate row, and as a line
     through all rows.
 
@@ -341,7 +341,7 @@ def _svg(
     below: float = 0.0,
     width: float = _INCHES,
 ) -> str:
-    """Return a drawing as SVG, with margins as given and not fitted to its labels.
+    """Return a drawing as SVG, with the given margins, which are not adjusted to its labels.
 
     Measuring the labels would take as long as drawing. ``left`` is the left margin in inches; the
     ``below`` inches beneath the drawing are for a legend.

@@ -25,7 +25,7 @@ _MISSING = object()
 
 
 def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
-    """Return the settings that differ, with each run's value; None for a run without it."""
+    """Return the settings that differ, with each run's value; None where a run lacks one."""
     configs = [with_left_out(run.summary["config"]) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     return {

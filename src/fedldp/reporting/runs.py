@@ -177,8 +177,8 @@ class FinishedRun:
             no ranges.
         spent: for each round, an upper bound on the total cost of all rounds up to it, by unit and
             adversary.
-        budgets: for each round, how much of each budget the client that has spent the most has
-            spent, and has left.
+        budgets: for each round and each budget, how much the client that has spent the most of it
+            has spent, and has left.
     """
 
     path: Path

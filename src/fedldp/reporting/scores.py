@@ -155,9 +155,9 @@ def scores(
         labels: shape (n,), n of at least 1.
         probabilities: the probability of each class, shape (n, num_classes).
         schema: the model's schema.
-        threshold: for two classes, the probability from which class 1 is predicted; with None, the
-            more probable class is predicted. AUC, average precision and the Brier score do not
-            depend on it.
+        threshold: for two classes, the smallest probability of class 1 at which class 1 is
+            predicted; with None, the more probable class is predicted. AUC, average precision and
+            the Brier score do not depend on it.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -249,7 +249,7 @@ def _doubt(
     counts: NDArray[np.int64],
     as_far: str,
 ) -> str | None:
-    """Return why a model may be worth little, if it is not two standard deviations above guessing.
+    """If a model is not two standard deviations above guessing, return why it may be worth little.
 
     Accuracy decides only if neither AUC nor balanced accuracy is known. If most examples belong to
     one class, always predicting that class is right most of the time, and even a model that ranks
@@ -319,7 +319,7 @@ def _is_above(balanced: float, classes: int, confusion: NDArray[np.int64]) -> bo
 
 
 def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
-    """Return the standard deviation of balanced accuracy if classes are guessed this frequently.
+    """Return balanced accuracy's standard deviation if classes are guessed as often as in a matrix.
 
     If a class is guessed with probability q, the share of its n examples that are guessed right has
     variance q (1 - q)/n; a class that is always or never guessed contributes none.

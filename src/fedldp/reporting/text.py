@@ -280,10 +280,10 @@ def headline(
 ) -> dict[str, Any] | None:
     """Return the line that tables and charts of runs show, for one unit and adversary.
 
-    If no ``guarantee`` is requested, the line is about everything that a client sends in its run,
-    against the server. If nothing is known about that, the line is about a person, or a row. If
-    nothing is known about these against the server either, the adversary is one who sees less than
-    the server: only sums, or only broadcasts.
+    If no ``guarantee`` is requested, the line covers everything that a client sends in its run,
+    with the server as the adversary. If nothing is known about that, the line covers a person, or a
+    row. If nothing is known about these against the server either, the adversary is one who sees
+    less than the server: only sums, or only broadcasts.
     """
     best = best_lines(privacy)
     if guarantee is not None:
@@ -302,8 +302,8 @@ def first_line(
 ) -> dict[str, Any] | None:
     """Return the line with which the documents of a run begin: the headline.
 
-    If nothing is known about the headline, the line is about everything that a client sends in its
-    run, against an adversary who sees less than the server.
+    If nothing is known about the headline, the line covers everything that a client sends in its
+    run, with an adversary who sees less than the server.
     """
     line, best = headline(privacy, asked), best_lines(privacy)
     if asked is not None or (line is not None and line["epsilon"] is not None):
@@ -325,7 +325,7 @@ def behind_sums(privacy: Mapping[str, Any]) -> float | None:
 
 
 def about(unit: str, adversary: str, behind: float | None = None) -> str:
-    """Return what a headline is about; nothing if it is about a client's run against the server.
+    """Return what a headline covers, in words; "" for a client's run against the server.
 
     Args:
         unit: the headline's unit.

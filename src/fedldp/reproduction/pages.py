@@ -29,7 +29,7 @@ _SEEDS = 3
 _CORES = 2
 """How many cores the estimated time of a run assumes."""
 _WHOLE = 10
-"""From this many hours on, an estimate has no decimals."""
+"""An estimate of this many hours or more has no decimals."""
 _NOWHERE = Path("/nonexistent")
 """An empty data folder and an empty store, so that the page is the same on every machine."""
 

@@ -31,7 +31,7 @@ _CORES = 2
 """How many cores the estimated time of a run assumes."""
 _HOUR = 60
 _WHOLE = 10
-"""From this many hours on, an estimate has no decimals."""
+"""An estimate of this many hours or more has no decimals."""
 
 
 def claims_of(paper: str) -> tuple[PaperClaim, ...]:

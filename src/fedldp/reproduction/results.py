@@ -103,8 +103,8 @@ def digest(config: RunConfig, data: str) -> str:
     """Return the digest of everything that determines a measurement, except the seed.
 
     A setting that has its default value is left out, so that a new setting invalidates no
-    measurement; ``RunConfig.semantics`` rises when a default or its meaning changes. The rounds are
-    left out if a longer run begins with the shorter one.
+    measurement; ``RunConfig.semantics`` rises when a default or its meaning changes. The number of
+    rounds is left out if a longer run's results begin with a shorter run's results.
     """
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
     if config.longer_begins_with_shorter:

@@ -228,7 +228,7 @@ def of_people(settings: Settings) -> Composition:
     """Return an algorithm with sums over people; the channel decides who adds the noise.
 
     Raises:
-        ConfigError: a setting does not fit the algorithm.
+        ConfigError: a setting is incompatible with the algorithm.
     """
     check_of_people(settings)
     found: dict[str, str] = {
@@ -247,10 +247,10 @@ def of_people(settings: Settings) -> Composition:
 
 
 def check_of_people(settings: Settings) -> None:
-    """Refuse settings that do not fit an algorithm with sums over people.
+    """Refuse settings that are incompatible with an algorithm that sums over people.
 
     Raises:
-        ConfigError: some settings do not fit.
+        ConfigError: some settings are incompatible.
     """
     if settings.local_update != _PEOPLE:
         raise ConfigError(
@@ -329,7 +329,7 @@ def bound_of(settings: Settings) -> Bound:
     """Return the chart in which the mechanism works.
 
     Raises:
-        ConfigError: the chart does not fit the mechanism or what is sent.
+        ConfigError: the chart is incompatible with the mechanism or with what is sent.
     """
     send, chart = sent(settings)
     if settings.one_label:

@@ -27,8 +27,8 @@ rounds. The guarantee does not rely on keeping secret who takes part.
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
 distribution of sums of shares, and the modulus are those of this paper. Two things are ours: the
-noise is solved from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and rounding
-is not repeated if the rounded vector is too long.
+noise is computed from the closed form of the Gaussian (``numerics.gaussian.shares_mu``), and
+rounding is not repeated if the rounded vector is too long.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@
                   adaptive ranges from the mean (lines 11-13) -> next Broadcast
 
 Source: L. Sun, J. Qian, X. Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with
-Local Differential Privacy", IJCAI 2021. The paper does not state the batch size, the local epochs
-or the small VGG. Clients' ranges are computed only from the server's weights, never from private
-ones.
+Local Differential Privacy", IJCAI 2021. The paper states neither the batch size nor the local
+epochs, and does not say which small VGG it trains. Clients' ranges are computed only from the
+server's weights, never from private ones.
 """
 
 from __future__ import annotations

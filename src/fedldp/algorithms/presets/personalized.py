@@ -18,10 +18,10 @@ Clients tell the server (epsilon_i, delta_i, c_i), and so sigma_i, before traini
 public. The paper sets delta_i = 1/|D_i|, which then reveals the number of examples that the client
 has.
 
-The paper claims more than what holds. The Gaussian's sigma_i assumes that reports differ by at most
-1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i comes from a formula for
-epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
-their reports before the server selects some, so all pay in every round.
+The paper claims stronger guarantees than those that hold. The Gaussian's sigma_i assumes that
+reports differ by at most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). The sign's sigma_i
+comes from a formula for epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C)
+all clients have sent their reports before the server selects some, so all pay in every round.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168. The paper does not state the number U of local
@@ -150,10 +150,10 @@ def sends_signs(settings: Settings) -> bool:
 
 
 def check(settings: Settings) -> None:
-    """Refuse settings that do not fit together.
+    """Refuse settings that are incompatible with each other.
 
     Raises:
-        ConfigError: some settings do not fit together.
+        ConfigError: some settings are incompatible with each other.
     """
     check_each(settings)
     named = f"perturbation = {settings.perturbation}"

@@ -20,8 +20,8 @@ proves. sigma is chosen such that all T rounds of a client together meet (epsilo
 analytic Gaussian mechanism (Balle, Wang 2018).
 
 More noise on some features gives no guarantee, because two clients' data may differ only in the
-other features. noise_ratio = 1 is as private and never less accurate; this system shows what the
-paper's idea costs once it is accounted for.
+other features. noise_ratio = 1 is as private as any other ratio and never less accurate; this
+system shows what the paper's idea costs once it is accounted for.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class PaperClaim:
 
     Attributes:
         place: where in the paper: "5.2", "Fig. 4".
-        says: what it claims, in a few words; its numbers are the paper's.
+        says: a short version of what it claims; its numbers are the paper's.
         cells: the recipes whose results decide whether it holds; none if that follows from code
             alone. ``name@5`` is a recipe's result after round 5.
         derive: computes the numbers to show from the accuracies of the cells, in percent and in

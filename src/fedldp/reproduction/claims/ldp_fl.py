@@ -41,14 +41,14 @@ _GEYER = 2.0
 """A tolerance in points: half the distance between the paper's 92 and 96 % for Geyer et al."""
 
 _TRUEX = 0.67
-"""A tolerance in points: the difference from Truex et al. by which the paper ranks the two."""
+"""A tolerance in points: the difference that ranks LDP-FL and Truex et al. in the paper."""
 
 _MUCH = 5.0
 """The smallest loss, in points, at which an accuracy "drops significantly"."""
 
 
 def _variances(found: Numbers) -> Numbers:
-    """Return a mean's variance for weights at an end and in the middle, divided by r^2 K^2/n."""
+    """Return a mean's variance at an end and in the middle of the range, over r^2 K^2/n."""
     mechanism = TwoPoint(1.0)
     ends = mechanism.variance(np.array([1.0, 0.0])) / mechanism.scale**2
     return [float(each) for each in ends]

@@ -24,10 +24,10 @@ from fedldp.simulation.plan import problem_of
 _UNITS = ("record", "client-run")
 
 _ABOUT = 1.0
-"""A tolerance in points: the paper says "about" with whole percents, some of them 80 and 81 %."""
+"""A tolerance in points: the paper says "about" before whole percents, among them 80 and 81 %."""
 
 _MUCH = 5.0
-"""The loss, in points, from which an accuracy is much lower: our choice, not the paper's."""
+"""The smallest loss, in points, that counts as "much lower": our choice, not the paper's."""
 
 _WELL = 75
 """The percentage above which a network performs well: our choice, not the paper's."""

@@ -18,7 +18,7 @@ from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.statements import least_epsilon
 
 _WITHIN = {2: 3.0, 3: 5.0, 4: 3.0, 5: 5.0, 6: 5.0, 7: 5.0}
-"""By figure, tolerance in points: 5 if noise-free seeds differ by 4 to 5, 3 if by less than 1."""
+"""Each figure's tolerance, in points: 5 if noise-free seeds differ by 4 to 5, 3 if by under 1."""
 
 _FIGURES = {
     2: ("mnist", "MNIST, IID", 88.7, ("llh", "lmh", "lhh")),
@@ -305,7 +305,7 @@ _REST_CAUSES = {
     "mnist": "(C) is better than (A), and equal to (B) within the standard error of five seeds",
     "digits": "not known; this loss does not change the result",
 }
-"""By data set of Fig. 2: how (C) does with the classifier that the paper cites, and not softmax."""
+"""By data set of Fig. 2: how (C) does with the classifier that the paper cites, not softmax."""
 
 
 def _rest(data: str, cause: str) -> PaperClaim:
