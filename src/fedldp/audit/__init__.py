@@ -1,4 +1,4 @@
-"""Attacks on mechanisms and systems, and exact lower bounds on the epsilon that they show.
+"""Attacks on mechanisms and systems, and exact lower bounds on epsilon that follow from them.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, secure_sum, training, algorithms,
 reporting, simulation.

@@ -1,4 +1,4 @@
-"""What an adversary sees of a system, in one trial or in many, in the form that scores need.
+"""What an adversary sees of a system, in one or many trials, in the form that scores need.
 
     server             the bytes that leave one client, in every round that is played
     summing-server     the sum of a round's reports, as the server step gets it
@@ -48,7 +48,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.participation import participants
 
 MOST_VALUES = 2048
-"""How many coordinates of the server's estimate in a round are kept."""
+"""The number of coordinates of the server's estimate that are kept for each round."""
 MOST_BITS = 512
 _PROBES = 4
 

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from the counts of an attack, at a stated confidence.
+"""Lower bounds on epsilon from an attack's counts, at a stated confidence level.
 
 A mechanism that is (epsilon, delta)-private has P(E) <= e^epsilon Q(E) + delta for every event E,
 where P and Q are the laws of what is seen under two neighbouring inputs. So every E proves

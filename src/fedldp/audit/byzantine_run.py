@@ -3,7 +3,7 @@
 They pool their examples, train on them as an honest client would, and send the reports that
 ``forged_reports`` makes from the resulting update, each through its own runtime. Ledgers, wire
 format and server are the same as in any run. A server drops reports that it cannot count, and
-reports whose form no honest report has (size, chunk, budget, whether there is a weight; numbers
+reports in a form that no honest report has (size, chunk, budget, whether there is a weight; numbers
 within ``LARGEST_WEIGHT``). Every forged report is checked against these rules before it is sent.
 """
 

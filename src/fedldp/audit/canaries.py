@@ -1,8 +1,8 @@
-"""Canaries: neighbouring inputs of a client on which its reports are likeliest to reveal too much.
+"""Canaries: neighbouring inputs of a client on which its reports most likely reveal too much.
 
-A canary is what a client has: its examples and, if training draws no noise, perhaps an update that
-replaces the trained one. Such an update is worse than any that training on examples could give, and
-an encoder's guarantee holds for every update.
+A canary is the input of a client: its examples and, if training draws no noise, perhaps an update
+that replaces the trained one. Such an update is worse than any that training on examples could
+give, and an encoder's guarantee holds for every update.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Canary:
 
 @dataclass(frozen=True, eq=False)
 class CanaryPair:
-    """Two neighbouring canaries; ``name`` says in words what was swapped."""
+    """Two neighbouring canaries; ``name`` describes what was swapped."""
 
     name: str
     first: Canary

@@ -1,4 +1,4 @@
-"""Linking messages by their content: what their bits give away.
+"""Linking messages by their content: what their bits reveal.
 
 The game: the server sees one message from a client, and all n clients' messages for another
 position: another chunk of the same round, or the same chunk of the next round. It names the message
@@ -82,7 +82,7 @@ class BitReports:
 
     @classmethod
     def of(cls, config: RunConfig, problem: Problem) -> BitReports:
-        """Return how bits are made in a system whose clients all make them in the same way.
+        """Return how bits are made, for a system in which all clients make them in the same way.
 
         Raises:
             ConfigError: a report is not one bit for each weight within a range.
@@ -171,7 +171,7 @@ class Linker:
     scale: float
 
     def scores(self, own: Floats, others: Floats, *places: tuple[int, slice]) -> Floats:
-        """Return how well each of the other messages fits.
+        """Return a score of how well each of the other messages fits the message shown.
 
         Args:
             own: the message shown, minus the mean at its position, shape (c,).
@@ -275,7 +275,8 @@ def masked_hits(
         trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
         chunks: numbers of coordinates that count as one message.
-        clients: how many clients take part, the first of the run; all of them are in every sum.
+        clients: the number of clients that take part: the first ones of the run; all of them are in
+            every sum.
         sums: how often the two rounds are summed.
         keys: the source of all randomness.
     """

@@ -1,4 +1,4 @@
-"""What a mechanism must do whatever its epsilon: refuse non-numbers, and write readable reports.
+"""A mechanism's duties, whatever its epsilon: refuse non-numbers, and write readable reports.
 
 An encoder never gives a mechanism NaN or infinity, so no epsilon is false because a mechanism
 accepts them. But such a mechanism breaks its contract, and does not protect those who call it
@@ -77,7 +77,7 @@ class PlannedContractCheck:
             )
 
     def _taken(self, stream: Stream) -> Iterator[str]:
-        """Yield each non-number that is not refused properly, as whole input or in one place."""
+        """Yield each non-number not refused properly, as the whole input or as one coordinate."""
         for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
             one = np.ones(self.size)
             one[-1] = value

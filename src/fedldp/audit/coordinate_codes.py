@@ -62,7 +62,7 @@ class Pieces:
     """
 
     missing: ClassVar[int] = -1
-    """The code of each coordinate of a missing answer."""
+    """The code that stands for each coordinate if an answer is missing."""
 
     size: int
     width: int
@@ -113,7 +113,7 @@ class Estimates:
     """
 
     missing: ClassVar[float] = -2 * _LARGEST
-    """The code of each coordinate of a missing or unreadable answer."""
+    """The code that stands for each coordinate if an answer is missing or unreadable."""
 
     mechanism: Mechanism
     size: int

@@ -66,7 +66,7 @@ def _values(seen: Transcript) -> Floats:
 
 
 def _between(seen: Transcript) -> Floats:
-    """Return how the estimate of each later round differs from the first round's."""
+    """Return how the estimate of each later round differs from the estimate of the first round."""
     change = seen.values[:, 1:].astype(np.float64) - seen.values[:, :1]
     return change.reshape(len(seen), -1)
 

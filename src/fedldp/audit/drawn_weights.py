@@ -33,7 +33,7 @@ from fedldp.mechanisms import Mechanism
 WORDS = 1 << 64
 _TOGETHER = 512
 _MOST_HALVINGS = 100
-"""The most words tried for each category: finding each of its two ends takes 64."""
+"""The most words tried for each category; it takes 64 words to find each of its two ends."""
 _AGAIN = b""
 """Stands in for the report of a word that is drawn again."""
 

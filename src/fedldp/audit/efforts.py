@@ -1,4 +1,4 @@
-"""How much each game and attack of an audit tries, at each of two levels."""
+"""The amount of work in each game and attack of an audit, at each of two levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is tried; the first word of a field's name is the game that it belongs to.
+    """Amounts of work; the first word of a field's name is the game that it belongs to.
 
     Attributes:
         mechanism_settings: the pairs (epsilon, d) for which each mechanism is made.

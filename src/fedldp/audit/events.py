@@ -23,9 +23,9 @@ from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
 ObservedRounds = Sequence[Observations]
-"""What is seen of one input, in each of one or more rounds."""
+"""What is seen of one input, in one round or several rounds."""
 Score = Callable[[Any], Floats]
-"""A number for each of some trials; a trial's number depends on that trial only."""
+"""Gives a number for each trial; the number of a trial depends on that trial only."""
 
 _MOST_BITS = 512
 _MOST_THRESHOLDS = 96
@@ -53,7 +53,7 @@ class Distinguisher:
     promise: float
 
     def hits(self, trials: Any) -> int:
-        """Return in how many of the trials the event occurred."""
+        """Return the number of trials in which the event occurred."""
         scores = self.score(trials)
         inside = scores >= self.threshold if self.above else scores <= self.threshold
         return int(inside.sum())

@@ -39,7 +39,7 @@ SHAPES: tuple[ArrayShape, ...] = ((4, 3), (4,), (2, 4), (2,))
 arrays together."""
 
 _NEAR = 1e-6
-"""Numbers whose relative difference is smaller have the same noise, up to rounding."""
+"""Numbers with a smaller relative difference have the same noise, up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ForeignClient(Mechanism):
 
     @property
     def size(self) -> int:
-        """How many numbers the function gets."""
+        """The number of values that the function gets."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def answer(self, values: NDArray[np.floating]) -> Any:
@@ -133,7 +133,7 @@ class ForeignClient(Mechanism):
 
     @classmethod
     def examples(cls) -> Sequence[Mechanism]:
-        """Return none, because such clients are users' own."""
+        """Return no instances, because such clients are the users' own."""
         return []
 
 

@@ -211,7 +211,7 @@ class AttackedClient:
 
     @cached_property
     def takes_updates(self) -> bool:
-        """Whether another update can replace the trained one: if protection follows training."""
+        """Whether an update can replace the trained one: True if protection follows training."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
@@ -324,7 +324,7 @@ class AttackedClient:
             canary: what the client has.
             keys: the keys of the trial.
             ledger: the ledger of the client; None: one in memory.
-            trains: whether it trains for every request, even if once would do.
+            trains: whether it trains for every request, even if training once would suffice.
         """
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)

@@ -1,4 +1,4 @@
-"""Neighbouring inputs: pairs on which a mechanism is likeliest to reveal too much."""
+"""Neighbouring inputs: pairs on which a mechanism most likely reveals too much."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedldp.core.errors import ConfigError
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
-"""Far outside the normalised range, but not so far that all digits get lost."""
+"""Far outside the normalised range, but not so far that floats lose all digits."""
 _STEP = 0.01
 """The width of the intervals of a coordinate; the middle of each interval is tried."""
 _GROWTH = 1.25

@@ -66,7 +66,7 @@ class _Count:
     figures: dict[str, Any]
 
     def result(self, subject: str, confidence: float) -> Result:
-        """Return the share of correct links, with the share for guessing as the baseline."""
+        """Return the share of correct links; the baseline is the share that guessing gives."""
         alpha = (1 - confidence) / 2
         low = probability_at_least(self.hits, self.trials, alpha)
         high = probability_at_most(self.hits, self.trials, alpha)
@@ -302,7 +302,7 @@ def _link(delays: Delays, clients: int, chunk: int, span: Span) -> dict[str, Any
 
 
 def what(told: Mapping[str, Any]) -> str:
-    """Return what was tried, in words, given the JSON of a result."""
+    """Describe what was tried, given the JSON of a result."""
     whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
     by = f"{told['evidence']} ({told['attack']})"
     clocks = f"; {told['clocks']}" if told["clocks"] else ""

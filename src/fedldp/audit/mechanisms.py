@@ -1,4 +1,4 @@
-"""The audit of a mechanism: what it claims and what is proven, beside what attacks show."""
+"""The audit of a mechanism: its claim and its proven epsilon, compared with what attacks show."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ of r guesses are right, then for every v
     P[V >= v] <= f(v) + 2 m delta max over i of (f(v - i) - f(v))/i,
     f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v].
 
-So if v right guesses were counted, all epsilon for which the right side is below alpha are refuted,
-except with probability alpha. Here coordinate i of S says which of two inputs record i, or client
-i, has. So a change of one coordinate is a replacement, as in the statement.
+So if v correct guesses were counted, all epsilon for which the right side is below alpha are
+refuted, except with probability alpha. Here coordinate i of S says which of two inputs record i, or
+client i, has. So a change of one coordinate is a replacement, as in the statement.
 
 Proof idea at delta 0. Given T = t, by Bayes' rule each S_i equals t_i with odds of at most
 e^epsilon to 1, whatever the other coordinates are. So V is at most a sum of independent coins with
@@ -37,7 +37,7 @@ _STEPS = 60
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Return a bound on the probability of at least so many right guesses, by the theorem above.
+    """Return the theorem's bound on the probability of at least ``right`` correct guesses.
 
     Args:
         canaries: m.
@@ -63,7 +63,7 @@ def epsilon_lower(
     Args:
         canaries: m, whose coins are independent and fair.
         guesses: r, a number fixed before the run.
-        right: v, how many of them are right.
+        right: v, the number of correct guesses.
         delta: the delta at which epsilon is bounded, at least 0 and below 1.
         confidence: the confidence level of the bound.
 
@@ -94,7 +94,7 @@ def epsilon_lower(
 
 
 def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
-    """Return how many guesses are made, and how many are right.
+    """Return the number of guesses, and the number of correct ones.
 
     Args:
         scores: the score of each canary: the larger it is, the likelier the canary's coin shows

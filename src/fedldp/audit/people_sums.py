@@ -44,7 +44,7 @@ Sums = NDArray[np.float64]
 
 _PEOPLE, _MOST_ROWS, _TRIALS = 9, 5, 16
 _SCALES = (0.01, 1.0, FAR, 1e30)
-"""Factors for features."""
+"""The factors by which features are multiplied."""
 _WEIGHTS = (0.0, 0.3, 30.0, 1e30)
 """The standard deviation of the weights that a server broadcasts."""
 _ODD = (np.inf, np.nan, 0.0)

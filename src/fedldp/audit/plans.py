@@ -41,7 +41,7 @@ HOSTILE = (16.0, 1 / 16)
 WHOLE = 5
 """The number of rounds in a whole run."""
 CLIENTS = 200
-"""How many clients are canaries in a whole run."""
+"""The number of clients that are canaries in a whole run."""
 RECORDS = Problem((1, 16, 16), 2, 512)
 """The input shape of a whole run: as many pixels as there are record canaries."""
 SMALL = Problem((1, 1, 2), 2, 80)

@@ -1,4 +1,4 @@
-"""The audit against lying clients: accuracy lost to a share of them, and what one liar can do.
+"""The audit of lying clients: the accuracy that a share of them costs, and what one liar can do.
 
 ``byzantine_run`` says how liars work together, ``forged_reports`` what they send, and ``influence``
 what one client can do at most. Privacy hides liars, too: a server that learns nothing about a

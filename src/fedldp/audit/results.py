@@ -27,7 +27,7 @@ Verdict = Literal[
 ]  # fmt: skip
 
 NEAR = 0.75
-"""A bound of at least this share of the proven epsilon is called near."""
+"""A bound is called near the proven epsilon if it is at least this fraction of it."""
 
 LEVELS = (0.001, 0.01, 0.1)
 """The false-positive rates at which a curve's true-positive rate is reported."""
@@ -133,9 +133,9 @@ class Result:
         subject: the mechanism with its parameters, or the system's name.
         game: the game that was played.
         attack: what the adversary did; None for a run without an adversary, for comparison.
-        measure: what ``measured`` is. "error": the mean squared error over the baseline's. "links":
-            the share of correct links. "accuracy": the model's. "influence": the influence on any
-            one weight.
+        measure: what ``measured`` is. "error": the mean squared error, divided by the baseline's
+            error. "links": the share of correct links. "accuracy": the accuracy of the model.
+            "influence": the influence on any one weight.
         measured: the figure with its interval; for epsilon, a lower bound. None if the attack
             cannot be made; ``note`` says why.
         baseline: what guessing without a report gives, for attacks that guess.

@@ -23,7 +23,7 @@ from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.training.tensors import one_thread
 
 _RARE = 20
-"""About how many times a rare event must occur for a bound."""
+"""About how many times a rare event must occur to give a bound."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class WholeRun:
 
     @property
     def canaries(self) -> int:
-        """How many canaries there are."""
+        """The number of canaries."""
         if self.unit == "client-run":
             return self.config.num_clients
         return int(np.prod(self.problem.input_shape))

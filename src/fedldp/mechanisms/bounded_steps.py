@@ -55,7 +55,7 @@ class BoundedSteps(Mechanism):
         return self.noise.ball
 
     def event(self, size: int) -> InClear:
-        """Return the event of vectors in clear.
+        """Return the event of vectors sent in the clear.
 
         Raises:
             ConfigError: a vector of ``size`` coordinates is too long (see ``GridBall.check_size``).

@@ -28,7 +28,8 @@ class ClippedCodes(Mechanism):
     rounded to the nearest integer, halves to even. Rounding shifts a decoded sum by at most
     clip/(2 L) for each client.
 
-    Guarantee: none. The event states that the sum is sent in clear, which is what codes are for.
+    Guarantee: none. The event states that the sum is sent in the clear, which is what codes are
+        for.
 
     Attributes:
         clip: the bound on the magnitude of a value, from 1e-9 to 1e9.

@@ -60,9 +60,9 @@ class SharedGaussian(Mechanism):
       makes no norm longer. So the bound always holds, by exact integers.
     - plus discrete Gaussian noise of deviation 2^scale_bits steps, modulo 2^bits.
 
-    Both roundings are computed, whatever the vector is. By Kairouz, Liu, Steinke, the first one is
-    within ``squared_norm`` with a probability of at least 1 - 2^-20 if ``largest_radius`` gave the
-    radius; the guarantee does not depend on this probability.
+    Both roundings are computed, whatever the vector is. According to Kairouz, Liu, Steinke, the
+    result of the first one is within ``squared_norm`` with a probability of at least 1 - 2^-20 if
+    ``largest_radius`` gave the radius; the guarantee does not depend on this probability.
 
     Guarantee, replacing the client's whole input: ``GaussianShare`` with a squared distance of
     4 squared_norm, whatever the rounding did, because two vectors of that norm may be opposite.
@@ -151,7 +151,7 @@ class SharedGaussian(Mechanism):
         return ModularSum(self, size)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports of ``size`` words add up; their modulus is the mechanism's."""
+        """Return how reports of ``size`` words add up: modulo 2^``bits``."""
         return Summing(
             size=size, bits=self.bits, words=self._words_of, total=partial(self._total_of, size)
         )
@@ -179,7 +179,7 @@ class SharedGaussian(Mechanism):
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         wide = values.astype(np.float64)
         peak = float(np.abs(wide).max())
-        if peak > 1:  # scaling down here already avoids overflow
+        if peak > 1:  # scale down first, so that no square overflows
             wide /= peak
         norm = math.sqrt(float(np.sum(np.square(wide))))
         return wide * (self.radius / max(norm, 1.0))

@@ -120,7 +120,7 @@ class IntegerGaussian(Mechanism):
         return WordSum(self, size)
 
     def summing(self, size: int, most: int) -> Summing:
-        """Return how reports add up; their modulus is the mechanism's."""
+        """Return how reports add up: modulo 2^``bits``."""
         return Summing(
             size=size,
             bits=self.bits,
@@ -180,7 +180,7 @@ class Integers(Mechanism):
         return cls()
 
     def event(self, size: int) -> InClear:
-        """Return the event of numbers in clear."""
+        """Return the event of numbers sent in the clear."""
         return InClear(what=self.what)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:

@@ -421,9 +421,9 @@ class KClosest(Mechanism):
     With ``blocks`` b > 1, x is b blocks of equal size. Only the longest block is reported, as one
     of b M categories: the k closest directions of that block have weight H, and all others, of
     every block, have L. The proof applies to b M categories of which k have the larger weight, so
-    it also covers the choice of the block. If all of x lies in one block, as for clients with one
-    label, ten blocks of which the longest is reported have less noise than nine blocks reported as
-    a whole from epsilon 3 on, and more below.
+    it also covers the choice of the block. Suppose that all of x is in one block, as for clients
+    with one label. Then ten blocks of which the longest is reported have less noise than nine
+    blocks reported as a whole if epsilon is at least 3, and more noise otherwise.
 
     Bias: the estimate would be unbiased if the directions were uniform on the sphere. S_k is their
     expected sum, corrected for the total norm of the inner products with a frame. Hadamard frames
@@ -434,8 +434,8 @@ class KClosest(Mechanism):
     standard errors of the measurement (benchmarks/results/2026-11-25-k-closest.md). So there is no
     further correction.
 
-    Its mean squared error is 1.01 times PrivUnit's up to epsilon 8 (1.04 for 100 coordinates), and
-    1.4 times at 16, where more frames help.
+    Its mean squared error is 1.01 times the error of PrivUnit up to epsilon 8 (1.04 for 100
+    coordinates), and 1.4 times at 16, where more frames help.
 
     Args:
         epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.

@@ -61,7 +61,7 @@ class Laplace(GridNoise):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Laplace:
-        """Return the mechanism of ``settings.epsilon`` per client-round."""
+        """Return the mechanism that spends ``settings.epsilon`` per client-round."""
         check_between("epsilon", settings.epsilon, _SMALLEST_EPSILON, _LARGEST_EPSILON)
         return cls(settings.clip, settings.epsilon)
 

@@ -85,8 +85,8 @@ class NearestDirection(Mechanism):
     Clipping and the floats of the inner products decide which vector is nearest; privacy does not
     depend on them.
 
-    Its variance is 1.04 times PrivUnit's at epsilon 0.5, at most 1.3 times up to 4, and 1.8 times
-    at 8.
+    Its variance is 1.04 times the variance of PrivUnit at epsilon 0.5, at most 1.3 times up to 4,
+    and 1.8 times at 8.
 
     Args:
         epsilon: the budget of the whole report, from 1e-6; at most 32 of it is used.
@@ -108,7 +108,7 @@ class NearestDirection(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> NearestDirection:
-        """Return the mechanism of ``settings.epsilon`` for a report."""
+        """Return the mechanism that spends ``settings.epsilon`` on a report."""
         return cls(settings.epsilon, settings.clip)
 
     @property

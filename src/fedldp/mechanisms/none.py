@@ -22,7 +22,7 @@ _WORD = np.dtype("<f4")
 class Plain(Mechanism):
     """Send every value as a float of 32 bits, little-endian.
 
-    Guarantee: none. The event says what is sent in clear.
+    Guarantee: none. The event says what is sent in the clear.
 
     Args:
         what: what is sent, described for readers of the event.
@@ -42,7 +42,7 @@ class Plain(Mechanism):
         return cls()
 
     def event(self, size: int) -> InClear:
-        """Return the event of values in clear."""
+        """Return the event of values sent in the clear."""
         return InClear(what=self.what)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:

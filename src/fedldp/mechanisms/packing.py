@@ -69,7 +69,7 @@ def packed_bytes(size: int) -> int:
 
 
 def _adder_rows(available: int) -> int:
-    """Return how many rows are added next: 252, 124, 60, 28 or 12; or what is left, below 12."""
+    """Return how many rows to add next: 252, 124, 60, 28 or 12; or all of fewer than 12."""
     if available < 3 * _LAST:
         return available
     return min(256, 1 << ((available + _LAST).bit_length() - 1)) - _LAST

@@ -128,8 +128,8 @@ class Piecewise(Mechanism):
     Coordinates are clipped to [-1, 1]; the setting ``clip`` does not apply. The positions come from
     the stream and are sent, so they are public and independent of the values. Each coordinate gets
     a = ``epsilon``/k, and d/k times its estimate is unbiased. Without that factor the estimate's
-    variance is the paper's, within 1e-4 up to a = 5: x^2/(E - 1) + (E + 3)/(3 (E - 1)^2) with E =
-    e^(a/2).
+    variance equals the paper's formula, within 1e-4 up to a = 5: x^2/(E - 1) + (E + 3)/(3 (E -
+    1)^2) with E = e^(a/2).
 
     Guarantee: pure ``epsilon`` for the whole report. It holds exactly: for every start of the
     window, a cell's probability is one of two integers over their total, and their ratio is at most
@@ -152,7 +152,7 @@ class Piecewise(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Piecewise:
-        """Return the mechanism of ``settings.epsilon`` for a report; it needs no ``clip``."""
+        """Return the mechanism that spends ``settings.epsilon`` on a report, without a ``clip``."""
         return cls(settings.epsilon)
 
     def num_sent(self, size: int) -> int:

@@ -167,7 +167,7 @@ class PrivUnit(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> PrivUnit:
-        """Return the mechanism of ``settings.epsilon`` for a report."""
+        """Return the mechanism that spends ``settings.epsilon`` on a report."""
         return cls(settings.epsilon, settings.clip)
 
     def cap(self, size: int) -> Cap:

@@ -67,7 +67,7 @@ class PrivUnitScalar(Mechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> PrivUnitScalar:
-        """Return the mechanism of ``settings.epsilon`` for a report."""
+        """Return the mechanism that spends ``settings.epsilon`` on a report."""
         return cls(settings.epsilon, settings.clip)
 
     @property

@@ -165,7 +165,7 @@ def _laws(mechanism: RandomisedBits, size: int) -> tuple[BitLaw, ...]:
     if mechanism.variant == "symmetric":
         power = exp_below(min(share * _SAFE_SIDE, Fraction(LARGEST_EPSILON_PER_BIT)))
         return (BitLaw.of_odds(1 / power, power),)
-    # T is already 1 at x = 200, as it is for any larger x.
+    # T is 1 at x = 200, and stays 1 for any larger x.
     alpha, x = Fraction(mechanism.alpha), min(2 * share, Fraction(200))
     of_zero = alpha * exp_below(x)
     if mechanism.variant == "theorem_1":

@@ -94,7 +94,7 @@ def _signs(size: int, number: int) -> NDArray[np.float64]:
 
 
 def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Hadamard's matrix times any vector, summed in an order that models depend on.
+    """Return Hadamard's matrix times any vector, summed in an order that existing models depend on.
 
     ``transform`` sums in another order, and its result agrees to the last bit only for whole
     numbers.

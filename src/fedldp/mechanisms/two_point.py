@@ -62,7 +62,7 @@ class TwoPoint(BitMechanism):
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPoint:
-        """Return the mechanism of ``settings.epsilon`` per weight."""
+        """Return the mechanism that spends ``settings.epsilon`` per weight."""
         _check_epsilon("epsilon", settings.epsilon, settings.integer_bits)
         return cls(settings.epsilon, settings.integer_bits)
 

@@ -34,10 +34,10 @@ class TwoPointL1(BitMechanism):
     Guarantee: pure min(d eps0, S (a - ln(1 - a))) for a whole report of d coordinates, with
     eps0 = ``epsilon_per_weight`` and a = (e^eps0 - 1)/(e^eps0 + 1); pure eps0 for one coordinate.
 
-    Proof: a bit b = +1 or -1 has probability (1 + b y)/2, where y = a x. For inputs x and x',
-    ln(1 + b y) <= |y|, and -ln(1 - |y'|) <= -(|y'|/a) ln(1 - a) by convexity, for |y'| <= a. Summed
-    over the coordinates, with sum |y| <= a S, the log-ratio is at most a S - S ln(1 - a).
-    It survives rounding: see ``l1_limit``.
+    Proof: a bit b = +1 or -1 has probability (1 + b y)/2, where y = a x. For inputs x and x', ln(1
+    + b y) <= |y|, and -ln(1 - |y'|) <= -(|y'|/a) ln(1 - a) by convexity, for |y'| <= a. Summed over
+    the coordinates, with sum |y| <= a S, the log-ratio is at most a S - S ln(1 - a). The bound also
+    holds with rounding: see ``l1_limit``.
 
     Args:
         epsilon_per_weight: eps0, as for ``TwoPoint``.
@@ -98,12 +98,12 @@ class TwoPointL1(BitMechanism):
     def l1_limit(self, size: int) -> float:
         """Return the computed L1 norm up to which ``size`` coordinates are left unchanged.
 
-        It is far enough below ``clip`` that the proof holds for the actual thresholds. With
-        h = 2^(B-1) - Tmin <= a 2^(B-1), the thresholds are 2^(B-1) + floor(h x), with h and the
-        product rounded to float64. So y is off by a relative 2^-51, and by 1/2^(B-1) for the floor.
-        A float64 sum of d absolute values is below the true sum by a relative d 2^-53 at most, in
-        any order. So sum |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h:
-        its first term has twice the room for the relative errors, including its own.
+        It is far enough below ``clip`` that the proof holds for the actual thresholds. With h =
+        2^(B-1) - Tmin <= a 2^(B-1), the thresholds are 2^(B-1) + floor(h x), with h and the product
+        rounded to float64. So y is off by a relative 2^-51, and by 1/2^(B-1) for the floor. A
+        float64 sum of d absolute values is below the true sum by a relative d 2^-53 at most, in any
+        order. So sum |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h: its
+        first term leaves twice the room that the relative errors need, including its own.
 
         Raises:
             ConfigError: nothing is left of ``clip``.

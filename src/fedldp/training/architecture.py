@@ -1,4 +1,4 @@
-"""The architecture of a feature network, which gives its number of features without torch."""
+"""The architecture of a feature network; its number of features is computed without torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedldp.data.images import check_images
 Layers = Literal["deep", "mnist"]
 
 KERNEL = 3
-"""The height and the width of every convolution."""
+"""The height and the width of the kernel of every convolution."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Architecture:
     Attributes:
         input_shape: (channels, height, width) of an example.
         num_classes: the number of classes.
-        channels: the channels of each block's convolutions.
+        channels: the number of output channels of the convolutions in each block.
         padding: whether convolutions keep the height and the width.
         layers: the positions of batch norm and dropout.
 

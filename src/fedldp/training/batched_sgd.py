@@ -1,7 +1,7 @@
-"""SGD of many clients at once, because one client's small model leaves a CPU or GPU idle.
+"""SGD for many clients at once, because one client's small model would leave a CPU or GPU idle.
 
-The arithmetic is that of training one client after another, in the same batches, but sums may be
-rounded differently. Only training is batched: each client's weights are encoded with its own
+The arithmetic is the same as if clients trained one after another, with the same batches, but sums
+may be rounded differently. Only training is batched: each client's weights are encoded with its own
 streams.
 
 On a GPU, clients always train together. On a CPU, they train together if that is faster: if the
@@ -79,13 +79,13 @@ Weights = dict[str, Tensor]
 """Parameters of several clients by name, each of shape (clients, *shape)."""
 
 ExampleSource = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Gives the inputs and labels of examples by their rows, an index array of any shape."""
+"""Gives the inputs and labels of the examples at some rows, an index array of any shape."""
 
 Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
 """Gives each client's gradient from weights, inputs, labels, and a mask of the examples to use."""
 
 Advance = Callable[[int, Weights, Weights], None]
-"""Changes weights in place by the gradients of step 0, 1, 2, ..."""
+"""Updates weights in place with the gradients of step 0, 1, 2, ..."""
 
 
 def train_together(
@@ -101,12 +101,13 @@ def train_together(
 
     Args:
         copies: the initial weights; changed in place.
-        rows: the examples of each client in each step, shape (clients, steps, batch); -1 where a
-            batch is smaller.
+        rows: the rows of each client's examples in each step, shape (clients, steps, batch); a
+            smaller batch is padded with -1.
         source: gives the examples.
         gradients: see ``Gradients``.
         advance: see ``Advance``.
-        steps: how many steps each client takes, if the numbers differ, shape (clients,).
+        steps: the number of steps that each client takes, shape (clients,); None if all clients
+            take the same number.
     """
     device = next(iter(copies.values())).device
     for number in range(rows.shape[1]):
@@ -129,12 +130,12 @@ def train_together(
 
 
 def train_alone(batch: Batch, train: Callable[[Client], Vector]) -> Sensitive[Update]:
-    """Return the weights of several clients, which ``train`` trains one after another."""
+    """Return the weights of several clients, trained one after another by ``train``."""
     return Sensitive(Update(rows=np.stack([train(client) for client in batch])))
 
 
 def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.device) -> Weights:
-    """Return the broadcast's weights, once for each of ``count`` clients."""
+    """Return one copy of the broadcast weights for each of ``count`` clients."""
     model.train()
     pieces = layout_of_module(model).split(writable(broadcast.weights))
     return {
@@ -146,7 +147,7 @@ def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.dev
 def mean_gradients(
     model: nn.Module, class_weights: Tensor | None = None, losses: Losses | None = None
 ) -> Gradients:
-    """Return a function for the gradient of each client's mean cross-entropy.
+    """Return a function that computes the gradient of each client's mean cross-entropy.
 
     Each example's loss is multiplied by the weight of its class, if there are weights. If
     ``losses`` are given, their mean is taken separately for each client, even if the loss of one
@@ -188,7 +189,7 @@ def mean_gradients(
 
 
 def _dense_gradients(model: nn.Module, class_weights: Tensor | None) -> Gradients:
-    """Return ``mean_gradients`` for a stack of dense layers, by products of stacked matrices.
+    """Return ``mean_gradients`` for a stack of dense layers, computed with batched matrix products.
 
     torch.func can do this too, but takes a second to load.
     """
@@ -239,7 +240,7 @@ def descend(
 
     Args:
         rate: gives the size of a step.
-        momentum: share of the last step's gradient that carries over.
+        momentum: factor on the previous step's velocity, which is added to the gradient.
         weight_decay: the multiple of each weight that is added to its gradient.
         clip: the largest norm of one client's gradient, before weight decay.
     """
@@ -271,7 +272,7 @@ def shrinking(norms: Tensor, clip: float) -> Tensor:
 
 
 def follow(optimizer: torch.optim.Optimizer) -> Advance:
-    """Return the steps of an optimizer that treats each of the clients' weights separately."""
+    """Return the steps of an optimizer, which must treat every weight separately."""
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
         for name, own in weights.items():
@@ -282,7 +283,7 @@ def follow(optimizer: torch.optim.Optimizer) -> Advance:
 
 
 def of_examples(examples: Examples, device: torch.device) -> ExampleSource:
-    """Return a source of examples that stay on a device."""
+    """Return a source whose examples are kept on a device."""
     features, labels = _resident(examples, device)
 
     def source(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -295,7 +296,7 @@ def of_examples(examples: Examples, device: torch.device) -> ExampleSource:
 _RESIDENT: WeakKeyDictionary[Examples, dict[torch.device, tuple[Tensor, Tensor]]] = (
     WeakKeyDictionary()
 )
-"""The examples of a simulation that lie on a device."""
+"""A simulation's examples as tensors, by the device on which they are stored."""
 
 
 def _resident(examples: Examples, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -312,13 +313,13 @@ def epochs_of(
     batch_size: int,
     streams: Callable[[], Sequence[Stream]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows for each step of some epochs, as in ``LocalSgd``, and the numbers of steps.
+    """Return the rows of each step, as in ``LocalSgd``, and the number of steps of each client.
 
-    If a batch holds all examples of each client, their order would only change the rounding, and is
-    not drawn.
+    If one batch holds all of a client's examples, for every client, their order would only affect
+    rounding, so no order is drawn.
 
     Args:
-        rows: each client's examples.
+        rows: the rows of each client's examples.
         epochs: passes over them.
         batch_size: examples in one step.
         streams: gives each client's stream for the orders of its examples.

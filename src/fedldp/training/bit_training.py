@@ -1,4 +1,4 @@
-"""Training and tests of a global network on clients' randomised bits, unpacked batch by batch.
+"""Training and testing of a global network on clients' randomised bits, unpacked batch by batch.
 
 Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Algorithm 1,
 line 19.
@@ -27,17 +27,17 @@ from fedldp.training.tensors import laid_as, load_weights, read_weights
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainOnBits:
-    """The local update: some epochs on the client's randomised bits.
+    """The local update: epochs of training on the client's randomised bits.
 
     Attributes:
         codes: gives the bits that the client keeps on its disk.
         model: the global network.
         local_epochs: passes over the bits in one round.
         batch_size: examples in one step.
-        optimizer: the optimizer of the steps.
+        optimizer: the optimizer that takes the steps.
         learning_rate: step size.
         device: where to train.
-        class_weights: factor on the loss of an example of each class; see ``LocalSgd``.
+        class_weights: a weight for each class in the loss; see ``LocalSgd``.
     """
 
     codes: Codes
@@ -108,13 +108,14 @@ class TrainOnBits:
     def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, lr=self.learning_rate)
-        # Unfused, the optimizer's passes over the weights take as long as the gradients.
+        # If it were not fused, the optimizer's passes over the weights would take as long as the
+        # gradients.
         return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreOnBits:
-    """The tester: the global network on the bits of a client's test examples."""
+    """The tester: it evaluates the global network on the bits of a client's test examples."""
 
     codes: Codes
     model: nn.Module

@@ -42,19 +42,20 @@ def num_trained(num_examples: int, test_share: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Codes:
-    """What a client has on its disk: its encoder, and randomised bits with their labels.
+    """What a client keeps on its disk: its encoder, and randomised bits with their labels.
 
     Attributes:
         architecture: the architecture of encoders.
         code: how a feature becomes bits.
         mechanism: the randomiser of one example's bits.
         labels: the randomiser of labels, if there is one.
-        epochs: passes in which a client trains its own encoder; None uses the broadcast's encoder.
+        epochs: passes in which a client trains its own encoder; None: it uses the encoder in the
+            broadcast.
         test_share: the share of its examples that a client holds out for its test.
         num_clients: the number of clients that divide the test set among them; None makes a client
             test on the examples that it held out.
         randomise_tests: whether bits of test examples are randomised too.
-        augmentation: how images are varied when a client trains an encoder; see ``feature_net``.
+        augmentation: how images are augmented when a client trains an encoder; see ``feature_net``.
         decay: the decay of the learning rate with which a client trains an encoder.
         device: where encoders are trained.
     """
@@ -105,7 +106,7 @@ class Codes:
         return client.store.arrays("test", make)
 
     def inputs(self, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return packed bits as the global network's inputs, 0 and 1, shape (n, num_bits)."""
+        """Unpack bits into the global network's inputs, zeros and ones, shape (n, num_bits)."""
         return np.unpackbits(packed, axis=1, count=self.num_bits).astype(np.float32)
 
     def _indices(self, client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -128,7 +129,8 @@ class Codes:
 
         None if the client has no such network, if no score was recorded when the network was
         trained, or if the client tests on examples that are not its own. In this last case, nothing
-        has disclosed that scores pass through the head, which was trained on the client's examples.
+        has disclosed that scores depend on the head of the client's network, which was trained on
+        the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None

@@ -1,12 +1,13 @@
 """SGD on a small convolutional network by matrix products, equal to autograd up to rounding.
 
-Convolutions with few channels leave most of a vector unit idle, and on ten examples the calls of
-autograd take as long as the convolutions. Here an example is a column, and each value of a layer
-has a row. A convolution gathers its windows from those rows and is then one matrix product, like a
-dense layer. Its results are ordered so that max-pooling takes the largest of neighbouring blocks. A
-last row of ones makes the bias a column of the weights. All buffers are allocated once.
+Convolutions with few channels leave most of a vector unit idle, and with ten examples, the overhead
+of autograd's calls takes as long as the convolutions. Here an example is a column, and each value
+of a layer has a row. A convolution gathers its windows from those rows and is then one matrix
+product, like a dense layer. Its results are ordered so that max-pooling takes the largest of
+neighbouring blocks. With a last row of ones, the bias becomes one more column of the weights. All
+buffers are allocated once.
 
-This module serves only networks that ``layers_of`` recognises; autograd serves all others.
+This module handles only networks that ``layers_of`` recognises; autograd handles all others.
 Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 """
 
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDEST = 32
-"""Largest number of output channels, because oneDNN's own convolutions are faster with more."""
+"""Largest number of output channels; with more, oneDNN's own convolutions are faster."""
 
 LARGEST = 700_000
 """Largest number of values in all windows of a batch; more would miss the CPU's cache too often."""
@@ -75,7 +76,7 @@ class Conv:
 
 
 class LayerRun(Protocol):
-    """A layer on batches of one size; its ``result`` has a last row of ones."""
+    """A layer applied to batches of one size; its ``result`` ends with a row of ones."""
 
     result: Tensor
 
@@ -84,11 +85,11 @@ class LayerRun(Protocol):
         ...
 
     def backward(self, slope: Tensor) -> None:
-        """Set the gradient of the weights from the result's gradient, which is overwritten."""
+        """Set the weights' gradient from the gradient of ``result``; overwrite ``slope``."""
         ...
 
     def spread(self) -> Tensor:
-        """Return the gradient of the values, after ``backward``."""
+        """Return the gradient with respect to the layer's inputs; call ``backward`` first."""
         ...
 
 
@@ -135,9 +136,9 @@ class _ConvRun:
             torch.maximum(before, block, out=self._largest[place])
 
     def backward(self, slope: Tensor) -> None:
-        # The first of equal values passes the gradient on, as in torch: a block receives the
-        # gradient where its value exceeds those of all earlier blocks, unless a later block's
-        # exceeds it.
+        # Among equal values, the first receives the gradient, as in torch: a block receives the
+        # gradient where its value is larger than the values of all earlier blocks, and no later
+        # block has a larger value.
         left = slope.view(self._layer.outputs, -1)
         for place in range(self._layer.pool - 1, 0, -1):
             block = self._blocks[place].sub_(self._largest[place - 1])
@@ -183,7 +184,7 @@ class ColumnStack:
 
     @torch.no_grad()
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Take the weights from the network's ``parameters``; the momentum begins at zero."""
+        """Copy the weights from the network's ``parameters``, and reset the momentum to zero."""
         self._velocity.zero_()
         for own, weight, bias in zip(self._weights, parameters[::2], parameters[1::2], strict=True):
             own[:, :-1] = weight.reshape(len(own), -1)
@@ -206,15 +207,15 @@ class ColumnStack:
         momentum: float = 0.0,
         class_weights: Tensor | None = None,
     ) -> None:
-        """Take a step down the mean cross-entropy of the examples at ``indices``.
+        """Take a gradient step on the mean cross-entropy of the examples at ``indices``.
 
         Args:
             columns: all of a client's examples, as ``as_columns`` returns them.
             labels: the labels of the client's examples, shape (examples,).
             indices: the examples of the batch, shape (batch,).
             rate: step size.
-            momentum: share of the last step's gradient that carries over, as in torch's SGD.
-            class_weights: factor on the loss of an example of each class, shape (classes,).
+            momentum: factor on the previous step's velocity, as in torch's SGD.
+            class_weights: a weight for each class in the loss, shape (classes,).
         """
         batch = self._batches.get(len(indices))
         if batch is None:
@@ -231,7 +232,7 @@ class ColumnStack:
 
 
 class _Batch:
-    """All layers on batches of one size."""
+    """All layers, applied to batches of one size."""
 
     def __init__(
         self,
@@ -276,11 +277,11 @@ def as_columns(features: Tensor) -> Tensor:
 def layers_of(
     model: nn.Module, shape: tuple[int, ...], batch_size: int
 ) -> list[Conv | Dense] | None:
-    """Return the layers of ``model`` if it is of a kind known to be faster this way, or None.
+    """Return the layers of ``model`` if its kind is known to train faster this way, or else None.
 
-    The known networks are convolutions, each followed by max-pooling and a ReLU, and then dense
-    layers with a ReLU between them: torch's own modules in a plain ``nn.Sequential``, without hooks
-    and with nothing frozen.
+    The known networks consist of convolutions, each followed by max-pooling and a ReLU, and then
+    dense layers with a ReLU between them. All are torch's own modules in a plain ``nn.Sequential``,
+    without hooks, and nothing is frozen.
     """
     if any(True for _ in model.buffers()):
         return None
@@ -317,7 +318,7 @@ def layers_of(
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Return whether a module does something other than its class says."""
+    """Return whether hooks or its own ``forward`` make a module differ from its class."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return "forward" in vars(module) or any(getattr(module, name) for name in hooks)
 
@@ -338,7 +339,7 @@ def _sides(conv: nn.Conv2d, size: Size) -> list[int]:
 
 
 def _windows(conv: nn.Conv2d, size: Size) -> int:
-    """Return how many values all windows of one image of ``size`` contain together."""
+    """Return the total number of values in all windows of one image of ``size``."""
     return conv.weight[0].numel() * prod(_sides(conv, size))
 
 

@@ -1,4 +1,4 @@
-"""Two-point bits of weights that lie on a device, equal to the bits computed on the CPU.
+"""Two-point bits for weights that are stored on a device, equal to the bits computed on the CPU.
 
 The arithmetic is that of ``mechanisms.comparison``, operation by operation in float32, which every
 device rounds in the same way. The random words come from the clients' keystreams on the CPU, and
@@ -34,10 +34,11 @@ def encode_on_device(
         streams: n streams, one for each row.
 
     Returns:
-        Shape (n, ceil(d/8)), as ``mechanism.encode_many(ranges.normalise(weights), streams)``.
+        The same bytes as ``mechanism.encode_many(ranges.normalise(weights), streams)``, shape (n,
+        ceil(d/8)).
 
     Raises:
-        PrivacyError: a weight is not finite, or shapes do not fit; nothing was drawn.
+        PrivacyError: a weight is not finite, or the shapes do not match; nothing was drawn.
     """
     if weights.dtype != torch.float32 or weights.shape != (len(streams), sum(ranges.sizes)):
         raise PrivacyError(

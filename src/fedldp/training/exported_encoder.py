@@ -32,7 +32,7 @@ _FORMAT = 8
 """The major version of the format; newer files with the same major version are compatible."""
 
 _MOST = 1_000_000
-"""Features of one example."""
+"""The largest number of features of one example."""
 
 _OPERATOR = re.compile(r"torch\.ops\.aten\.(?!__)([a-z_]\w*)\.(?!_)(\w+)")
 _BESIDE_CORE = frozenset(
@@ -41,13 +41,13 @@ _BESIDE_CORE = frozenset(
 """Operators that exports contain although they are not among torch's core operators."""
 
 _UNINITIALISED = "empty"
-"""Prefixes of the names of operators that return raw memory, which may hold other examples."""
+"""The prefix of the names of operators that return raw memory, which may hold other examples."""
 
 _UNCHECKED = frozenset({"_embedding_bag", "grid_sampler_2d"})
-"""Operators that return raw memory if their arguments do not fit."""
+"""Operators that return raw memory if their arguments do not match each other."""
 
 _BACKWARD = "_backward"
-"""Suffixes of the names of training operators; some write where a tensor's indices point."""
+"""The suffix of the names of backward operators; some write to the indices that a tensor gives."""
 
 _TYPES: Mapping[int, torch.dtype] = {
     1: torch.uint8,
@@ -70,7 +70,7 @@ class _Unreadable(Exception):
 
 @dataclass(frozen=True)
 class ExportedEncoder:
-    """A frozen network, from one example to a vector; no gradient passes through it.
+    """A frozen network that maps one example to a vector; no gradient passes through it.
 
     It runs on one example at a time, so that nothing else in a batch can change a bit of its
     result. The file does not show what the network was trained on. The user who names the file
@@ -79,12 +79,13 @@ class ExportedEncoder:
     zeros, because a refusal would reveal something about the example.
 
     Attributes:
-        file: a file of ``torch.export.save``, for a network that takes a batch of one example.
+        file: a file written by ``torch.export.save``, for a network that takes a batch of one
+            example.
         input_shape: the shape of an example.
 
     Raises:
-        ConfigError: the file is of another kind, or its network takes other examples, is not a
-            function of the examples alone, or changes its own buffers.
+        ConfigError: the file is of another kind, or its network takes examples of another kind, is
+            not a function of the examples alone, or changes its own buffers.
     """
 
     file: PublicFile
@@ -128,7 +129,7 @@ class ExportedEncoder:
             return self._run(torch.tensor(example[None])).flatten().float().numpy()
 
     def _tried(self, named: str) -> int:
-        """Return the number of features, found by trying random public examples and zeros."""
+        """Return the number of features, found by trying a random public example and zeros."""
         drawn = numbered_generator(0, 0).random((2, *self.input_shape)).astype(np.float32)
         drawn[1] = 0
         try:
@@ -195,7 +196,7 @@ def _is_number(index: torch.Tensor) -> bool:
 
 
 class _Graph:
-    """The network of a file, as a function of a batch of one example."""
+    """The network in a file, as a function of a batch of one example."""
 
     def __init__(self, content: bytes, input_shape: tuple[int, ...]) -> None:
         files = _members(content)
@@ -245,7 +246,7 @@ class _Graph:
         return values[self._output]
 
     def _read_inputs(self, signature: Any, files: Mapping[str, bytes]) -> str:
-        """Keep the tensors that the graph takes, and return the name of the example."""
+        """Store the tensors that the graph takes, and return the name of the example's input."""
         weights = json.loads(files["data/weights/model_weights_config.json"])["config"]
         constants = json.loads(files["data/constants/model_constants_config.json"])["config"]
         examples = []
@@ -265,7 +266,7 @@ class _Graph:
 
 
 def _members(content: bytes) -> dict[str, bytes]:
-    """Return the files of an archive by their names below its one folder."""
+    """Return an archive's files, keyed by their paths within its only top-level folder."""
     with zipfile.ZipFile(BytesIO(content)) as archive:
         infos = archive.infolist()
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
@@ -395,7 +396,7 @@ def _argument(argument: Any, target: str) -> Any:
 
 
 def _ints(sizes: Any) -> list[int]:
-    """Return sizes that are numbers; a size known only when the network runs is refused."""
+    """Return sizes as integers; refuse a size that is known only when the network runs."""
     if any("as_int" not in size for size in sizes):
         raise _Unreadable("a size in it is not fixed; export it without dynamic_shapes")
     return [int(size["as_int"]) for size in sizes]

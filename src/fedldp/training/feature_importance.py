@@ -40,10 +40,10 @@ class FirstLayer:
 
     @classmethod
     def of(cls, layout: Layout, name: str, input_shape: tuple[int, ...]) -> FirstLayer:
-        """Return the first layer of the model called ``name``, as far as a layout shows it.
+        """Return the first layer of the model called ``name``, judged by its layout alone.
 
         Raises:
-            ConfigError: the layer is not dense, or not on the flattened input.
+            ConfigError: the layer is not dense, or does not take the flattened input.
         """
         shape = layout.shapes[0]
         if len(shape) != 2 or shape[1] != math.prod(input_shape):
@@ -72,7 +72,7 @@ class FirstLayer:
 
 
 def not_dense(name: str) -> ConfigError:
-    """Return the refusal of a model called ``name`` whose features have no weights of their own."""
+    """Return the error for a model called ``name`` whose features have no weights of their own."""
     return ConfigError(
         f"model = {name}: its first layer is not a dense layer on the flattened input, so features "
         "have no weights of their own; use mlp or logistic, or an nn.Sequential that begins with "
@@ -113,19 +113,19 @@ class NoisierFeatures:
         return self.picked(importance)
 
     def mechanism(self, picked: NDArray[np.bool_]) -> UnevenGaussian:
-        """Return the mechanism with more noise on the weights of ``picked`` features, (m,)."""
+        """Return the mechanism that adds more noise to the weights of ``picked`` features, (m,)."""
         noisier = self.first_layer.coordinates(picked)
         return UnevenGaussian(self.least.clip, self.least.sigma, noisier, self.ratio)
 
 
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:
-    """Return the change of each feature's weights, times their size (eq. 6).
+    """Return how much each feature's weights changed, times their size (eq. 6).
 
     FI_i = sum over j of Var(w_ij) |w_ij|, where Var is the variance of the pair (before, after),
-    and the w_ij on the right is the weight after training.
+    and the w_ij in |w_ij| is the weight after training.
 
     Args:
-        before: the last global weights of the first layer, shape (hidden, m).
+        before: the global weights of the first layer, before training, shape (hidden, m).
         after: the client's weights after training, of the same shape.
 
     Returns:

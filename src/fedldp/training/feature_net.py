@@ -1,10 +1,10 @@
-"""A convolutional network for features, trained by a client or on public data.
+"""A convolutional network that computes features, trained by a client or on public data.
 
 A network that a client trains never leaves the client. Source: Chamikara et al. 2022, "Local
 Differential Privacy for Federated Learning", Section 4.1 and Appendix A. The activations, the
-dropout rates and the hidden layer of its MNIST network appear in its Fig. 13, which we do not have.
-ELU and the rates here come from the widespread Keras network that has the layers of the paper's
-deep network. The 512 units and the dropout rate of 0.2 are ours.
+dropout rates and the hidden layer of the paper's MNIST network appear in its Fig. 13, which we do
+not have. ELU and the dropout rates come from a widely used Keras network with the same layers as
+the paper's deep network. The 512 hidden units and their dropout rate of 0.2 are our choice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH_SIZE = 64
 KERNEL_PENALTY = 1e-4
 Augmentation = Literal["none", "shift", "shift-flip"]
 _SHIFT = 0.1
-"""The largest shift of an image, as a share of its side."""
+"""The largest shift of an image, as a fraction of its side length."""
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
@@ -57,7 +57,7 @@ class FeatureNet(nn.Module):
         if architecture.layers == "deep":
             self.body, self.head = nn.Sequential(*layers), nn.Linear(size, classes)
             return
-        # Layer 17 follows the last pool (15), because 16 is the vector of features.
+        # The last batch norm (layer 17) follows the flattened features (16), not the max-pool (15).
         self.body = nn.Sequential(*layers[:-2], layers[-1], nn.BatchNorm1d(size))
         self.head = nn.Sequential(
             *(nn.Linear(size, _HIDDEN), nn.ELU(), nn.BatchNorm1d(_HIDDEN)),
@@ -115,12 +115,12 @@ def build(architecture: Architecture, stream: Stream) -> FeatureNet:
 
 
 def restore(architecture: Architecture, body: Body) -> FeatureNet:
-    """Return a network with a body from ``state_of``; its head has no meaning.
+    """Return a network whose body comes from ``state_of``; its head is arbitrary.
 
     Raises:
         RunError: the arrays belong to another network.
     """
-    net = build(architecture, Stream(bytes(32), simulated=True))  # any key: all of it is replaced
+    net = build(architecture, Stream(bytes(32), simulated=True))  # any key: the body is replaced
     try:
         net.body.load_state_dict({n: torch.from_numpy(value) for n, value in body.items()})
     except RuntimeError as error:
@@ -155,7 +155,7 @@ def train(
     augmentation: Augmentation = "none",
     decay: float = 0.0,
 ) -> bool:
-    """Train ``net`` on ``examples``: RMSprop, cross-entropy, an L2 penalty on the kernels.
+    """Train ``net`` with RMSprop on the cross-entropy plus an L2 penalty on the kernels.
 
     Args:
         net: its weights are changed.
@@ -163,7 +163,7 @@ def train(
         epochs: passes over them.
         draw: gives the stream for a purpose.
         device: where to train.
-        augmentation: what is done to each image of a batch; see ``augmented``.
+        augmentation: how each image of a batch is augmented; see ``augmented``.
         decay: the rate of step s is LEARNING_RATE/(1 + decay s), like Keras's ``decay``.
 
     Returns:
@@ -211,7 +211,7 @@ def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) ->
     Args:
         images: shape (n, channels, height, width).
         generator: the source of the shifts.
-        flips: whether half of them are also mirrored, left to right.
+        flips: whether each image is also mirrored, left to right, with probability 1/2.
     """
     count, channels, height, width = images.shape
     most = max(1, round(_SHIFT * height)), max(1, round(_SHIFT * width))

@@ -1,8 +1,8 @@
-"""Linear models in contrasts of the classes, and the statistics that determine them.
+"""Linear models expressed in contrasts of the classes, and the statistics that determine them.
 
 Adding a number to the logits of all k classes changes no prediction, so k - 1 contrasts of the
-classes determine a linear model. In an orthonormal basis of contrasts, norms equal those of the
-weights.
+classes determine a linear model. In an orthonormal basis, the contrasts have the same norm as the
+weights that sum to zero over the classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATISTICS = "statistics"
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A matrix of weights, and perhaps an intercept for each class.
+    """A matrix of weights, and optionally an intercept for each class.
 
     Attributes:
         classes: k.
@@ -54,7 +54,7 @@ class LinearModel:
         return (self.classes - 1) * self.inputs
 
     def in_contrasts(self, rows: NDArray[np.floating]) -> Floats:
-        """Return the contrasts of weights, class after class.
+        """Return the contrasts of n models' weights.
 
         Args:
             rows: weights of n models, shape (n, d).
@@ -69,7 +69,7 @@ class LinearModel:
         return found
 
     def by_class(self, rows: NDArray[np.floating]) -> Floats:
-        """Return weights class after class, each with the intercept last.
+        """Return the weights of each class, with its intercept last.
 
         Args:
             rows: weights of n models, shape (n, d).
@@ -85,7 +85,7 @@ class LinearModel:
         return found
 
     def weights(self, contrasts: Floats) -> Floats:
-        """Return the weights with these contrasts whose sum over the classes is zero, shape (d,).
+        """Return the weights with these contrasts that sum to zero over the classes, shape (d,).
 
         Args:
             contrasts: shape (k - 1, p).
@@ -101,7 +101,7 @@ class LinearModel:
 
 @lru_cache(maxsize=16)
 def basis(classes: int) -> Floats:
-    """Return an orthonormal basis of the contrasts of k classes, Helmert's, shape (k - 1, k).
+    """Return Helmert's orthonormal basis of the contrasts of k classes, shape (k - 1, k).
 
     >>> basis(2).round(3).tolist()
     [[0.707, -0.707]]
@@ -119,8 +119,8 @@ class Statistics:
     """The mean of (x x', contrasts of y times x') over a client's examples, as one vector.
 
     An entry of the symmetric x x' above the diagonal stands for two entries and is multiplied by
-    sqrt(2), so that the vector's norm is that of both matrices together: for |x| = 1 at most sqrt(2
-    - 1/k).
+    sqrt(2), so that the vector has the same norm as both matrices together. This norm is at most
+    sqrt(2 - 1/k) for |x| = 1.
 
     Attributes:
         model: the model that the statistics determine.
@@ -145,7 +145,7 @@ class Statistics:
         return np.concatenate([products[upper] * factors, moments.ravel()])
 
     def split(self, vector: Floats) -> tuple[Floats, Floats]:
-        """Return the arguments with which ``join`` gives ``vector``."""
+        """Return the arguments from which ``join`` makes ``vector``."""
         inputs = self.model.inputs
         upper, factors = _upper(inputs)
         products = np.zeros((inputs, inputs))
@@ -157,8 +157,8 @@ class Statistics:
     def solve(self, vector: Floats, ridge: float) -> Floats:
         """Return the weights of the ridge regression that noisy statistics determine, shape (d,).
 
-        Noise may leave the products with negative eigenvalues, which no examples have. Negative
-        eigenvalues count as zero, so a positive ``ridge`` always gives a solution.
+        With noise, the products may have negative eigenvalues, which is impossible without noise.
+        Negative eigenvalues count as zero, so a positive ``ridge`` always gives a solution.
 
         Args:
             vector: finite, shape (``size``,).

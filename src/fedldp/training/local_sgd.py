@@ -1,4 +1,4 @@
-"""The local update that most systems share: some epochs of SGD from the broadcast weights."""
+"""The local update of most systems: epochs of SGD that start from the broadcast weights."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ class LocalSgd:
         batch_size: examples in one step.
         learning_rate: step size.
         device: where to train.
-        momentum: share of the last step's gradient that carries over; it starts at zero in every
-            round.
-        class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
-            loss is the plain mean of its examples' weighted losses, because torch's own mean
-            divides by the sum of the weights, which would cancel the weight of a batch of one
+        momentum: factor on the previous step's velocity, which starts at zero in every round.
+        class_weights: a weight for each class in the loss, shape (classes,). A batch's loss is the
+            plain mean of its examples' weighted losses, because torch's own mean divides by the sum
+            of the weights, which would cancel the weights in a batch whose examples are all of one
             class.
         losses: losses of single examples, which include class weights; None means cross-entropy.
         weight_decay: the multiple of each weight that is added to its gradient, as in torch's SGD.
         gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
-            this norm. The limit keeps steps short and guarantees nothing, because a batch is not an
-            example.
+            this norm. The limit keeps steps short but guarantees no privacy, because it bounds a
+            whole batch, not one example.
         schedule: gives the factor on the learning rate in round 1, 2, ...; None means a factor of
             1.
 
@@ -93,7 +92,7 @@ class LocalSgd:
         return train_alone(batch, lambda client: self.train(broadcast, client, rate))
 
     def rate(self, round: int) -> Callable[[int], float]:
-        """Return the size of steps 0, 1, 2, ... in a round."""
+        """Return a function that gives the size of step 0, 1, 2, ... in a round."""
         size = self.learning_rate
         if self.schedule is not None:
             size *= self.schedule(round)
@@ -142,7 +141,7 @@ class LocalSgd:
         rows: Sequence[NDArray[np.int64]],
         rate: Callable[[int], float],
     ) -> Sensitive[Update]:
-        """Return the weights of clients that train at once, on some ``rows`` of each."""
+        """Return the weights of clients that train at once, each on the given ``rows``."""
         chosen, steps = batched_sgd.epochs_of(
             rows, self.local_epochs, self.batch_size, lambda: batch.fresh("batches")
         )
@@ -166,7 +165,7 @@ class LocalSgd:
         return self._stacks[shape]
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of each step's examples among the client's own."""
+        """Yield, for each step, the indices of its examples among the client's examples."""
         return batches(
             len(client.examples), self.local_epochs, self.batch_size, client.fresh("batches")
         )
@@ -203,7 +202,7 @@ def gradients(
 
 
 def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of each step's examples, out of ``size``; epochs have different orders."""
+    """Yield the indices of each step's examples, out of ``size``; each epoch has a new order."""
     generator = stream.generator()
     for _ in range(epochs):
         order = generator.permutation(size)
@@ -241,7 +240,7 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
 
 
 MOST_CLASSES = 100
-"""The largest number of classes of a confusion matrix: nobody reads a larger table."""
+"""The largest number of classes for a confusion matrix; nobody would read a larger table."""
 
 
 def _confusion(

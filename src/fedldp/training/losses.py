@@ -1,4 +1,4 @@
-"""Losses of single examples: cross-entropy, smoothed or not, or a user's own function."""
+"""Losses of single examples: cross-entropy, label-smoothed or not, or a user's own function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0) -> Losses:
-    """Return the cross-entropy of each example, times the weight of its class.
+    """Return a function that gives each example's cross-entropy, times the weight of its class.
 
     Args:
         class_weights: shape (classes,); None for no factor.
@@ -34,10 +34,11 @@ def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0)
 def one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each example's loss, summed over one logistic regression for each class.
 
-    As a setting, this loss is ``loss = fedldp.training.losses:one_vs_rest``. The setting
+    To use this loss, set ``loss = fedldp.training.losses:one_vs_rest``. The setting
     ``weight_decay`` is then the alpha of an L2 penalty, which here covers the biases too.
 
-    Source: scikit-learn, ``SGDClassifier``, loss="log_loss", where each class has its own problem.
+    Source: scikit-learn, ``SGDClassifier``, loss="log_loss", which solves a separate problem for
+        each class.
 
     >>> one_vs_rest(torch.zeros(1, 10), torch.tensor([3]))
     tensor([6.9315])

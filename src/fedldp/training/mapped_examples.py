@@ -1,4 +1,4 @@
-"""A local update on public features of the examples, which each client computes itself."""
+"""A local update on features of examples, which each client computes itself by a public map."""
 
 from __future__ import annotations
 

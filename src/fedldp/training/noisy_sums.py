@@ -1,4 +1,4 @@
-"""What the steps of DP-SGD compute from a client's examples and release; training is elsewhere.
+"""What the steps of DP-SGD compute and release from a client's examples; no training happens here.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1.
@@ -48,7 +48,7 @@ class NoisySums:
     by ``batch_size``.
 
     Attributes:
-        steps: how many steps.
+        steps: the number of steps.
         sampling_rate: the probability that a step samples an example.
         batch_size: the divisor of the sums.
         clip: the largest L2 norm of one example's gradient.
@@ -71,7 +71,7 @@ class NoisySums:
         )
 
     def samples(self, stream: Stream, count: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of each step's examples among a client's own; a step may have none.
+        """Yield, for each step, the indices of the sampled examples; a step may sample none.
 
         Args:
             stream: the client's stream for "batches".

@@ -1,7 +1,7 @@
 """Sums of people's clipped gradients in exact integers, to which a site adds noise.
 
 Every person gives one vector of integers: the mean gradient of its rows, scaled down to the norm
-``clip``, on a public grid on which ``NORM`` steps are ``clip``. A site adds these vectors up. Two
+``clip``, on a public grid where ``NORM`` steps equal ``clip``. A site adds these vectors up. Two
 properties must hold exactly:
 
 - A person's vector is, to the bit, a function of the broadcast and of that person's rows alone.
@@ -11,8 +11,8 @@ dense layers, everything that passes through a matrix product of several people 
 coarse enough for every product and sum to be exact in float64, in any order. Everything else is
 computed for each number or person alone. Other models are differentiated for one person after
 another.
-- Its norm is at most ``NORM``, whatever rounding did. This is checked: a vector that is too long is
-rounded towards zero, or replaced by zeros.
+- The norm of a person's vector is at most ``NORM``, however it was rounded. This is checked: a
+vector that is too long is rounded towards zero, or replaced by zeros.
 
 So replacing one person changes the sum by at most 2 ``NORM``. A person whose gradient is NaN or
 infinite contributes zeros. The loss is the cross-entropy.
@@ -55,7 +55,7 @@ CLASS_WEIGHTS = "class weights"
 """The key under which a broadcast carries class weights that follow from counts of the classes."""
 
 MOST_PEOPLE = 1 << 22
-"""The sum of up to this many vectors is exact in float64; a client's larger sum is clipped."""
+"""Sums of up to this many vectors are exact in float64; a client's larger sum is clipped."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
@@ -90,7 +90,7 @@ _EXACT = 2.0**50
 """The largest sum of the norms of one person's rows, as whole numbers; products are then exact."""
 
 _TOGETHER = 2.0**40
-"""The same bound where up to ``_BLOCK`` rows are added at a time: they reach at most 2^51."""
+"""The same bound where up to ``_BLOCK`` rows are added at a time: the sum is at most 2^51."""
 
 _LARGEST_SUM = NORM * MOST_PEOPLE
 
@@ -120,18 +120,18 @@ class Summed(Protocol):
         ...
 
     def weighted(self, class_weights: tuple[float, ...]) -> Summed:
-        """Return the same with public factors, at most 1, on the loss of a row, by its label."""
+        """Return a copy that multiplies a row's loss by a public factor of its label, at most 1."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
-    """The local update: the sum over a client's people, in addition to the broadcast's weights.
+    """The local update: the broadcast weights, and in addition the sum over a client's people.
 
     Some people may be held out of training. Each of them gives a vote instead, in a separate
-    coordinate: ``NORM`` if the broadcast's weights classify most of its rows correctly, else
+    coordinate: ``NORM`` if the broadcast weights classify most of its rows correctly, else
     -``NORM``. A voter thus also gives one vector of norm at most ``NORM``, and nobody gives two.
-    What holds for a person in training therefore holds for a voter.
+    The bounds for a person in training therefore also hold for a voter.
 
     The first rounds may count classes: instead of a gradient or a vote, each person gives ``NORM``
     divided among the classes according to the labels of its rows. Later broadcasts have
@@ -139,8 +139,8 @@ class PersonGradients:
 
     Attributes:
         summed: sums the vectors of people.
-        held_out: the share of people who vote, from 0. The voters are drawn once in a run, by their
-            positions, so that the choice does not depend on anybody's rows.
+        held_out: the share of people who vote, at least 0. The voters are drawn once in a run, by
+            their positions, so that the choice does not depend on anybody's rows.
         sampled: the probability with which a person, voters included, is sampled, independently for
             each person and each round. It is below 1 only in simulations, because a step's duration
             reveals how many people it sampled.
@@ -227,7 +227,7 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps:
-    """A local update of several steps that each use the noisy sum over people, and nothing else.
+    """A local update of several steps, each of which uses only a noisy sum over people.
 
     The resulting weights are therefore a function of the noisy sums and of the broadcast. The
     number of steps is public, and all steps are charged before the first one.
@@ -315,7 +315,7 @@ class DenseGradients:
         layers: the dense layers, in order.
         layout: the layout of the model's parameters.
         clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
-        class_weights: public factors, at most 1, on the loss of a row, by its label; empty for
+        class_weights: public factors on the loss of a row, one for each label, at most 1; empty for
             none.
     """
 
@@ -386,7 +386,7 @@ class DenseGradients:
     def _passed(
         self, parameters: list[Floats], features: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> list[_Passed]:
-        """Return some rows in each layer."""
+        """Return the inputs and the gradients of some rows at each layer."""
         inputs, logits, lost = self._forward(parameters, features)
         error = _softmax(logits)
         error[np.arange(len(labels)), labels] -= 1
@@ -448,13 +448,13 @@ class DenseGradients:
         together = np.zeros(len(error[0]))
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
-        together = np.maximum(together, 2.0**-64)  # smaller lengths count as this one
-        # Compute the norm of the sum over rows rounded to whole numbers, because a product of
-        # floats would differ in its last bits where a library adds in another order.
+        together = np.maximum(together, 2.0**-64)  # smaller lengths count as 2^-64
+        # Round to whole numbers before the norm of the sum over rows is computed, because the last
+        # bits of a product of floats would depend on the order in which a library adds.
         fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
         whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
         factors = self._factors(whole * np.square(together / (_EXACT * count)))
-        # Rows may cancel each other, but only so far that all partial sums stay exact.
+        # The rows may cancel each other, so limit the factors to keep all partial sums exact.
         factors = np.minimum(factors, _TOGETHER * count / together)
         errors = _rounded(
             [each * (factors * (2.0**-_INPUT_BITS / count))[:, None, None] for each in error],
@@ -468,7 +468,7 @@ class DenseGradients:
         )
 
     def _factors(self, squared_norms: Floats) -> Floats:
-        """Return factors that scale gradients to grid steps, and longer ones down to the clip."""
+        """Return factors that turn gradients into grid steps, and clip the longer ones."""
         longer = np.sqrt(squared_norms) / (_MARGIN * self.clip)
         return (NORM / self.clip) / np.maximum(longer, 1)
 
@@ -482,7 +482,7 @@ class DenseGradients:
 
 
 def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
-    """Return the dense layers of a model; None if it has other layers that matter."""
+    """Return the dense layers of a model; None if it has layers that ``DenseGradients`` lacks."""
     found: list[_Layer] = []
     for layer in layers:
         if type(layer) is Dense:
@@ -616,7 +616,8 @@ def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:
     """Return, for each number of rows, the rows of the people who have that many.
 
     Returns:
-        (count, rows) with rows of shape (people, count), each person's in order.
+        Pairs (count, rows), where rows has the shape (people, count); each person's rows keep their
+        order.
     """
     if examples.people is None:
         return [(1, np.arange(len(examples))[:, None])]
@@ -667,7 +668,7 @@ def _cut(total: NDArray[np.int64]) -> Floats:
 
 
 def _norm(matrix: Floats) -> float:
-    """Return the norm of public numbers, added one after another, so that its bits are fixed."""
+    """Return the norm of public numbers; squares are added one by one, to fix its bits."""
     return math.sqrt(np.add.accumulate(np.square(matrix.ravel()))[-1])
 
 

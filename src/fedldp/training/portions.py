@@ -26,9 +26,9 @@ def optimal_rate(step: int, alpha: float) -> float:
     """Return the size of SGD's step 0, 1, 2, ... by scikit-learn's schedule "optimal".
 
     The size is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a
-    typical weight, alpha^(-1/4), divided by the loss's slope there, or by 1 if 1 is larger. The
-    slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Here alpha sets only the schedule;
-    the setting ``weight_decay`` gives a penalty.
+    typical weight, alpha^(-1/4), divided by the slope of the loss at that weight, or by 1 if the
+    slope is smaller. The slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Here alpha only
+    sets the schedule; a penalty is set by ``weight_decay``.
 
     Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
 
@@ -58,7 +58,7 @@ def check_rate(learning_rate: float, alpha: float) -> None:
 
 
 def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
-    """Refuse more rounds than the smallest client can have examples.
+    """Refuse more rounds than the number of examples that the smallest client can have.
 
     Raises:
         ConfigError: some client cannot have an example for every round.
@@ -94,7 +94,7 @@ class PortionSgd:
         alpha: the alpha of the rate.
 
     Source: Wu, Xu, Zhu 2023, Section 3.1 (sampling, eq. of G_i) and Algorithm 1, lines 11 to 13;
-    that |D_i| = R batch follows from the delta_i = 1/|D_i| of its experiments.
+    |D_i| = R batch follows from delta_i = 1/|D_i| in the paper's experiments.
     """
 
     training: LocalSgd
@@ -149,8 +149,9 @@ def drawn_order(stream: Stream, count: int) -> NDArray[np.int64]:
 def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     """Return the drawn order as the client's store keeps it, shape (n,).
 
-    The kept order is for examples that are randomised once in a run, because with another order,
-    other examples or another number of rounds, an example would be randomised in a second round.
+    Use the kept order for examples that must be randomised only once in a run: with another order,
+        other examples or another number of rounds, an example would be randomised in a second
+        round.
 
     Raises:
         PrivacyError: the number of the client's examples or of the rounds has changed since the
@@ -172,14 +173,14 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
 
 
 def indices_of_round(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
-    """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
+    """Return the indices of the examples that a client uses in ``round`` and in no other round.
 
     The examples of a round are a part of ``order``, and the sizes of these parts differ by at most
     one. With fewer examples than rounds, some parts are empty rather than refused, because a
     refusal would reveal how many examples there are.
 
     Raises:
-        RunError: there is no such round; its examples would be those of another round.
+        RunError: there is no such round; its examples would also be used in another round.
     """
     if not 1 <= round <= rounds:
         raise RunError(f"round {round}: a client takes part in rounds 1 to {rounds} only")

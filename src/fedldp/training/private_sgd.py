@@ -2,9 +2,9 @@
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
-steps. Opacus's own gradients would come from the model applied to a batch, so a layer that mixes
-the examples of a batch would escape the clip. Here torch.func computes the gradients of one example
-at a time.
+steps. Opacus itself would apply the model to a whole batch to compute gradients, so a layer that
+mixes the examples of a batch would evade the clip. Here torch.func computes the gradients of one
+example at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedldp.training.single_gradients import single_gradients, single_gradients_
 from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
 PIECE = 256
-"""Examples differentiated at a time, to bound the memory."""
+"""The number of examples that are differentiated at a time, to bound the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class PrivateSgd:
         sums: the specification of what the steps compute.
         learning_rate: step size.
         device: where to train.
-        class_weights: factor on the gradient of an example of each class, before it is clipped.
+        class_weights: a factor for each class on an example's gradient, before it is clipped.
     """
 
     model: nn.Module
@@ -121,7 +121,7 @@ class PrivateSgd:
         )
 
     def _noisy(self, streams: Sequence[Stream]) -> Gradients:
-        """Return a function for one step's noisy sums of several clients, as in Opacus."""
+        """Return a function that gives one step's noisy sums of several clients, as in Opacus."""
         sums = self.sums
         generators = [stream.torch_generator(self.device) for stream in streams]
 
@@ -161,7 +161,7 @@ class PrivateSgd:
         )
 
     def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
-        """Give each parameter its gradients of single examples, in the optimizer's format.
+        """Set each parameter's gradients of single examples, in the optimizer's format.
 
         An entry that is not finite is replaced by 0, because no factor could clip it.
         """

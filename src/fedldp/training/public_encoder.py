@@ -118,7 +118,7 @@ class PublicEncoder:
 
 
 def to_public(net: FeatureNet) -> Body:
-    """Return the arrays of a network, as a broadcast carries them."""
+    """Return a network's arrays under the names that they have in a broadcast."""
     from fedldp.training.feature_net import state_of
 
     return {_PREFIX + name: value for name, value in state_of(net).items()}

@@ -1,4 +1,4 @@
-"""SGD with gradients that are randomised one by one, on features of images; and its tester.
+"""SGD on features of images, with gradients that are randomised one by one; and a tester.
 
 Source: ours. Randomising gradients one by one follows Duchi, Jordan, Wainwright 2013, "Local
 Privacy and Statistical Minimax Rates".
@@ -28,7 +28,7 @@ from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights
 
 PIECE = 200
-"""Examples whose gradients are computed at a time."""
+"""The number of examples whose gradients are computed at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class RandomisedSgd:
         learning_rate: step size.
         model: the model on the features.
         device: where gradients are computed.
-        class_weights: factor on the gradient of an example of each class, before it is clipped.
+        class_weights: a factor for each class on an example's gradient, before it is clipped.
     """
 
     features: OrientedGradients
@@ -117,7 +117,7 @@ class RandomisedSgd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreOnFeatures:
-    """The tester: each client encodes a part of the test set.
+    """The tester: each client encodes and classifies a part of the test set.
 
     Attributes:
         features: the public encoder of images.

@@ -1,4 +1,4 @@
-"""A local update that finds the importance of input features in addition to the weights.
+"""A local update that computes the importance of input features in addition to the weights.
 
 Source: Talaei, Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
 Approach", 2024 (arXiv 2401.02453), sections III-C and III-D.
@@ -21,7 +21,8 @@ from fedldp.training.local_sgd import LocalSgd
 from fedldp.training.tensors import as_tensors, read_weights
 
 _BLOCK = 2000
-"""Activations of the first layer computed at a time, so that they stay in a CPU's cache."""
+"""The number of first-layer activation vectors computed at a time, so that they stay in the
+cache."""
 
 
 def check_dense_first(model: nn.Module, name: str) -> None:
@@ -55,7 +56,7 @@ class RankingSgd:
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights, and in ``aux`` their "importance" of features, (n, m)."""
+        """Return the clients' weights, and in ``aux`` the features' "importance", shape (n, m)."""
         found = [self._train(broadcast, client) for client in batch]
         weights, importance = map(np.stack, zip(*found, strict=True))
         return Sensitive(Update(rows=weights, aux={"importance": importance}))
@@ -75,11 +76,11 @@ class RankingSgd:
 def sensitivity_importance(
     model: nn.Module, examples: Examples, shift: float, device: torch.device
 ) -> NDArray[np.float64]:
-    """Return |accuracy change| when ``shift`` is added to all weights of one feature.
+    """Return |accuracy change| when ``shift`` is added to all weights of one feature at a time.
 
     Shifting the weights of feature i adds shift x_i equally to every activation of the layer. Each
-    example is therefore evaluated once for every value among its features; values of 0 change
-    nothing.
+    example is therefore evaluated once for every distinct value among its features; values of 0
+    change nothing.
 
     Args:
         model: a model on ``device`` that begins with nn.Flatten and nn.Linear.
@@ -116,5 +117,5 @@ def sensitivity_importance(
 
 
 def _right(rest: nn.Module, activations: Tensor, labels: Tensor) -> Tensor:
-    """Return whether the layers above classify correctly, shape (n,)."""
+    """Return which rows the layers above the first classify correctly, shape (n,)."""
     return rest(activations).argmax(1) == labels  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
-"""Ridge regression in closed form: a linear model from a client's examples, or their statistics.
+"""Ridge regression in closed form, from a client's examples or from statistics of them.
 
-The labels are one-hot vectors less their mean, in contrasts of the classes. Examples, with a 1 for
+The labels are one-hot vectors minus their mean, in contrasts of the classes. Examples, with a 1 for
 the intercept if the model has one, are scaled to norm 1. This does not change a linear model's
 predictions; it bounds the largest eigenvalue of the examples' mean product by 1, and it bounds the
 norm of statistics. An example that is zero, or holds NaN or infinity, is replaced by zeros.
@@ -24,11 +24,11 @@ from fedldp.training.linear_models import STATISTICS, Floats, LinearModel, Stati
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeSolution:
-    """The weights near the broadcast's that fit a client's examples best, in closed form.
+    """The weights that best fit a client's examples, near the broadcast weights, in closed form.
 
-    With x of norm 1, y in contrasts, and the broadcast's contrasts V, the change D minimises the
-    mean of |y - (V + D) x|^2 plus ``ridge`` |D|^2. If the broadcast's weights are zero, this is
-    ridge regression.
+    With x of norm 1, y in contrasts, and the contrasts V of the broadcast weights, the change D
+    minimises the mean of |y - (V + D) x|^2 plus ``ridge`` |D|^2. If the broadcast weights are zero,
+    this is ridge regression.
 
     Attributes:
         model: the shape of the linear model.
@@ -99,8 +99,8 @@ def unit_examples(features: NDArray[np.float32], model: LinearModel) -> Floats:
 def solution(x: Floats, y: Floats, ridge: float) -> Floats:
     """Return V that minimises the mean of |y - V x|^2 plus ``ridge`` |V|^2, shape (targets, p).
 
-    With fewer examples than features, V = y' (x x' + n ridge)^-1 x, whose system has one row for
-    each example.
+    With fewer examples than features, V = y' (x x' + n ridge)^-1 x, which needs a linear system
+    with one row for each example.
 
     Args:
         x: examples of norm at most 1, shape (n, p).

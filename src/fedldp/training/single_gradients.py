@@ -16,15 +16,15 @@ def single_gradients(
 ) -> dict[str, Tensor]:
     """Return each example's gradient of the cross-entropy, by parameter.
 
-    The model receives one example at a time, so no example affects another's gradient. Random draws
-    of the model, such as dropout, come from torch's global generator and are made again for each
-    example.
+    The model receives one example at a time, so no example affects the gradient of another example.
+    Random draws of the model, such as dropout, come from torch's global generator and are made
+    again for each example.
 
     Args:
         model: the model at whose parameters the gradients are taken.
         inputs: examples, shape (n, *input_shape), n at least 1.
         answers: their labels, shape (n,).
-        class_weights: factor on the loss of an example of each class, shape (classes,).
+        class_weights: a weight for each class in the loss, shape (classes,).
 
     Returns:
         Tensors of shape (n, *shape of the parameter).
@@ -48,7 +48,7 @@ def single_gradients_of_many(
     answers: Tensor,
     class_weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Return the result of ``single_gradients`` at several clients' weights.
+    """Return the result of ``single_gradients`` for several clients, each at its own weights.
 
     Args:
         model: the architecture.

@@ -1,4 +1,4 @@
-"""Weights and examples between numpy's arrays and torch's tensors."""
+"""Conversion of weights and examples between numpy's arrays and torch's tensors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
 
 
 def weights_of_classes(weights: Sequence[float] | None, device: torch.device) -> Tensor | None:
-    """Return the factor on an example's loss by class, shape (classes,); None without factors."""
+    """Return the weight of each class in the loss, shape (classes,), or None if there are none."""
     return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
 
 
@@ -64,7 +64,7 @@ def to_device(features: Tensor, device: torch.device) -> Tensor:
 
 
 def laid_as(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Return ``gradient`` in the layout of ``parameter``: fused optimizers ignore strides."""
+    """Return ``gradient`` with the strides of ``parameter``, which fused optimizers assume."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)

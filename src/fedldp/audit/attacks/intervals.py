@@ -146,8 +146,8 @@ def _tpr(fpr: Rates, tpr: Rates, level: float) -> Rates:
 def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    # The interval from few groups is too narrow by the root of n/(n - 1), and by the ratio of
-    # normal to Student quantiles.
+    # With few groups, the interval is too narrow by a factor of sqrt(n/(n - 1)) times the ratio of
+    # the Student quantile to the normal quantile.
     few = max(2, groups)
     wider = math.sqrt(few / (few - 1)) * float(student.isf(tail, few - 1) / norm.isf(tail))
     return Estimate(
