@@ -45,9 +45,9 @@ def agree(
         problem: public facts about the data across all sites.
         sites: the public key of each site in hexadecimal, by the site's name, in roster order.
         channel: see ``Channel``.
-        quorum: how many sites must take part in a round. None: all of them if the noise is sized
-            for a sum of all; otherwise more than half of the total number of sites and untrusted
-            clients, which is the smallest permitted sum.
+        quorum: how many sites must take part in a round. None: all sites if the noise is sized for
+            a sum of all of them; otherwise the smallest permitted sum, which is more than half of
+            the total number of sites and untrusted clients.
         deadline_seconds: how long the server waits in each phase.
         test_seed: the seed for all randomness; for the demo only.
         link: see ``Link``.

@@ -44,7 +44,7 @@ _OF_THE_RUN = (
     "centre_columns",
     "classes",
 )
-"""Settings about tables that come from the invite, so that a site cannot change them."""
+"""Settings for tables that come from the invite, so that a site cannot change them."""
 
 
 @dataclass(frozen=True)
@@ -265,12 +265,12 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
 
 
 def _valid(path: Path) -> str:
-    """Return in words when a certificate expires; it must be valid now."""
+    """Return in words when a certificate expires; refuse one that is not valid now."""
     return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
 
 
 def _valid_authority(path: Path) -> str:
-    """Return in words when a file's longest-lasting authority expires; it must be valid now."""
+    """Return in words when a file's longest-lasting authority expires; refuse an invalid one."""
     found = x509.load_pem_x509_certificates(path.read_bytes())
     return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
 

@@ -162,7 +162,7 @@ def _run(
 
 
 def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
-    """Return the server's statement and the warning ``HELD_OUT``, which only a simulation gives."""
+    """Return the server's statement, with the warning ``HELD_OUT`` if the simulation gives it."""
     if HELD_OUT not in simulated["warnings"]:
         return stated
     return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}

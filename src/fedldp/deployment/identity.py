@@ -23,7 +23,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 def make_identity(private: Path, public: Path) -> None:
-    """Write a new key pair: PEM, readable by its owner only, and the public half in hexadecimal.
+    """Write a new key pair: private (PEM, readable only by its owner) and public (hexadecimal).
 
     Raises:
         ConfigError: one of the files already exists, or cannot be written.

@@ -357,7 +357,7 @@ class SitePolicy(FrozenConfig):
         try:
             if stays:
                 here = self.as_here(agreement)
-                here.events_of(0)  # refuses an epsilon above the largest
+                here.events_of(0)  # refuses an epsilon above the largest permitted one
                 config, epsilon = here.config, self.own.epsilon
             if not isinstance(epsilon, float):
                 raise ConfigError(

@@ -189,7 +189,7 @@ def _check_all_named(
     """Refuse to charge fewer releases than the site is known to have made.
 
     Raises:
-        ConfigError: the ledger and the agreements have fewer releases.
+        ConfigError: the ledger and the agreements have fewer releases than are known.
     """
     if mark.restores or (mark.seen is not None and mark.seen.restores):
         return  # an earlier restore already charged some of these releases

@@ -186,8 +186,8 @@ class Sites:
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
         watch: records what happens.
-        patient: whether the deadline starts only once the quorum is present, in the first round and
-            after a round that missed the quorum; otherwise it starts at once.
+        patient: whether, in the first round and after a round that missed the quorum, the deadline
+            starts only once the quorum is present. Otherwise, the deadline starts at once.
     """
 
     def __init__(

@@ -8,8 +8,8 @@
 
 This is the client runtime of a site, with a different local update. The estimate is computed only
 from the report and the broadcast, so it is post-processing. If the server's estimate is a mean, it
-equals the mean of the clients' estimates, so a loop that averages plain arrays does not need to
-know about mechanisms.
+equals the mean of the clients' estimates. A loop that averages plain arrays therefore does not need
+to know about mechanisms.
 """
 
 from __future__ import annotations

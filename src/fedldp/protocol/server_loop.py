@@ -64,8 +64,8 @@ class Round:
         calibration_error: see ``Evaluation``.
         spent: an upper bound on what all rounds so far cost, by unit and adversary; see
             ``accounting.statement.spent_by_unit``.
-        budgets: for each unit, how much the client that has spent the most has spent and has left;
-            empty for real sites, whose own ledgers hold the budgets.
+        budgets: for each unit, what is spent and what is left at the client that has spent
+            the most; empty for real sites, whose own ledgers hold the budgets.
     """
 
     round: int

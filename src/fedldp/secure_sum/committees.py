@@ -23,7 +23,7 @@ class Committees:
 
     @classmethod
     def of_size(cls, clients: int, least: int | None) -> Committees:
-        """Return as many committees of at least ``least`` clients as possible; one for None."""
+        """Return the most committees that have at least ``least`` clients each; one for None."""
         return cls(clients, 1 if least is None else max(1, clients // least))
 
     @property
