@@ -99,7 +99,7 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """Sums over secret random samples, with continuous Gaussian noise or noise that is as private.
+    """Sums over secret random samples, with continuous Gaussian noise or equally private noise.
 
     Attributes:
         release: a function of the number of such reports in a sum. It returns one release.
@@ -172,10 +172,10 @@ class Accountant(Generic[E]):
 
     Attributes:
         loss: the event's loss, for the numerics.
-        content: the release that the event contains, if it makes that release several times or only
-            once in a run.
-        sides: the event that is stated for each side, if they differ; the side "client" is always
-            included.
+        content: the release that the event contains, if the event stands for several such releases
+            or for one that is made only once in a run.
+        sides: the event that is stated for each side, if the sides have different events; the side
+            "client" is always included.
         nothing: what is sent, if the event is computed from no data. Such an event costs nothing,
             and no history contains it.
         price: an exact upper bound on what the event adds to a budget of the given kind; None if no
@@ -186,9 +186,10 @@ class Accountant(Generic[E]):
             shuffled coordinate by coordinate, or reports of one category each).
         real_arithmetic_only: whether the proof holds only for real numbers, not for floats.
         by_mechanism: whether a mechanism may state the event for its own report. Such an event says
-            only how the report was randomised. Other events (for values that are drawn once,
-            messages that reveal nothing, or releases that cost less for a record or a person) can
-            be stated only by the code that decides what a mechanism is given, and how often.
+            only how the report was randomised. Other events can be stated only by the code that
+            decides what a mechanism is given, and how often. These are the events for values that
+            are drawn once, for messages that reveal nothing, and for releases that cost less for a
+            record or a person.
         size: the size of the report, as the number of coordinates that the event counts; None if
             the event counts no coordinates.
     """
@@ -525,8 +526,9 @@ def from_record(record: object) -> Event:
     """Return the event that ``record``, any JSON value, describes; see ``events.to_record``.
 
     Raises:
-        ConfigError: the record names no event that this version knows, or does not fit its event;
-            or two classes of events have the same ``wire``, so that one would be read as the other.
+        ConfigError: the record names no event that this version knows, or is not a valid record of
+            its event; or two classes of events have the same ``wire``, so that one would be read as
+            the other.
     """
     return _read(record, _DEEPEST)
 

@@ -86,7 +86,7 @@ class PureCoordinates(Event):
 
     Attributes:
         groups: pairs (epsilon, count): the number of coordinates with this pure epsilon. Each
-            epsilon appears once; a pair of inputs of such a coordinate attains it.
+            epsilon appears once; for each such coordinate, a pair of inputs attains it.
         telling: the revealing probability: an upper bound, for any two inputs of a coordinate, on
             the probability of the outcomes that are not equally likely under both. If it is below
             1, the two inputs that attain epsilon also attain this bound, up to rounding, and all
@@ -238,7 +238,7 @@ class SampledShare(Event):
     Attributes:
         squared_distance: the largest squared L2 distance between the sum with a member's vector and
             the sum without it, in squared steps. Two vectors of a member are up to twice as far
-            apart.
+            apart as these sums.
         variance: the variance of the share's noise in every coordinate, in squared steps.
         sampling_rate: the probability that a step samples a given member. Members are sampled
             independently of each other.
@@ -297,7 +297,7 @@ class InClear(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NoRelease(Event):
-    """A message that is computed from no example: it costs nothing and reveals nothing.
+    """A message that is not computed from any examples: it costs nothing and reveals nothing.
 
     Attributes:
         what: what is sent, for the reader of a ledger, such as "public keys".

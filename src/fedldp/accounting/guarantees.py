@@ -111,7 +111,7 @@ FRESH = (
 
 
 def unit_and_adversary(text: str) -> tuple[Unit, Adversary]:
-    """Parse "UNIT:ADVERSARY", which says what a guarantee is about.
+    """Parse "UNIT:ADVERSARY", which names the unit and the adversary of a guarantee.
 
     Raises:
         ConfigError: there is no such unit or adversary.
@@ -254,7 +254,7 @@ def _lines(
 
 
 def _moved(loss: Loss, shift: int) -> Loss:
-    """Return the loss of a release whose input may move ``shift`` times as far."""
+    """Return the loss of a release if its input may move ``shift`` times as far as in ``loss``."""
     if shift == 1:
         return loss
     if isinstance(loss, Pure):
@@ -319,8 +319,8 @@ def _composed(
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
     rather than only bounded. The attained value may still be too large, by at most a relative 1e-9,
-    so pass it through ``_just_below``. It is None if it is unknown. It is also None if ``attained``
-    is False, because computing it takes as long as computing the epsilon.
+    so pass it through ``_just_below``. The attained value is None if it is unknown, and also if
+    ``attained`` is False, because computing it takes as long as computing the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -448,7 +448,7 @@ def sampled_guarantee(
         copies: see ``local_guarantees``.
         shift: how many vectors of a sum may change at once, each sampled independently. If it is
             above 1, amplification by sampling is not counted: whatever samples were drawn, the sum
-            moves at most ``shift`` times as far.
+            moves at most ``shift`` times as far as with one vector.
 
     Raises:
         ConfigError: nothing is known about this unit and adversary for such a history.
@@ -590,7 +590,7 @@ def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
 
 
 def _taking_part(rounds: int) -> list[str]:
-    """Return the assumption about participation, as a client drawn more often may be worse off."""
+    """Return the assumed limit on participation; a client that exceeds it may be worse off."""
     return [f"{TAKES_PART} {rounds} rounds"]
 
 

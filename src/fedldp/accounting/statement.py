@@ -64,8 +64,8 @@ _PART_OF_CLIENT: dict[Part, str] = {
 }
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""Assumed if clients have different budgets: a client with another budget, drawn for as many
-rounds, may be worse off."""
+"""Assumed if clients have different budgets: a client with another budget, drawn for the same
+number of rounds, may be worse off."""
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It increases when a key is removed or changes its meaning, not
@@ -102,7 +102,7 @@ class Claim:
     Attributes:
         epsilon: the claimed epsilon.
         delta: the claimed delta.
-        unit: what the claim is about, in the vocabulary of the statements.
+        unit: the unit that the claim covers, in the vocabulary of the statements.
         source: where the claim is made.
     """
 
@@ -198,7 +198,8 @@ def statement(
             released: the user's own features, or numbers that the user declares public.
         persons_at_sites: the largest number of clients at which one person has rows; all lines for
             a person assume it. If each client adds its own noise, that many releases change. In one
-            sum, or in a broadcast computed from it, the change is that many times as large.
+            sum, or in a broadcast computed from it, the change is that many times as large as for
+            one client.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)

@@ -20,7 +20,7 @@ LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and a larger number would swallow the
 weights."""
 LARGEST_WEIGHT = 1e9
-"""The largest magnitude that a client accepts in a broadcast; no training needs more."""
+"""The largest magnitude that a client accepts in a broadcast; no training needs larger numbers."""
 FARTHEST = np.float32(1e30)
 SMALLEST_RADIUS = 1e-9
 LARGEST_GRID_RADIUS = 1 << 26

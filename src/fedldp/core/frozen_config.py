@@ -15,9 +15,9 @@ class LeftOut:
     """Part of a setting's ``Annotated`` type: the setting is not written if it has its default.
 
     Use it for every setting that is added after other settings were published. Run folders, run
-    names, agreements and the statements that clients got then stay the same, byte for byte, for
-    everyone who does not use the setting. The setting's default must never change, because files
-    written without the setting do not record it.
+    names, agreements, and statements that clients have received then stay the same, byte for byte,
+    for everyone who does not use the setting. The setting's default must never change, because
+    files written without the setting do not record it.
     """
 
 

@@ -97,7 +97,7 @@ def load(address: str, setting: str) -> Any:
     importlib.invalidate_caches()
     try:
         return getattr(importlib.import_module(owner), name)
-    except Exception as error:  # a user's own module may raise anything
+    except Exception as error:  # a user's own module may raise any exception
         raise ConfigError(
             f"{setting} = {address}: {type(error).__name__}: {first_line(error)}; check the name; "
             "modules are looked for in PYTHONPATH and in the current folder"

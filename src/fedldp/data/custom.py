@@ -75,8 +75,8 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
     """Load the examples of one party, for training or for testing; nothing is split off.
 
     A .npz file holds features and labels. A table has the form that ``load_file`` describes, but if
-    ``columns`` has no classes its labels must be integers, because numbers for strings would depend
-    on which strings one party happens to have.
+    ``columns`` has no classes, its labels must be integers. Numbers for strings would depend on
+    which strings one party happens to have.
 
     Args:
         path: a path that ends in .npz, .csv or .parquet.

@@ -24,9 +24,9 @@ class OrientedGradients:
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours: right minus left, and below minus above. Its length is divided between the two
     nearest of ``orientations`` directions, in proportion. Channels are summed. The mean over all
-    sums is subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros,
-    and so does an image that holds NaN or whose slopes are too large for floats, because a refusal
-    would reveal something about it.
+    sums is subtracted, and the vector is scaled to norm 1. An image without any slope gives zeros.
+    So does an image that holds NaN or whose slopes are too large for floats, because a refusal
+    would reveal something about the image.
 
     Attributes:
         input_shape: (channels, height, width) of an image.

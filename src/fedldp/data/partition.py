@@ -235,9 +235,9 @@ def partition(
     Learning of Neural Networks", ICML 2019, section 4); a small A gives each label to few clients.
     A client left with nothing then gets one random example from the client that has the most.
     - shards:S: examples sorted by label are cut into S shards per client, of sizes that differ by
-      at most one, and each client gets S random shards (McMahan et al., "Communication-Efficient
-      Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3), and therefore
-      about S labels.
+      at most one, and each client gets S random shards, and therefore about S labels (McMahan et
+      al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+      2017, section 3).
     - power-law:E: a random partition; beyond the one example that every client has, the client of
       rank r holds a share proportional to r ** -E, and ranks are drawn at random (sizes by a
       power law as in Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020).

@@ -62,8 +62,8 @@ class FileAxes:
     holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
     the intercept. An example that holds NaN or infinity counts as the centre.
 
-    The axes do not show what they were computed from, so the user who names the file declares it
-    public, and every line of a statement then says that it relies on that declaration.
+    The axes do not show what they were computed from, so the user who names the file declares the
+    file public. Every line of a statement then says that it relies on that declaration.
 
     Attributes:
         file: the file.

@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def of_one(self) -> str:
-        """What the budget protects, in words that follow a number; "" if it is the whole client."""
+        """What the budget protects, in words that follow a number; "" for the whole client."""
         return _OF_ONE[self.unit]
 
     def amount(self, cost: float, *, up: bool = True) -> str:
@@ -92,9 +92,9 @@ class Budget:
         """Return the price of ``event`` if the budget still covers it after ``spent``.
 
         The comparison is exact: it uses the prices, which are rounded up, and the exact value of
-        the limit as a float. So ten releases with epsilon 0.1 do not fit into a limit of 1.0,
-        because the float 0.1 is above 1/10. A price slightly below the limit divided by the number
-        of releases does fit.
+        the limit as a float. So ten releases with epsilon 0.1 exceed a limit of 1.0, because the
+        float 0.1 is above 1/10. With a price slightly below the limit divided by the number of
+        releases, they do not exceed it.
 
         Args:
             event: the event to release.

@@ -1,9 +1,9 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes per client.
 
-For each client, a run stores the number of the client's ``ClientHistory`` (clients with equal
-histories share one), one bit per round for each kind of event that the client releases, and 8 bytes
-per phase, to recognise the client's answer. So one array operation can count the releases of many
-clients.
+For each client, a run stores the number of the client's ``ClientHistory``, one bit per round for
+each kind of event that the client releases, and 8 bytes per phase, to recognise the client's
+answer. Clients with equal histories share one ``ClientHistory``. So one array operation can count
+the releases of many clients.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class MemoryLedger:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
         A repeated request calls ``make`` again, and costs nothing. If a client's new answer differs
-        from its earlier one, its row holds the stored bytes, or a NoLongerKept if no bytes are
-        stored, because sending the new answer would be a second release.
+        from its earlier one, sending it would be a second release. The client's row then holds the
+        stored bytes, or a NoLongerKept if no bytes are stored.
 
         Raises:
             ConfigError: ``make`` did not return a row of bytes for each client; nothing was

@@ -113,7 +113,7 @@ class Ledgers(Protocol):
         make: Callable[[], Rows],
         max_rounds: int | None = None,
     ) -> Released:
-        """Charge ``event`` to each client, and return the rows to send once all charges are synced.
+        """Charge ``event`` to each client, sync all charges, and then return the rows to send.
 
         A repeated request gets the same bytes, at no additional cost.
 

@@ -43,7 +43,8 @@ from fedldp.ledgers.protocol import (
 )
 
 _OF_CLIENTS, _OF_UNITS = 2, 3
-"""File versions. Version 2 has one budget, for the client's whole input; version 3 has any others.
+"""File versions. Version 2 has one budget, for the client's whole input; version 3 has any other
+budgets.
 
 Version 2 is older than units, and is still written for a single budget for the whole input. In
 version 3, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
@@ -257,7 +258,7 @@ class SqliteLedger:
         make: Callable[[], Rows],
         max_rounds: int | None = None,
     ) -> list[bytes]:
-        """Charge ``event``, and return the bytes to send once the charge is synced to the disk.
+        """Charge ``event``, sync the charge to the disk, and then return the bytes to send.
 
         See ``Ledgers``. The bytes released in a run's latest round are stored. If sending fails or
         the process is killed, call this again for the same release: it returns the same bytes, at
@@ -602,7 +603,7 @@ def _only(clients: Clients) -> int:
     return int(clients[0])
 
 
-# SQLite's errors, each with a remedy
+# SQLite's errors, each with a suggested fix
 
 _WORDS = {
     "SQLITE_NOTADB": "this is not a ledger; check the path",

@@ -43,7 +43,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 
 _SMALL = 1e9
-"""The limit of a small run, as visited examples times weights: a few seconds of training."""
+"""The largest size of a small run, as visited examples times weights: a few seconds of training."""
 
 COHORTS = (
     "lines against a shuffled server count the fewest clients of one budget in any round, as drawn "

@@ -22,7 +22,7 @@ class Spending:
     """The budget that the clients of a run will have spent up to a round, according to the plan.
 
     Guarantee: if no client releases more than planned, a round's epsilon is at least the epsilon in
-    a statement about the rounds up to that round, and the epsilon of the last round is that of the
+    a statement about the rounds up to that round. The epsilon of the last round is then that of the
     whole run.
 
     The accountant is fast for compositions of Gaussian mechanisms, and computes their epsilon after

@@ -54,7 +54,7 @@ def bits_epsilon(
 ) -> float:
     """Return the pure epsilon of independent randomised bits, all of which may change.
 
-    It is the sum over bits of the larger loss of ``bit_losses``.
+    It is the sum, over the bits, of the larger of the two losses in ``bit_losses``.
 
     Args:
         one_to_one: P(1 -> 1) of each bit, length l.
@@ -192,7 +192,7 @@ def _log_ratio_of_complements(p: float, q: float) -> float:
 
 
 def _logistic_loss(zero_odds: float, gap: float) -> float:
-    """Return the larger loss of a bit.
+    """Return the larger of a bit's two privacy losses.
 
     Args:
         zero_odds: the log-odds of P(0 -> 1).

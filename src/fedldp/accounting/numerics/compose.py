@@ -2,9 +2,9 @@
 
 Take a pure epsilon-DP mechanism with two outcomes. Under any adaptive composition it is no worse
 than randomised response that is truthful with probability p = e^epsilon/(1 + e^epsilon), and the
-two-point randomiser attains it. So the composition below is exact, not merely a bound. The unit of
-protection is whatever the ``count`` covers: with d coordinates, count = d protects a client's
-round, and count = T_u d protects its run of T_u rounds.
+two-point randomiser attains this worst case. So the composition below is exact, not merely a bound.
+The unit of protection is whatever the ``count`` covers: with d coordinates, count = d protects a
+client's round, and count = T_u d protects its run of T_u rounds.
 
 Source: Kairouz, Oh, Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
 Theorem 3.3; with different epsilons, Murtagh, Vadhan, "The Complexity of Computing the Optimal

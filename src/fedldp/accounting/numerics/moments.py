@@ -1,7 +1,7 @@
 """The moments accountant as published: it reproduces papers' claims and proves nothing here.
 
-Its neighbours differ by adding or removing a member. The guarantees of this package replace one
-member, which costs about twice as much.
+Its neighbours differ by adding or removing a member. The neighbours in this package's guarantees
+differ by replacing a member, which costs about twice as much as adding or removing one.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Theorem 2; Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled

@@ -19,7 +19,8 @@ a transform without a tilt would fail for them.
 A high power is computed in stages: sums of 28 losses, say, then sums of 28 of those sums, and so
 on. Each stage has its own grid, with a step that grows with the deviation of the summands. The sums
 of one stage are moved to the next grid in the same way as outcomes, so each stage bounds the one
-before. A single grid as fine as the first and as wide as the last would have to be far larger.
+before. A single grid as fine as the first and as wide as the last would need far more points than
+any of these grids.
 
 Both bounds account, in the safe direction, for rounding of masses and losses, for the errors of
 the transforms and of their powers, and for sums beyond the window (Chernoff bounds).
@@ -157,7 +158,8 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         moved: how many draws, of single losses or of earlier sums, are moved to this grid.
     """
     mean, deviation = mean_and_deviation(terms)
-    # Single losses larger than the deviation are rare, but they decide the size of the window.
+    # Individual losses larger than the deviation are rare, but they determine the size of the
+    # window.
     slowest = 1e-2 / (deviation + spread(terms))
     # Each stage moves each loss by up to a step, which moves the sum by about this many steps.
     moves = math.sqrt(sum(count for _, count in terms)) / 2

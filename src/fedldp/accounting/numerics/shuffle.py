@@ -75,8 +75,9 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
 
     Args:
         epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, the number of honest reports in one shuffle, at least 1. From about 1e5 on,
-            a share of 2e-5 of the clones is ignored for speed, which keeps the bound valid.
+        num_reports: n, the number of honest reports in one shuffle, at least 1. If n is about 1e5
+            or more, a share of 2e-5 of the clones is ignored for speed, which keeps the bound
+            valid.
         delta: at least 0 and below 1.
         count: the number of shuffles that the client takes part in, at least 1; adaptive
             composition is covered.
@@ -137,11 +138,12 @@ def _composed(
 def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta: float) -> float:
     """Return a lower bound on the epsilon of ``count`` shuffled two-valued reports at ``delta``.
 
-    It is the cost of inputs that an adversary may choose: in every coordinate all others are at one
-    end, and the one client is at the same end or at the other. The count of ones, which is known to
-    be all that the server learns, is then Bin(n, q) under one input, and stochastically larger
-    under the other. One direction is composed exactly up to rounding, which is downwards: by a
-    relative 1e-6 or less, but up to 1e-3 for an epsilon of 1e-3 and a count of 1e8.
+    It is the cost of inputs that an adversary may choose: in every coordinate, all other clients
+    are at one end, and the differing client is at the same end or at the other. The count of ones,
+    which is known to be all that the server learns, is then Bin(n, q) under one input, and
+    stochastically larger under the other. One direction is composed exactly up to rounding, which
+    is downwards: by a relative 1e-6 or less, but up to 1e-3 for an epsilon of 1e-3 and a count of
+    1e8.
 
     Args:
         epsilon: the epsilon of each report, above 0 and up to 30.

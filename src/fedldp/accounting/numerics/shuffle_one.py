@@ -230,8 +230,8 @@ class _Pair:
     def _best(self, delta: float) -> int:
         """Return approximately the j with the largest (P(N >= j) - delta)/Q(N >= j).
 
-        j is better than j + 1 if P(N = j)/Q(N = j) exceeds this ratio at j + 1, as it does from
-        some j on.
+        j is better than j + 1 if P(N = j)/Q(N = j) exceeds this ratio at j + 1. Once that is true
+        for some j, it is true for all larger j.
         """
         f, p, q, gain = self._others.mass, self._p, self._q, self._gain
 
@@ -245,7 +245,7 @@ class _Pair:
         return self._first(better)
 
     def _first(self, holds: Callable[[int], bool]) -> int:
-        """Return the first j for which ``holds`` is true, if it is true from some j on."""
+        """Return the first j for which ``holds`` is true, if it is also true for all larger j."""
         counts = range(self._others.first, self._others.last + 1)
         return self._others.first + bisect_left(counts, True, key=holds)
 

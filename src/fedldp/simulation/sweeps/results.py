@@ -104,7 +104,7 @@ class Sweep:
         }
 
     def warnings(self) -> list[str]:
-        """Return releases that no epsilon in the table covers, and doubts about the metrics."""
+        """Return warnings on the metrics and on releases that no epsilon in the table covers."""
         found = [
             f"{name}: {what} are a separate release, which no epsilon covers"
             for name, what in self.score_releases.items()
