@@ -44,7 +44,7 @@ class ReleaseWarning(UserWarning):
 
 
 class DoubtWarning(UserWarning):
-    """Warns that a model may be of little use, although it has not been tested."""
+    """Warns, without a test, that a model may be of little use."""
 
 
 class EstimatorError(ConfigError, ValueError):

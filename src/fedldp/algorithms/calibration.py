@@ -31,8 +31,8 @@ class Calibration(ABC):
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether a run may still be refused because of its data after it could be
-            planned.
+        data_may_refuse: whether a run that could be planned may still be refused because of its
+            data.
     """
 
     meaning: EpsilonMeaning | None

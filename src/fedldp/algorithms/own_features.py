@@ -29,7 +29,7 @@ class OwnFeatures:
     returns. Two conditions are not checked, and every line of a statement says so: the function
     keeps nothing from one call to the next, and it was not fitted on any client's examples. If the
     function fails, or returns anything but the right number of finite numbers, the example's
-    features are zeros, because a refusal would reveal the failure.
+    features are zeros, because an error would reveal the failure.
 
     Attributes:
         address: "module:function", or "module:Class" for a class that is built without arguments

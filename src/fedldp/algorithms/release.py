@@ -246,9 +246,9 @@ def _and_count(event: Event) -> str:
 def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
     """Open clients' updates; the broadcast's weights replace every row that is not finite.
 
-    The other arrays of a row that is not finite become zeros. A refusal would reveal something
-    about the examples to the server, which could choose weights with which training fails on some
-    examples only.
+    The other arrays of a row that is not finite become zeros. A refusal to answer would reveal
+    something about the examples to the server, which could choose weights with which training fails
+    on some examples only.
     """
     update = sealed.open()
     rows = update.rows

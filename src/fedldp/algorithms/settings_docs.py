@@ -95,7 +95,7 @@ class Setting:
 
 @functools.cache  # pydantic needs about 20 ms for a class's schema, which never changes
 def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
-    """Return the settings of a configuration class, in its order."""
+    """Return the settings of a configuration class, in the order of its fields."""
     document = owner.model_json_schema()
     required = document.get("required", [])
     return tuple(

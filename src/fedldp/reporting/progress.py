@@ -76,7 +76,7 @@ class RunProgress:
         )
 
     def _left(self, record: Round) -> str:
-        """Return an estimate of the remaining time, from the latest rounds except the first seen.
+        """Return the estimated remaining time, from the latest rounds but not the first one shown.
 
         The first round includes one-off work: starting processes, reading data, allocating memory.
         """

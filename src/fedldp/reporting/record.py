@@ -196,7 +196,7 @@ class RunFolder:
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Write the metrics of all rounds; after a kill, only rounds of the checkpoint count."""
+        """Write the metrics of all rounds; after a kill, only those in the checkpoint count."""
         lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
 

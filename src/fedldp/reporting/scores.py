@@ -299,7 +299,7 @@ def _doubt(
 def auc_deviation(counts: NDArray[np.int64]) -> float:
     """Return an upper bound on the standard deviation of an uninformative score's AUC.
 
-    For one class against all others the deviation is sqrt((n + 1)/(12 n_1 n_0)), and less if scores
+    For one class against all others the deviation is sqrt((n + 1)/(12 n_1 n_0)), or less if scores
     are tied. For a mean over classes it is at most the mean of the classes' deviations, however
     their AUCs depend on each other.
 

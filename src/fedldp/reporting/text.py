@@ -82,7 +82,7 @@ def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) ->
 def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
     """Return what a run protects, in sentences; the run's documents begin with the first sentence.
 
-    The first sentence is about the requested guarantee, or else the ``first_line``. The other
+    The first sentence states the requested guarantee, or else the ``first_line``. The other
     sentences say what holds for the same unit against other adversaries, and what is not protected.
     """
     asked = asked_for(config)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PER_SECOND = 2e10
 """The speed of two cores: visited examples times multiplications in a forward pass, per second. It
-gives an estimate of the time of a run that resembles no earlier run."""
+serves to estimate the time of a run that resembles no earlier run."""
 
 _SHORT = 20.0
 """A run that takes fewer seconds than this gets only one process."""

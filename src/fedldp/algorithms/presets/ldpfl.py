@@ -27,8 +27,8 @@ only in the picture of Fig. 13, which we do not have (the setting `model`); its 
 is not described (``encoder_augmentation``).
 
 Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
-norms, the tests and the number of examples stay at the client, although this number decides how far
-a client trains. Through the CNN, a bit of any example depends on all of the client's examples,
+norms, the tests and the number of examples stay at the client, although this number decides how
+much a client trains. Through the CNN, a bit of any example depends on all of the client's examples,
 unless the encoder is public. Any test score also depends on all of the client's examples, and
 nothing randomises the score.
 """

@@ -103,9 +103,9 @@ class Recipe:
         summary: a sentence fragment; a setting's name in braces stands for its value.
         source: the source that it reproduces, if any.
         expected: the source's number, if it gives one.
-        same_as: the recipe that has the same configuration, because papers show some runs twice.
-            This recipe has its own source, and may have a different number. None for the first
-            recipe with that configuration.
+        same_as: the recipe that has the same configuration; papers show some runs twice. This
+            recipe has its own source, and may have a different number. None for the first recipe
+            with that configuration.
 
     >>> from fedldp.algorithms.recipes import find_recipe
     >>> print(find_recipe("ldp-fl-mnist").description)
