@@ -137,7 +137,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: numbers of shape (n, features), or (n, ...) for an image model.
             y: labels of any type, shape (n,), of two classes or more.
             groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
-                not people; ``Dataset.from_arrays`` calls people groups.
+                not people: for ``Dataset.from_arrays``, people are the ``groups``.
             persons: the person of each row, in the same form. Rows with the same value belong to
                 one person. A person with rows at two clients is refused, unless the setting
                 ``persons_at_sites`` allows it. Without ``persons``, every row is a different

@@ -36,7 +36,7 @@ def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
 
 def test_the_socket_of_a_living_process_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
-    with listen(path), pytest.raises(ConfigError, match="another process listens at"):
+    with listen(path), pytest.raises(ConfigError, match="another process already listens on"):
         listen(path)
 
 

@@ -183,7 +183,7 @@ def test_the_encoding_by_hand() -> None:
         (listed(SOUND + bytes(8), count=1), "bytes follow"),
         (framed(b""), "ends before"),
         (b"", "fewer than any message"),
-        (b"PK\x03\x04" + bytes(20), "does not begin"),
+        (b"PK\x03\x04" + bytes(20), "does not start"),
         (b"fedldp\x02" + bytes(20), "version 2, and this is version 1"),
         (b"fedldp\x01\x02" + struct.pack("<Q", 16), "kind 2, not 1"),
         (b"fedldp\x01\x01" + struct.pack("<Q", 17), "states a length of 17"),

@@ -330,5 +330,5 @@ def _summing(encoder: Encoder, clients: int) -> Summing:
     """
     found = encoder.summing(clients)
     if found is None:
-        raise ConfigError("channel = sum: these reports do not add up; set channel = named")
+        raise ConfigError("channel = sum: these reports cannot be summed; set channel = named")
     return found

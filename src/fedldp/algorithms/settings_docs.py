@@ -178,7 +178,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def _limits(found: Mapping[str, Any]) -> str | None:
-    # A list's limits are those of its elements; the setting's meaning states the list's length.
+    # A list's limits apply to its elements; the setting's description gives the list's length.
     for each in _choices(found):
         inner = each.get("items", each)
         low = [f"{inner['minimum']:g} or more"] if "minimum" in inner else []

@@ -101,7 +101,7 @@ class ForeignClient(Mechanism):
         )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return all that is observed in an answer; a foreign function does not use the stream."""
+        """Return all that is observed in an answer; a user's own function ignores the stream."""
         form, arrays, others = self.split(self.answer(values))
         seen = others if self.beside else np.concatenate([arrays, others])
         return form.encode() + b"\0" + seen.tobytes()

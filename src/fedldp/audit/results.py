@@ -1,7 +1,7 @@
 """The results of an audit: one type for every game and attack.
 
-Pages, texts, JSON and commands read this type. ``Result.figures`` has the figures of a single game,
-under their JSON keys.
+Pages, text output, JSON output and commands read this type. ``Result.figures`` has the figures of a
+single game, under their JSON keys.
 """
 
 from __future__ import annotations

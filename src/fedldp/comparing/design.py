@@ -316,7 +316,7 @@ def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
 
 
 def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return contestants, with settings changed in those contestants that have them.
+    """Return the contestants, with each setting changed in every contestant that has it.
 
     Raises:
         ConfigError: no contestant has a given setting, or its value is wrong.

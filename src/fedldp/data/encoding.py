@@ -58,8 +58,8 @@ def encode(
         clients: whether the client column, if one is declared, is required and read.
         people: whether the person column, if one is declared, is required and read.
         labels: whether the label column is required and read.
-        features: the names of the features in the wanted order, which is the order of the table
-            that the model is trained on. None means the file's own order.
+        features: the names of the features in the required order, that of the table that the model
+            is trained on. None means the file's own order.
 
     Raises:
         ConfigError: a column is missing, occurs twice, or makes a feature that is not wanted.

@@ -83,7 +83,7 @@ _GREETED_AGAIN_AT_ONCE = 32
 just be slow."""
 
 _GIVEN_UP = 2
-"""A site is no longer waited for after it left a phase unanswered in this many rounds in a row."""
+"""The server stops waiting for a site that left a phase unanswered in this many rounds in a row."""
 
 _STRANGER_AGAIN = 5.0
 """Seconds before a node is greeted again if its site had not accepted the agreement."""

@@ -102,5 +102,7 @@ def _remove_what_is_dead(path: Path) -> None:
         probe.settimeout(1.0)
         refused = probe.connect_ex(str(path))
     if refused != errno.ECONNREFUSED:
-        raise ConfigError(f"another process listens at {path}: end it, or choose another path")
+        raise ConfigError(
+            f"another process already listens on {path}: end it, or choose another path"
+        )
     path.unlink(missing_ok=True)

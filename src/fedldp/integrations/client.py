@@ -258,7 +258,7 @@ class PrivateClient:
         layout = self.layout
         model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
         clients = self.config.num_clients
-        # The data are unknown here, and nothing that leaves depends on their shape.
+        # The data are unknown here, and nothing that is sent depends on their shape.
         config = self.config.changed(model=model, trainable=ALL)  # all of the layout is trainable
         return config.algorithm(Problem((1,), 2, clients))
 

@@ -326,7 +326,7 @@ class Counts(Aggregate):
         """Add single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
 
         Raises:
-            RunError: a position is not one of 0 to d - 1.
+            RunError: a position is outside 0 to d - 1.
         """
         if positions.size and not 0 <= positions.min() <= positions.max() < self.size:
             raise RunError(

@@ -21,8 +21,9 @@ _GIVEN: dict[str, object] = {}
 def name_of(model: object) -> str:
     """Return a name under which ``find_model`` finds ``model``.
 
-    A class or function of a module gets its address, which any process can find. Anything else,
-    such as a torch module, is kept in its present state, and only this process can find it.
+    A module-level class or function is identified by its import path, which any process can
+    resolve. Anything else, such as a torch module, is kept in its present state, and only this
+    process can find it.
 
     Raises:
         ConfigError: ``model`` cannot build a model.

@@ -176,7 +176,7 @@ _FIGURES = {
 
 
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
-    """Return an SVG of one metric of runs by round, on common axes.
+    """Return an SVG that plots one metric of several runs by round, on common axes.
 
     Args:
         name: the chart's name, unique on its page.

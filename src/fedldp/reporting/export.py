@@ -143,7 +143,7 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
 
 
 def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
-    """Yield epsilons and budgets by round; the headline's epsilon at least for the last round."""
+    """Yield epsilons and budgets by round; the last round has the headline's epsilon at least."""
     shown, last = set(), run.summary["rounds"][-1]["round"]
     for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
         for line in lines:

@@ -101,7 +101,7 @@ def _tested(record: Round, *, loss: bool = True) -> str:
         return f"{record.clients} took part"
     parts = [f"accuracy {record.accuracy:.4f}"]
     parts += [f"loss {record.loss:.4f}"] if loss else []
-    # AUC is always shown, because a round's record does not say whether one class has most
-    # examples.
+    # AUC is always shown, because a round's record does not say whether one class makes up most of
+    # the examples.
     parts += [] if record.auc is None else [f"AUC {record.auc:.4f}"]
     return "  ".join(parts)

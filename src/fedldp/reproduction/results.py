@@ -32,7 +32,7 @@ from fedldp.data.sources import PublishedDataset, find_source
 Device = Literal["cpu", "cuda"]
 
 _TEST = 1
-"""The version of the accuracy measure: the share of predictions that are correct after a round."""
+"""The version of how accuracy is measured: as the share of correct predictions after a round."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -272,7 +272,7 @@ class Suspects:
     left out, one pair after another. So at most as many honest clients are lost as there are liars.
 
     Args:
-        liars: the assumed largest number of clients that lie; at least 1.
+        liars: the assumed maximum number of clients that lie; at least 1.
     """
 
     def __init__(self, liars: int) -> None:

@@ -62,7 +62,7 @@ class Shuffler:
         return self._arrivals
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        """Yield which clients take part, then each budget's messages in blocks, ordered by arrival.
+        """Yield the participating clients, then each budget's messages in blocks, by arrival.
 
         The shuffler can start only when all reports have arrived, so it holds n d bits.
         """

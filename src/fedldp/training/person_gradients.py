@@ -266,7 +266,7 @@ class NoisySteps:
 
 
 def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
-    """Yield which of a client's rows each step uses: all rows of independently sampled people.
+    """Yield the rows of a client that each step uses: all rows of independently sampled people.
 
     Args:
         client: the client of these people.

@@ -162,8 +162,8 @@ def sign_epsilon(
     """Return the epsilon at ``delta`` of ``count`` randomised signs.
 
     Each sign is a two-valued mechanism, and the composition of such mechanisms is exact. If the
-    vectors are also clipped in L2 norm, the signs are a post-processing of Gaussian noise with
-    ``mu`` over all rounds, and the smaller epsilon holds.
+    vectors are also clipped in L2 norm, the signs are a post-processing of the Gaussian mechanism
+    with ``mu`` over all rounds, and the smaller of the two epsilons holds.
 
     Args:
         clip: the bound of each coordinate, positive.

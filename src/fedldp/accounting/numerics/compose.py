@@ -122,7 +122,7 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
 
     With only one epsilon, or few joint outcomes, it is as exact as ``two_valued_epsilon``.
     Otherwise it is an upper bound: the composition of each epsilon is exact, and the losses are
-    added on a grid, to which they are rounded pessimistically; the excess is about a relative 1e-6.
+    added on a grid, to which they are rounded pessimistically; the relative excess is about 1e-6.
 
     The counts must not depend on the mechanisms' outputs. A budget that depends on them needs a
     filter (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,

@@ -115,7 +115,7 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
 
 
 def _declared(table: str) -> dict[str, Any]:
-    """Return the data's settings from a file that is the table, or that names the table."""
+    """Return the data settings from a file, which is the table itself or names it."""
     if not table.endswith(".toml"):
         if not is_table(table):
             raise ConfigError(f"table {table!r}: give a .csv or .parquet file, or a .toml file "

@@ -54,7 +54,7 @@ def kind_of(message: bytes) -> int:
         raise malformed(f"it has {len(message)} bytes, fewer than any message")
     magic, version, kind, length = FRAME.unpack_from(message)
     if magic != MAGIC:
-        raise malformed("it does not begin like a message of fedldp")
+        raise malformed("it does not start with the header of a fedldp message")
     if version != VERSION:
         raise WireError(
             f"a message of version {version}, and this is version {VERSION}: "
