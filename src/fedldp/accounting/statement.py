@@ -138,9 +138,9 @@ class SumInPath:
         untrusted_clients: the number of participants in a round that may collude with the server or
             be missing.
         clients_in_sum: the number of clients whose reports were in the sum, for every round in
-            which some client released a report. It is 0 if no masks were removed, and the smallest
-            number if there were several sums. None before a run, when everyone who takes part
-            counts as being in the sum.
+            which some client released a report. It is 0 if the round ended before the clients in
+            its sum were fixed, and the smallest number if there were several sums. None before a
+            run, when everyone who takes part counts as being in the sum.
         committees: whether a round may have several sums, one for each committee of clients.
             Committees are the same in all rounds; ``untrusted_clients`` then bounds any one
             committee.

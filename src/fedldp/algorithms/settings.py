@@ -18,7 +18,7 @@ from fedldp.models import name_of
 
 Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
-"""The limit leaves room in float32 for optimisers: Adam's first step is ten times the rate."""
+"""The limit leaves room in float32 for optimisers: Adam's first step is up to 10 times the rate."""
 
 Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
