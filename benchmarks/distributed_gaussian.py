@@ -27,8 +27,8 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.core.errors import PrivacyError
+from fedldp.papers.ldp_fl.preset import ldp_fl
 
 Settings = dict[str, Any]
 Cell = tuple[str, str, int, float]

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 import fedldp
 from fedldp.algorithms.composition import Algorithm, Composition, Sgd
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.algorithms.presets.priority import priority
+from fedldp.papers.priority.preset import priority
+from fedldp.papers.priority.training import RankingSgd
 from fedldp.protocol.roles import Batch, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.record import RunFolder
 from fedldp.training.local_sgd import LocalSgd
-from fedldp.training.ranking_sgd import RankingSgd
 
 ROUNDS = (1, 8, 16, 25)
 RECIPES = {

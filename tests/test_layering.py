@@ -22,6 +22,7 @@ LAYERS = [
     {"mechanisms", "models"},
     {"secure_sum", "training"},
     {"algorithms"},
+    {"papers"},
     {"reporting"},
     {"simulation"},
     {"audit", "reproduction", "comparing", "api"},

@@ -28,7 +28,7 @@ class Bits(TwoPoint):
 """
 SYSTEM = """
 from typing import Literal
-from fedldp.algorithms.presets.ldp_fl import ldp_fl
+from fedldp.papers.ldp_fl.preset import ldp_fl
 from fedldp.algorithms.problem import EpsilonMeaning
 
 class Mine(ldp_fl):

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
 from fedldp.mechanisms import BitMechanism
-from fedldp.mechanisms.sign import Sign
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
+from fedldp.papers.personalized.mechanism_sign import Sign
 
 
 def exact_binomial(count: int, p: Any) -> list[Any]:

@@ -39,7 +39,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.mechanisms.unary import Unary
+from fedldp.papers.ldpfl.mechanism_unary import Unary
 from fedldp.simulation.plan import plan, problem_of
 
 IDEAL = PureReport(epsilon=0.5, idealised=True)

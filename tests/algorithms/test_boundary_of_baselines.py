@@ -22,18 +22,18 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
-from fedldp.algorithms.nbafl_noise import NbaflNoise
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
-from fedldp.algorithms.presets.nbafl import nbafl
-from fedldp.algorithms.presets.priority import priority
-from fedldp.algorithms.presets.priority_public import priority_public
-from fedldp.algorithms.presets.privunit_fl import privunit_fl
 from fedldp.algorithms.server_noise import gaussian, of_broadcast
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
+from fedldp.papers.nbafl.parts import NbaflNoise
+from fedldp.papers.nbafl.preset import nbafl
+from fedldp.papers.priority.preset import priority
+from fedldp.papers.priority.preset_public import priority_public
+from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
+from fedldp.papers.privunit_fl.preset import privunit_fl
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.training.noisy_sums import NoisySums

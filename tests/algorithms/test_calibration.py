@@ -13,7 +13,7 @@ from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.per_client import ClientValue
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)

@@ -18,12 +18,12 @@ from clients import Roles, client_of, sender_of, trained
 from neighbours import SMALL
 
 import fedldp
-from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.papers.priority.preset import priority
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore

@@ -11,21 +11,22 @@ from clients import senders_of
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
-from fedldp.algorithms.release import Encoder, Release, UnevenRelease, in_clear, open_finite
+from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
 from fedldp.core.bounding import Box, Ranges
 from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
-from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
+from fedldp.papers.priority.importance import FirstLayer, NoisierFeatures
+from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.protocol.roles import State, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_reply, pack_reports
-from fedldp.training.feature_importance import FirstLayer, NoisierFeatures
 
 SIZE = 13
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)

@@ -15,8 +15,8 @@ from fedldp.audit.observations import AuditKeys
 from fedldp.audit.repetitions import RepetitionGame
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
-from fedldp.mechanisms.randomised_bits import RandomisedBits
 from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 
 SMALL = replace(
     QUICK, mechanism_explore=60, mechanism_least=150, mechanism_most=150, mechanism_most_quick=150,

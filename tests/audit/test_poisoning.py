@@ -15,7 +15,6 @@ from clients import Roles, sender_of
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
-from fedldp.algorithms.presets.cldp_fed import cldp_fed
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.byzantine_run import accepts_report, accuracy_of
 from fedldp.audit.efforts import QUICK
@@ -27,6 +26,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.reports import ReportChecker
 from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.papers.cldp_fed.preset import cldp_fed
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import RoundRequest
 from fedldp.simulation.inputs import Inputs

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedldp import comparing
-from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.comparing import (
     Cell,
     Comparison,
@@ -28,6 +27,7 @@ from fedldp.comparing import (
 )
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
+from fedldp.papers.personalized.preset_sound import personalized_sound
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
 

@@ -27,6 +27,7 @@ from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.papers.ldpfl import training as randomised_sgd
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Batch, Client, Update
@@ -46,7 +47,6 @@ from fedldp.protocol.wire import (
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.training import randomised_sgd
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)

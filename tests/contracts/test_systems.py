@@ -24,11 +24,11 @@ import fedldp
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.person_dp_sgd import person_dp_sgd
-from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
-from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.papers.priority.parts import first_layer_of
+from fedldp.papers.priority.preset import priority
 from fedldp.protocol.roles import Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Vector

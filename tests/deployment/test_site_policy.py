@@ -238,11 +238,11 @@ def test_foreign_code_is_refused_before_it_is_imported(
         "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
         "from dataclasses import dataclass\nfrom typing import Literal\n"
         "from fedldp.mechanisms.two_point import TwoPoint\n"
-        "from fedldp.algorithms.presets.ldp_fl import ldp_fl\n"
+        "from fedldp.papers.ldp_fl.preset import ldp_fl\n"
         "@dataclass(frozen=True)\nclass Part(TwoPoint):\n    pass\n"
         if setting == "mechanism"
         else "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
-        "from typing import Literal\nfrom fedldp.algorithms.presets.ldp_fl import ldp_fl\n"
+        "from typing import Literal\nfrom fedldp.papers.ldp_fl.preset import ldp_fl\n"
         f"class Part(ldp_fl):\n    system: Literal['{name}:Part'] = '{name}:Part'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -16,9 +16,9 @@ import torch
 from clients import Roles, client_of, sender_of
 
 import fedldp
-from fedldp.algorithms.codes import OnBits
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
+from fedldp.papers.ldpfl.parts import OnBits
 from fedldp.protocol.wire import Broadcast
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)

@@ -14,12 +14,12 @@ import pytest
 from clients import Roles, sender_of
 
 import fedldp
-from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.uneven import first_layer_of
+from fedldp.papers.priority.importance import variance_importance
+from fedldp.papers.priority.parts import first_layer_of
+from fedldp.papers.priority.preset import priority
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.feature_importance import variance_importance
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 

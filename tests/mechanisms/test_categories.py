@@ -20,10 +20,10 @@ from fedldp.accounting.events import PureCoordinates
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms._bits import FULL
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.mechanisms.unary import Unary
+from fedldp.papers.ldpfl.bits import FULL
+from fedldp.papers.ldpfl.mechanism_unary import Unary
 
 Law = dict[tuple[int, ...], Fraction]
 mp.mp.dps = 40

@@ -13,14 +13,14 @@ import pytest
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.cldp import table
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.piecewise import Piecewise
-from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
-from fedldp.mechanisms.unary import Unary
-from fedldp.mechanisms.unary import Variant as Encoding
+from fedldp.papers.cldp_fed.mechanism import table
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
+from fedldp.papers.ldpfl.mechanism_unary import Unary
+from fedldp.papers.ldpfl.mechanism_unary import Variant as Encoding
 
 SIZE = 650
 

@@ -18,6 +18,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.papers.ldpfl.training import TrainOnBits
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.updates import rows_of
 from fedldp.protocol.wire import (
@@ -36,7 +37,6 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
 from fedldp.training.batched_sgd import GROUP
-from fedldp.training.bit_training import TrainOnBits
 
 TOGETHER = {
     "quickstart": {"model": "logistic"},

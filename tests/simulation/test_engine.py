@@ -17,7 +17,6 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.presets.ldp_fl import ldp_fl as ldp_fl_preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
@@ -26,6 +25,7 @@ from fedldp.data import Dataset, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
+from fedldp.papers.ldp_fl.preset import ldp_fl as ldp_fl_preset
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.transport import one_by_one

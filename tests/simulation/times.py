@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.algorithms.settings import Delays
+from fedldp.papers.ldp_fl.preset import ldp_fl
 
 
 def config(**settings: Any) -> RunConfig:

@@ -14,16 +14,18 @@ from clients import client_of, trained
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
+from fedldp.algorithms.features import scale_features
 from fedldp.algorithms.participation import draw_selection
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
+from fedldp.papers.personalized.training import PortionSgd, optimal_rate
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.local_sgd import LocalSgd, evaluate
 from fedldp.training.losses import one_vs_rest
-from fedldp.training.portions import PortionSgd, check_portions, optimal_rate, scale_features
+from fedldp.training.portions import check_portions
 from fedldp.training.tensors import read_weights
 
 CPU = torch.device("cpu")

@@ -12,31 +12,22 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.own_features import OwnFeatures
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.data.handwriting import Pose, SoftGradients
 from fedldp.data.image_features import ExampleMap
-from fedldp.data.images import check_images
 from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.data.public_axes import FileAxes, StrokeAxes
 from fedldp.data.public_files import PublicFile, read_public
 from fedldp.data.random_convolutions import RandomConvolutions
 from fedldp.data.unit_norm import UnitNorm
-from fedldp.training.portions import scale_features
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fedldp.algorithms.problem import Problem
     from fedldp.protocol.wire import Broadcast
-
-SCALE = Offer(
-    "feature_scale",
-    Positive,
-    "the factor by which features are multiplied, such as 255 for images stored as bytes",
-    1.0,
-)
 
 FEATURES = Offer(
     "features",
@@ -158,40 +149,6 @@ class Features:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrientedFeatures(Features):
-    """Histograms of oriented gradients: a public encoder of images that is not fitted to data.
-
-    Attributes:
-        cells: the number of cells along each side of an image.
-        orientations: the number of slope directions that are distinguished.
-        dataset: the setting, for error messages.
-    """
-
-    cells: int
-    orientations: int
-    dataset: str
-
-    def encoder(self, problem: Problem) -> OrientedGradients:
-        """Return the encoder.
-
-        Raises:
-            ConfigError: the examples are not images, or are too small for this many cells.
-        """
-        check_images(problem.input_shape, self.dataset)
-        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
-
-    def shape(self, problem: Problem) -> tuple[int, ...]:
-        """Return the shape of one image's features; see ``Features``."""
-        return (self.encoder(problem).size,)
-
-    def __call__(
-        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Return the features of images, for any broadcast."""
-        return self.encoder(problem)(examples)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ChosenFeatures(Features):
     """A public function of one example at a time, which the setting ``features`` names.
 
@@ -299,3 +256,9 @@ def chosen_features(settings: Any, own: Features) -> Features:
         dataset=settings.dataset,
         scale=own.scale,
     )
+
+
+def scale_features(model: nn.Module, factor: float) -> None:
+    """Make ``model`` multiply its input by ``factor``, in training and evaluation."""
+    if factor != 1:
+        model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:]))

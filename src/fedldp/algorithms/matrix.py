@@ -16,7 +16,6 @@ from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
-from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.mechanisms.gaussian_summand import GaussianSummand
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
@@ -100,18 +99,9 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
-        why = (
-            "reports do not have one bit for each weight, so they cannot be split into single "
-            "weights"
-        )
-        if issubclass(kind, GaussianSign):
-            why = (
-                "bits come from a vector that is clipped as a whole, so no bit can be sent by "
-                "itself"
-            )
         raise ConfigError(
-            f"channel = shuffle and {named}: its {why}; {_other_shuffled(settings, kind)}set "
-            f"channel = {home}"
+            f"channel = shuffle and {named}: its {kind.unsplit}; "
+            f"{_other_shuffled(settings, kind)}set channel = {home}"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):
         raise ConfigError(

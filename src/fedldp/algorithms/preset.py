@@ -34,10 +34,11 @@ from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import PAPERS
 from fedldp.mechanisms import Mechanism, sends_category
 from fedldp.mechanisms.codes import ClippedCodes
 
-_PRESETS = "fedldp.algorithms.presets."
+_PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
 EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES, FEATURES_DIM)
 """The settings that every preset offers. Settings that are newer than a preset may be left out."""

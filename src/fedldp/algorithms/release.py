@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
-from fedldp.core.errors import PrivacyError, UnfitEvent
+from fedldp.core.errors import UnfitEvent
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_category, stated_event
 from fedldp.mechanisms.none import Plain
@@ -27,7 +26,6 @@ from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
-from fedldp.training.feature_importance import NoisierFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,64 +101,6 @@ class Release:
         """Whether bits can be made on the device that holds the weights."""
         ranged = isinstance(self.bound, InRange) and self.bound.send == "weights"
         return ranged and type(self.mechanism) is TwoPoint
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnevenRelease(Release):
-    """A release with more noise on the weights of some input features than on all other weights.
-
-    Attributes:
-        mechanism: the mechanism for all other weights: ``noisier.least``.
-        noisier: picks the features.
-        ranks: whose ranks decide which features get more noise. The broadcast's "importance" is
-            public and costs nothing. A client's own ranks are its update's "importance", which is
-            then released in the clear.
-
-    Raises:
-        PrivacyError: ``mechanism`` differs from ``noisier.least``.
-    """
-
-    noisier: NoisierFeatures
-    ranks: Literal["public", "own"]
-
-    def __post_init__(self) -> None:
-        if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
-            raise PrivacyError(
-                "mechanism: this is not the mechanism for the features with the least noise"
-            )
-
-    def category(self) -> Event:
-        """Refuse, because a report from several mechanisms is not one category."""
-        raise UnfitEvent("a report with more noise on some features is not one category")
-
-    def event(self) -> Event:
-        """Return the event for the least noise; for own ranks, for features in the clear."""
-        if self.ranks == "own":
-            return InClear(what="which features get more noise")
-        return super().event()
-
-    def randomise(
-        self,
-        values: NDArray[np.floating],
-        update: Update,
-        broadcast: Broadcast,
-        streams: Sequence[Stream],
-    ) -> NDArray[np.uint8]:
-        """Return the reports for bounded values; see ``Release.randomise``."""
-        noisier = self.noisier
-        if self.ranks == "public":
-            told = broadcast.public["importance"]
-            mechanism = noisier.mechanism(noisier.picked_in(broadcast.round, told))
-            return mechanism.encode_many(values, streams)
-        unknown = np.zeros((len(values), noisier.first_layer.num_features))
-        mechanisms = (
-            noisier.mechanism(noisier.picked(row)) for row in update.aux.get("importance", unknown)
-        )
-        reports = [
-            mechanism.encode(row, stream)
-            for mechanism, row, stream in zip(mechanisms, values, streams, strict=True)
-        ]
-        return np.array([np.frombuffer(report, np.uint8) for report in reports])
 
 
 @dataclass(frozen=True, kw_only=True)

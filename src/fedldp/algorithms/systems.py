@@ -11,12 +11,12 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.core.registry import is_address, load, scan
+from fedldp.core.registry import is_address, load, scan, scan_papers
 
 
 def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system, by the system's name."""
-    found = scan("fedldp.algorithms.presets", RunConfig)
+    found = scan("fedldp.algorithms.presets", RunConfig) + scan_papers("preset", RunConfig)
     return dict(sorted((config.name(), config) for config in found))
 
 

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.mechanisms import Mechanism
-from fedldp.mechanisms.cldp import CLDP
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.grids import GridNoise
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.packing import packed_bytes
 from fedldp.mechanisms.privunit import PrivUnit
-from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.mechanisms.rotation import Rotation
+from fedldp.papers.cldp_fed.mechanism import CLDP
+from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.protocol.roles import Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive

@@ -13,6 +13,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -51,6 +52,27 @@ def modules(package: str) -> Iterator[ModuleType]:
 def scan(package: str, base: type[T]) -> list[type[T]]:
     """Return the concrete subclasses of ``base`` that the modules of ``package`` define."""
     return [member for module in modules(package) for member in _subclasses(module, base)]  # type: ignore[arg-type]
+
+
+PAPERS = "fedldp.papers"
+"""The room whose folders are papers. Nothing but this scan looks into it."""
+
+
+def scan_papers(start: str, base: type[T]) -> list[type[T]]:
+    """Return the concrete subclasses of ``base`` in the papers' modules whose names begin so."""
+    return [
+        member
+        for paper in module_names(PAPERS)
+        for name in module_names(f"{PAPERS}.{paper}")
+        if name.startswith(start)
+        for member in _subclasses(importlib.import_module(f"{PAPERS}.{paper}.{name}"), base)  # type: ignore[arg-type]
+    ]
+
+
+def paper_folders(name: str) -> list[str]:
+    """Return the folders called ``name`` of all papers that have one."""
+    above = importlib.import_module(PAPERS).__path__
+    return sorted(str(path) for place in above for path in Path(place).glob(f"*/{name}"))
 
 
 @functools.cache  # every new configuration looks a name up, and modules do not change

@@ -22,7 +22,7 @@ from fedldp.accounting.prices import cost
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError, RunError, UnfitEvent
 from fedldp.core.randomness import Stream
-from fedldp.core.registry import is_address, load, scan
+from fedldp.core.registry import is_address, load, scan, scan_papers
 from fedldp.mechanisms.packing import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 
@@ -35,16 +35,13 @@ __all__ = [
     "SumAggregate",
     "bounded_steps",
     "categories",
-    "cldp",
     "codes",
     "comparison",
     "counting",
     "discrete",
     "find_mechanism",
-    "fixed_point",
     "gaussian",
     "gaussian_share",
-    "gaussian_sign",
     "gaussian_summand",
     "grids",
     "integer_gaussian",
@@ -57,18 +54,13 @@ __all__ = [
     "packing",
     "piecewise",
     "privunit",
-    "privunit_scalar",
-    "randomised_bits",
     "rotation",
     "sends_category",
-    "sign",
     "stated_category",
     "stated_event",
     "summing",
     "two_point",
     "two_point_l1",
-    "unary",
-    "uneven_gaussian",
 ]
 
 EpsilonUnit = Literal["weight", "client-round"]
@@ -134,6 +126,10 @@ class Mechanism(ABC):
     """The unit whose budget the setting ``epsilon`` gives."""
     is_setting: ClassVar[bool] = True
     """Whether the setting ``mechanism`` may name the class; otherwise only systems make it."""
+    unsplit: ClassVar[str] = (
+        "reports do not have one bit for each weight, so they cannot be split into single weights"
+    )
+    """Why reports cannot be sent weight by weight, for those that cannot."""
     costly: ClassVar[bool] = False
     """Whether a report of a few coordinates takes as much time as a report of thousands. If so, the
     audit makes fewer trials, as it does for mechanisms that encode one report at a time."""
@@ -456,8 +452,8 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
 
 def mechanisms() -> dict[str, type[Mechanism]]:
     """Return every mechanism that the setting ``mechanism`` may name, by its name."""
-    found = scan(__name__, Mechanism)  # type: ignore[type-abstract]
-    return {m.name: m for m in found if m.is_setting}
+    found = scan(__name__, Mechanism) + scan_papers("mechanism", Mechanism)  # type: ignore[type-abstract]
+    return dict(sorted((m.name, m) for m in found if m.is_setting))
 
 
 def find_mechanism(name: str) -> type[Mechanism]:

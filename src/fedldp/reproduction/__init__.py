@@ -1,6 +1,7 @@
 """The papers' tables and figures as targets, compared with measured results.
 
-It may use core, accounting, data, protocol, mechanisms, models, algorithms, reporting, simulation.
+It may use core, accounting, data, protocol, mechanisms, models, algorithms, papers,
+reporting, simulation.
 """
 
 __all__ = [

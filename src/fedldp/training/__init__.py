@@ -6,13 +6,9 @@ It may use core, accounting, data, protocol, mechanisms, models.
 """
 
 __all__ = [
-    "architecture",
     "batched_sgd",
-    "bit_training",
-    "codes",
     "device_bits",
     "exported_encoder",
-    "feature_importance",
     "linear_models",
     "local_sgd",
     "losses",
@@ -21,9 +17,6 @@ __all__ = [
     "person_gradients",
     "portions",
     "private_sgd",
-    "public_encoder",
-    "randomised_sgd",
-    "ranking_sgd",
     "ridge",
     "single_gradients",
     "tensors",

@@ -2,7 +2,6 @@
 
 __all__ = [
     "binomial",
-    "bits",
     "blanket",
     "clones",
     "compose",

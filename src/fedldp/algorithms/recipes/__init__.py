@@ -30,6 +30,7 @@ from typing import Any
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import paper_folders
 
 __all__ = [
     "Expected",
@@ -158,7 +159,13 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
 
 def _families() -> list[str]:
     """Return the names of the recipe files, sorted, without extensions."""
-    return sorted(file.stem for folder in __path__ for file in Path(folder).glob("*.toml"))
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    """Return the recipe files, of this folder and of the papers', by name without extension."""
+    folders = [*__path__, *paper_folders("recipes")]
+    return {file.stem: file for folder in folders for file in Path(folder).glob("*.toml")}
 
 
 def _fit(family: str, name: str) -> int:
@@ -174,8 +181,7 @@ def _family(name: str) -> dict[str, Recipe]:
     Raises:
         ConfigError: the file has an entry that recipes do not have.
     """
-    paths = (Path(folder) / f"{name}.toml" for folder in __path__)
-    document = tomllib.loads(next(filter(Path.exists, paths)).read_text(encoding="utf-8"))
+    document = tomllib.loads(_files()[name].read_text(encoding="utf-8"))
     found: dict[str, Recipe] = {}
     for table in document["recipe"]:
         unknown = [key for key in table if key not in _OF_RECIPE]

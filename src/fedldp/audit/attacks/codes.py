@@ -16,7 +16,7 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.results import Result
 from fedldp.data import Examples
-from fedldp.training.bit_training import TrainOnBits
+from fedldp.papers.ldpfl.training import TrainOnBits
 from fedldp.training.tensors import one_thread
 
 OWN = "every client has its own encoder, so one client's bits do not explain another's bits"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.mechanisms.unary import Unary, Variant
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
+from fedldp.papers.ldpfl.mechanism_unary import Unary, Variant
 from fedldp.reproduction.claims import (
     Numbers,
     PaperClaim,

@@ -1,0 +1,6 @@
+"""CLDP-Fed (Truex et al. 2020)."""
+
+__all__ = [
+    "mechanism",
+    "preset",
+]

@@ -1,0 +1,5 @@
+"""LDP-FL (Sun, Qian, Chen 2021)."""
+
+__all__ = [
+    "preset",
+]

@@ -1,0 +1,227 @@
+"""LDPFL: every example's features as bits, randomised once, and a network trained on them.
+
+    Broadcast: weights of the global network; a public encoder, if `encoder` is public
+        |
+        v
+    local_update  once in the run, kept on the client's disk:
+        |           own CNN, trained on the client's examples           (Algorithm 1, lines 2-4)
+        |           features -> fixed-point bits, joined to one vector  (line 8, eq. 10)
+        |           every bit randomised, as one report of r_f l bits   (lines 9-10, eq. 13)
+        |           label randomised too, if `label_epsilon` is set
+        |         each round: training of the global network on these bits   (line 19)
+        |         Sensitive weights
+        v
+    encoder       float32 weights, unchanged (line 20): post-processing of the bits and labels
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean over the participants -> weights of the next Broadcast (line 21)
+        |
+        v
+    tester        the client's CNN and bits for test examples, then the global network
+                  with evaluation = clients, also how well the client's whole CNN does on them
+                  (the metric local_accuracy; Figs. 2, 4, 6a, 8)
+
+Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
+Differential Privacy for Federated Learning", 2022. The hidden layers of its global network appear
+only in the picture of Fig. 13, which we do not have (the setting `model`); its image augmentation
+is not described (``encoder_augmentation``).
+
+Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
+norms, the tests and the number of examples stay at the client, although this number decides how
+much a client trains. Through the CNN, a bit of any example depends on all of the client's examples,
+unless the encoder is public. Any test score also depends on all of the client's examples, and
+nothing randomises the score.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedldp.accounting.statement import Claim
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition, FirstArrays, WeightedMean, no_arrays
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.settings import Count, Offer, Positive
+from fedldp.core.frozen_config import LEFT_OUT
+from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
+from fedldp.mechanisms.none import Plain
+from fedldp.papers.ldpfl.architecture import Layers
+from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint
+from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
+from fedldp.papers.ldpfl.parts import Bits, OnBits
+from fedldp.protocol.wire import Broadcast
+
+LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
+Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
+
+_THEOREMS = {
+    "theorem_2": "Theorem 2 (eq. 13)",
+    "theorem_1": "Theorem 1",
+    "symmetric": "eq. 11",
+}
+
+
+@preset(
+    Offer("epsilon", Positive, "the budget that the paper claims for one example's features", 0.5),
+    Offer(
+        "randomisation",
+        Variant,
+        "how each bit is randomised: theorem_2 (the paper's runs), theorem_1, or symmetric (eq. "
+        "11)",
+        "theorem_2",
+    ),
+    Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
+    Offer(
+        "whole_bits",
+        Annotated[int, Field(ge=0)],
+        "number of binary digits of a feature before the binary point",
+        4,
+    ),
+    Offer(
+        "fraction_bits",
+        Annotated[int, Field(ge=0)],
+        "number of binary digits of a feature after the binary point",
+        5,
+    ),
+    Offer(
+        "bit_order",
+        Annotated[BitOrder, LEFT_OUT],
+        "order of a feature's bits: highest (the sign, then from the highest digit down) or "
+        "lowest (from the lowest digit up, the sign last: the paper's eq. 10)",
+        "highest",
+    ),
+    Offer(
+        "label_epsilon",
+        LabelEpsilon | None,
+        "budget for one label; if not set, labels are used in the clear (as in the paper)",
+        None,
+    ),
+    Offer(
+        "encoder",
+        Literal["own", "public"],
+        "which encoder makes the features: own (every client trains its own, as in the paper) or "
+        "public (one encoder for all clients)",
+        "own",
+    ),
+    Offer(
+        "public_dataset",
+        str | None,
+        "the data set on which a public encoder is trained; if not set, the encoder keeps its "
+        "random weights",
+        None,
+    ),
+    Offer(
+        "encoder_channels",
+        Channels,
+        "number of channels in each of the encoder's blocks of two convolutions",
+        [32, 64],
+    ),
+    Offer(
+        "encoder_padding",
+        bool,
+        "whether the encoder's convolutions are padded, so that they preserve the image size",
+        False,
+    ),
+    Offer(
+        "encoder_layers",
+        Layers,
+        "where the encoder has batch norms: deep (after every convolution: the paper's network "
+        "for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the first convolution of each "
+        "block and after its pooling: the paper's network for MNIST)",
+        "deep",
+    ),
+    Offer(
+        "encoder_epochs",
+        Annotated[Count, Field(le=100_000)],
+        "number of epochs for which an encoder is trained",
+        50,
+    ),
+    Offer(
+        "encoder_augmentation",
+        Annotated[Literal["none", "shift", "shift-flip"], LEFT_OUT],
+        "how a client augments the images on which it trains its own encoder: none, shift (each "
+        "image is moved by up to a tenth of its side) or shift-flip (half of the images are also "
+        "mirrored, for classes that mirroring does not change)",
+        "none",
+    ),
+    Offer(
+        "encoder_decay",
+        Annotated[float, Field(ge=0, le=1), LEFT_OUT],
+        "decay of the learning rate at which a client trains its own encoder, 0.001/(1 + decay "
+        "steps); the paper uses 1e-6",
+        0.0,
+    ),
+    Offer(
+        "test_share",
+        Annotated[float, Field(gt=0, lt=1)],
+        "share of its examples that each client holds out for testing",
+        0.1,
+    ),
+    Offer(
+        "evaluation",
+        Literal["clients", "common"],
+        "where accuracy is measured: clients (on every client's own test examples, as in the "
+        "paper, without a guarantee for these examples) or common (on the test set, of which "
+        "every client encodes a part)",
+        "clients",
+    ),
+    Offer(
+        "randomise_tests",
+        bool,
+        "whether test examples are randomised like training examples",
+        True,
+        simulated=True,
+    ),
+    Offer(
+        "optimizer",
+        Literal["sgd", "adam"],
+        "the clients' optimiser for the global network: sgd, or adam, which starts afresh in "
+        "every round",
+        "sgd",
+    ),
+)
+def ldpfl(settings: Settings) -> Composition:
+    """LDPFL; the paper's claim is for one example."""
+    code = FixedPoint(settings.whole_bits, settings.fraction_bits, settings.bit_order)
+    mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
+    if settings.public_dataset is not None:
+        check_is_public(settings.public_dataset, settings.dataset)
+    bits, unused = Bits(settings=settings, code=code), {}
+    if settings.encoder == "own":
+        unused["public_dataset"] = "with encoder = own every client trains its own encoder"
+    else:
+        reason = "with encoder = public no client trains an encoder"
+        unused |= {"encoder_augmentation": reason, "encoder_decay": reason}
+    if settings.randomisation == "symmetric":
+        unused["alpha"] = "with randomisation = symmetric no probability depends on it"
+
+    def public(release: Release, problem: Problem) -> FirstArrays:
+        network, epochs = bits.architecture(problem), settings.encoder_epochs
+        encoder = PublicEncoder(network, settings.public_dataset, epochs, problem.data_dir)
+        return lambda draw: to_public(encoder.build(draw))
+
+    tested_on = "the test set, of which every client encodes a part"
+    if settings.evaluation == "clients":
+        tested_on = "the clients' own held-out examples, each through its client's encoder"
+    return Composition(
+        features=bits,
+        local=OnBits(settings=settings, bits=bits, mechanism=mechanism, tested_on=tested_on),
+        calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "claimed")),
+        estimate=WeightedMean(),
+        arrays=public if settings.encoder == "public" else no_arrays,
+        publish=lambda state: Broadcast(
+            round=state.round, weights=state.weights, public=public_among(state.arrays)
+        ),
+        unused=unused,
+        claim=Claim(
+            epsilon=settings.epsilon,
+            delta=0.0,
+            unit="record",
+            source=f"Chamikara et al. 2022, {_THEOREMS[settings.randomisation]} and Section 3.3",
+        ),
+    )

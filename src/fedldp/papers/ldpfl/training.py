@@ -1,0 +1,262 @@
+"""Training and testing of a global network on clients' randomised bits, unpacked batch by batch.
+
+Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Algorithm 1,
+line 19.
+
+SGD on features of images, with gradients that are randomised one by one; and a tester.
+
+Source: ours. Randomising gradients one by one follows Duchi, Jordan, Wainwright 2013, "Local
+Privacy and Statistical Minimax Rates".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedldp.core.randomness import torch_seeded
+from fedldp.data.examples import Examples
+from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.mechanisms import Mechanism
+from fedldp.models import layout_of_module
+from fedldp.papers.ldpfl.encoding import PIECE, Codes
+from fedldp.protocol.roles import Batch, Client, Score, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training import batched_sgd
+from fedldp.training.batched_sgd import train_alone
+from fedldp.training.local_sgd import batches, evaluate, gradients
+from fedldp.training.portions import indices_of_round, kept_order
+from fedldp.training.single_gradients import single_gradients
+from fedldp.training.tensors import laid_as, load_weights, read_weights
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainOnBits:
+    """The local update: epochs of training on the client's randomised bits.
+
+    Attributes:
+        codes: gives the bits that the client keeps on its disk.
+        model: the global network.
+        local_epochs: passes over the bits in one round.
+        batch_size: examples in one step.
+        optimizer: the optimizer that takes the steps.
+        learning_rate: step size.
+        device: where to train.
+        class_weights: a weight for each class in the loss; see ``LocalSgd``.
+    """
+
+    codes: Codes
+    model: nn.Module
+    local_epochs: int
+    batch_size: int
+    optimizer: Literal["adam", "sgd"]
+    learning_rate: float
+    device: torch.device
+    class_weights: Tensor | None = None
+
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``batched_sgd``."""
+        return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        if group > 1:
+            return self._together(broadcast, batch)
+        return train_alone(batch, lambda client: self._train(broadcast, client))
+
+    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+        kept = self.codes.for_training(broadcast, client)
+        model = self.model
+        load_weights(model, layout_of_module(model), broadcast.weights)
+        model.train()
+        parameters: list[Tensor] = list(model.parameters())
+        optimizer = self._optimizer(parameters)
+        labels = torch.from_numpy(kept["labels"])
+        order = client.fresh("batches")
+        with torch_seeded(client.fresh("model")):
+            for indices in batches(len(labels), self.local_epochs, self.batch_size, order):
+                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
+                answers = labels[torch.from_numpy(indices)].to(self.device)
+                found = gradients(model, inputs, answers, parameters, self.class_weights)
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    parameter.grad = laid_as(gradient, parameter)
+                optimizer.step()
+        return read_weights(model)
+
+    def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        kept = [self.codes.for_training(broadcast, client) for client in batch]
+        bits = np.concatenate([own["bits"] for own in kept])
+        labels = torch.from_numpy(np.concatenate([own["labels"] for own in kept]))
+        stops = np.cumsum([len(own["labels"]) for own in kept])
+        rows, steps = batched_sgd.epochs_of(
+            np.split(np.arange(stops[-1]), stops[:-1]),
+            self.local_epochs,
+            self.batch_size,
+            lambda: batch.fresh("batches"),
+        )
+
+        def source(rows: Tensor) -> tuple[Tensor, Tensor]:
+            places = rows.cpu()
+            inputs = torch.from_numpy(self.codes.inputs(bits[places.reshape(-1).numpy()]))
+            return inputs.view(*rows.shape, -1).to(self.device), labels[places].to(self.device)
+
+        weights = batched_sgd.copies(self.model, broadcast, len(batch), self.device)
+        return batched_sgd.train_together(
+            weights,
+            rows,
+            source,
+            batched_sgd.mean_gradients(self.model, self.class_weights),
+            batched_sgd.follow(self._optimizer(list(weights.values()))),
+            steps=steps,
+        )
+
+    def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(parameters, lr=self.learning_rate)
+        # If it were not fused, the optimizer's passes over the weights would take as long as the
+        # gradients.
+        return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreOnBits:
+    """The tester: it evaluates the global network on the bits of a client's test examples."""
+
+    codes: Codes
+    model: nn.Module
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
+        """Return the score of the broadcast's weights."""
+        kept = self.codes.for_test(broadcast, client, test)
+        bits, labels = kept["bits"], kept["labels"]
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
+        pieces = [slice(start, start + PIECE) for start in range(0, len(labels), PIECE)]
+        scores = [
+            evaluate(self.model, Examples(self.codes.inputs(bits[p]), labels[p]), self.device)
+            for p in pieces
+        ]
+        return Score(
+            right=sum(score.right for score in scores),
+            loss=sum(score.loss for score in scores),
+            total=len(labels),
+            own_right=self.codes.own_right(client),
+        )
+
+
+GRADIENTS_PIECE = 200
+"""The number of examples whose gradients are computed at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomisedSgd:
+    """The local update: SGD with gradients that are randomised one by one, each example used once.
+
+    Attributes:
+        features: the public encoder of images.
+        mechanism: the randomiser of a gradient divided by ``clip``.
+        clip: bound on the gradient of one example, in the mechanism's norm.
+        rounds: the number of rounds of the run; an example is used in one of them.
+        batch_size: examples in one step.
+        learning_rate: step size.
+        model: the model on the features.
+        device: where gradients are computed.
+        class_weights: a factor for each class on an example's gradient, before it is clipped.
+    """
+
+    features: OrientedGradients
+    mechanism: Mechanism
+    clip: float
+    rounds: int
+    batch_size: int
+    learning_rate: float
+    model: nn.Module
+    device: torch.device
+    class_weights: Tensor | None = None
+
+    def group(self, most_examples: int) -> int:
+        """Return 1: clients train one after another."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after this round's examples, float32, shape (n, d)."""
+        return train_alone(batch, lambda client: self._once(broadcast, client))
+
+    def _once(self, broadcast: Broadcast, client: Client) -> Vector:
+        kept = client.store.arrays(
+            "trained",
+            lambda: {"weights": self._train(broadcast, client)},
+            round=broadcast.round,
+        )
+        return kept["weights"]
+
+    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+        weights, mechanism = broadcast.weights, self.mechanism
+        order = kept_order(client, self.rounds)
+        indices = indices_of_round(order, broadcast.round, self.rounds)
+        features = self.features(client.examples.features[indices])
+        labels = client.examples.labels[indices]
+        stream = client.fresh("mechanism")
+        with torch_seeded(client.fresh("model")):
+            for start in range(0, len(indices), self.batch_size):
+                batch = slice(start, start + self.batch_size)
+                aggregate = mechanism.aggregate(weights.size)
+                for gradient in self._gradients(weights, features[batch], labels[batch]):
+                    aggregate.add(mechanism.encode(gradient / self.clip, stream))
+                step = self.learning_rate * self.clip * aggregate.mean()
+                weights = (weights - step).astype(np.float32)
+        return weights
+
+    def _gradients(
+        self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
+
+        Zeros replace gradients with NaN or infinity, because a server may choose weights that cause
+        such gradients.
+        """
+        load_weights(self.model, layout_of_module(self.model), weights)
+        self.model.train()
+        for start in range(0, len(labels), GRADIENTS_PIECE):
+            piece = slice(start, start + GRADIENTS_PIECE)
+            found = single_gradients(
+                self.model,
+                torch.from_numpy(features[piece]).to(self.device),
+                torch.from_numpy(labels[piece]).to(self.device),
+                self.class_weights,
+            )
+            rows = torch.cat(
+                [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
+            )
+            rows[~rows.isfinite().all(1)] = 0  # a refusal would reveal something about one example
+            yield from rows.cpu().numpy().astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreOnFeatures:
+    """The tester: each client encodes and classifies a part of the test set.
+
+    Attributes:
+        features: the public encoder of images.
+        num_clients: the number of clients that divide the test set among them.
+        model: the model on the features.
+        device: where to test.
+    """
+
+    features: OrientedGradients
+    num_clients: int
+    model: nn.Module
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
+        """Return the score of the broadcast's weights on this client's part."""
+        part = slice(client.index, None, self.num_clients)
+        kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
+        return evaluate(self.model, Examples(kept["features"], test.labels[part]), self.device)

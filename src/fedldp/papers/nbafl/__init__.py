@@ -1,0 +1,6 @@
+"""NbAFL (Wei et al. 2020)."""
+
+__all__ = [
+    "parts",
+    "preset",
+]

@@ -1,0 +1,247 @@
+"""Personalised LDP whose budgets hold for whole clients and runs, with noise sized for the clip.
+
+    rounds' participants: all clients; or, with selects_first, the clients that this round's omega
+                          selects: omega is drawn before the run, and nobody else trains or sends
+    Broadcast: weights W
+        |
+        v
+    local_update  a portion of the client's examples; SGD -> w
+        |         Sensitive weights w
+        v
+    encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits per coordinate
+        |         or the sign of that, which is post-processing     1 bit per coordinate
+        |         Report with its sender
+        v
+    server_step   W + mean change, weighted by 1/sigma_i^2 -> next Broadcast
+
+Client i chooses (epsilon_i, delta_i) for everything that it sends in the run. It takes part in T_i
+rounds, and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
+(epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
+selects_first the server draws, before the run, which clients each round selects, and announces T_i.
+
+With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
+``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
+any client's epsilon, and the noise on each report keeps the client within its budget. The sum
+reveals the total noise.
+
+Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
+deployment draws discrete noise, for which the same mu holds up to 1e-100.
+
+Source: ours, after X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168, see ``personalized``. The calibration
+follows Balle, Wang 2018, and the composition Dong, Roth, Su 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.calibration import PerRun, PerRunInSums
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.features import Features
+from fedldp.algorithms.participation import Participation, Preselected, participation_of
+from fedldp.algorithms.per_client import ClientValue, is_own, of_client
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.validation import shown
+from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
+from fedldp.papers.personalized.parts import (
+    CLIENT_DELTA,
+    CLIP,
+    EPSILON,
+    LEARNING_RATE,
+    MODEL,
+    OFFERS,
+    SCALE,
+    MeanByNoise,
+    Portions,
+    by_power,
+    check_each,
+    check_whole,
+    inverse,
+)
+
+Turns = Annotated[int, Field(ge=0)]
+
+POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
+_NOBODY = "without selects_first nobody is selected"
+_NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
+
+
+def _summed_noise(untrusted: int) -> str:
+    """Return what a sum reveals about budgets, which no line of the statement covers."""
+    helped = (
+        f"; untrusted_clients = {untrusted}: what they added can be subtracted" if untrusted else ""
+    )
+    return (
+        "channel = sum: whose budget is how large is in no message, but the noise of a sum of many "
+        "weights tells what the squares of all deviations add up to, and who knows all but one "
+        "knows that one; no line is about budgets, which have to be chosen without a look at "
+        f"examples{helped}"
+    )
+
+
+@preset(
+    MODEL,
+    LEARNING_RATE,
+    EPSILON.but(
+        meaning="epsilon_i, the budget for everything that a client sends in the run; a list "
+        "gives each client its own budget"
+    ),
+    CLIENT_DELTA.but(
+        meaning="delta_i for this budget: one number for all clients, or a list; if not set, "
+        "delta is used"
+    ),
+    CLIP.but(meaning="C_i, the largest L2 norm of a change: one number for all clients, or a list"),
+    *OFFERS,
+    SCALE,
+    Offer(
+        "report",
+        Literal["gaussian", "sign"],
+        "what is sent of the noisy change: its values (gaussian) or only their signs (sign)",
+        "gaussian",
+    ),
+    Offer(
+        "weighting",
+        Literal["variance", "deviation", "uniform"],
+        "weight of each report in the mean: 1/sigma_i^2 (variance), 1/sigma_i (deviation, as in "
+        "the paper) or 1 (uniform)",
+        "variance",
+    ),
+    Offer(
+        "selects_first",
+        bool,
+        "whether the server selects the clients of each round by 1/sigma_i, before anyone trains",
+        False,
+    ),
+    Offer(
+        "turns",
+        Turns | list[Turns] | ClientValue | None,
+        "T_i, the number of rounds that select a client: one number for all clients, or a list; "
+        "leave it out, because with selects_first the server draws it before the run",
+        None,
+        per_client=True,
+    ),
+    Offer(
+        "largest_epsilon",
+        Annotated[Positive | None, LEFT_OUT],
+        "the largest epsilon that a client may choose, required with channel = sum; it is public, "
+        "because the grid of the sums follows from it",
+        None,
+    ),
+)
+def personalized_sound(settings: Settings) -> Composition:
+    """Personalised LDP whose budgets hold; no publication claims anything about it."""
+    check_each(settings)
+    if settings.channel == "sum":
+        return in_sums(settings)
+    once = PerRun(
+        epsilon=settings.epsilon,
+        delta=settings.delta if settings.client_delta is None else settings.client_delta,
+        clip=settings.clip,
+        rounds=1,
+        kind=GaussianSign if settings.report == "sign" else Gaussian,
+        own=True,
+    )
+    turns = selected_first(settings, once) if settings.selects_first else participation_of(settings)
+    calibration = replace(once, rounds=settings.rounds, participation=turns)
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=lambda client: InNorm(clip=of_client(settings.clip, client), send="update"),
+        calibration=calibration,
+        estimate=MeanByNoise(
+            settings=settings,
+            mechanism=lambda client, size: calibration.gaussian(client),
+            sigma=calibration.sigma,
+            shares=by_power(POWERS[settings.weighting]),
+            setting=f"weighting = {settings.weighting}",
+        ),
+        participation=turns,
+        unused={**_NO_SUM, **({} if settings.selects_first else {"turns": _NOBODY})},
+    )
+
+
+def in_sums(settings: Settings) -> Composition:
+    """Return the composition for a secure sum, whose server knows nobody's epsilon.
+
+    Raises:
+        ConfigError: the server would need an epsilon, or the grid is not public.
+    """
+    needed = {"report": "gaussian", "weighting": "uniform", "selects_first": False}
+    other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
+    if other:
+        name, set_to = next(iter(other)), {n: shown(value) for n, value in other.items()}
+        if settings.largest_epsilon is None:
+            epsilon = settings.epsilon
+            most = max(epsilon) if isinstance(epsilon, list) else of_client(epsilon, 0)
+            set_to["largest_epsilon"] = f"{most:g}"
+        remedy = " and ".join(f"{n} = {value}" for n, value in set_to.items())
+        raise ConfigError(
+            f"{name} = {shown(getattr(settings, name))} and channel = sum: a sum gives the server "
+            f"only the plain mean, whatever each client's epsilon is; set {remedy}, or channel = "
+            "named"
+        )
+    for name in ("clip", "client_delta"):
+        if is_own(getattr(settings, name)):
+            raise ConfigError(
+                f"{name} has a value for each client and channel = sum: the grid for the sums "
+                "needs one value that everyone knows; give one value for all"
+            )
+    if settings.largest_epsilon is None:
+        raise ConfigError(
+            "largest_epsilon is not set, but channel = sum needs it; give the largest epsilon "
+            "that any client may choose, which is public"
+        )
+    turns = participation_of(settings)
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=InNorm(clip=of_client(settings.clip, 0), send="update"),
+        calibration=PerRunInSums(
+            epsilon=settings.epsilon,
+            delta=settings.delta if settings.client_delta is None else settings.client_delta,
+            clip=settings.clip,
+            rounds=settings.rounds,
+            own=True,
+            participation=turns,
+            largest=settings.largest_epsilon,
+            clients=settings.round_size,
+        ),
+        participation=turns,
+        unused={"turns": _NOBODY},
+        notes=(_summed_noise(settings.untrusted_clients),),
+    )
+
+
+def selected_first(settings: Settings, once: PerRun) -> Participation:
+    """Return the clients of each round, selected by the inverse of the noise that each needs.
+
+    Args:
+        settings: the preset's settings, with the choices of all clients, which the selection
+            needs.
+        once: the noise for one round.
+
+    Raises:
+        ConfigError: ``clients_per_round`` also decides who takes part.
+    """
+    if settings.clients_per_round is not None:
+        raise ConfigError(
+            f"clients_per_round = {settings.clients_per_round}: with selects_first the selection "
+            "decides who takes part; leave it out"
+        )
+
+    def rho() -> NDArray[np.float64]:
+        check_whole(settings)
+        return inverse([once.sigma(client) for client in range(settings.num_clients)])
+
+    return Preselected(rho, settings.rounds, settings.turns)

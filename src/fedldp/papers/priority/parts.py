@@ -1,0 +1,278 @@
+"""More noise on the weights of some input features: its settings, and how it shapes a release.
+
+The importance of input features for one client, which the client's reports then reveal.
+
+The importance of input features, computed from published values, so it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import Event, InClear
+from fedldp.algorithms.composition import Algorithm, FirstArrays, Local, WeightedMean
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError, PrivacyError, UnfitEvent
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.papers.nbafl.parts import NbaflCalibration
+from fedldp.papers.priority.importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
+from fedldp.papers.priority.mechanism import check_ratio
+from fedldp.protocol.roles import Draw, State, Update
+from fedldp.protocol.wire import Broadcast, Incoming
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.papers.priority.training import RankingSgd
+    from fedldp.training.local_sgd import LocalSgd
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnevenRelease(Release):
+    """A release with more noise on the weights of some input features than on all other weights.
+
+    Attributes:
+        mechanism: the mechanism for all other weights: ``noisier.least``.
+        noisier: picks the features.
+        ranks: whose ranks decide which features get more noise. The broadcast's "importance" is
+            public and costs nothing. A client's own ranks are its update's "importance", which is
+            then released in the clear.
+
+    Raises:
+        PrivacyError: ``mechanism`` differs from ``noisier.least``.
+    """
+
+    noisier: NoisierFeatures
+    ranks: Literal["public", "own"]
+
+    def __post_init__(self) -> None:
+        if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
+            raise PrivacyError(
+                "mechanism: this is not the mechanism for the features with the least noise"
+            )
+
+    def category(self) -> Event:
+        """Refuse, because a report from several mechanisms is not one category."""
+        raise UnfitEvent("a report with more noise on some features is not one category")
+
+    def event(self) -> Event:
+        """Return the event for the least noise; for own ranks, for features in the clear."""
+        if self.ranks == "own":
+            return InClear(what="which features get more noise")
+        return super().event()
+
+    def randomise(
+        self,
+        values: NDArray[np.floating],
+        update: Update,
+        broadcast: Broadcast,
+        streams: Sequence[Stream],
+    ) -> NDArray[np.uint8]:
+        """Return the reports for bounded values; see ``Release.randomise``."""
+        noisier = self.noisier
+        if self.ranks == "public":
+            told = broadcast.public["importance"]
+            mechanism = noisier.mechanism(noisier.picked_in(broadcast.round, told))
+            return mechanism.encode_many(values, streams)
+        unknown = np.zeros((len(values), noisier.first_layer.num_features))
+        mechanisms = (
+            noisier.mechanism(noisier.picked(row)) for row in update.aux.get("importance", unknown)
+        )
+        reports = [
+            mechanism.encode(row, stream)
+            for mechanism, row, stream in zip(mechanisms, values, streams, strict=True)
+        ]
+        return np.array([np.frombuffer(report, np.uint8) for report in reports])
+
+
+OFFERS = (Offer("noisier", Noisier, default="least"), Offer("noisier_share", NoisierShare))
+
+
+def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:
+    """Return the model's first layer.
+
+    Raises:
+        ConfigError: the model has no separate weights for each feature.
+    """
+    algorithm = settings.algorithm(problem)
+    return FirstLayer.of(algorithm.layout, settings.model, algorithm.input_shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uneven:
+    """Shapes a Gaussian release so that a share of the features gets more noise.
+
+    Attributes:
+        settings: the settings in ``OFFERS``, and the run's settings.
+        ratio: the ratio of the larger to the smaller standard deviation, at least 1.
+        given: the settings from which the ratio follows, with their values, for error messages.
+        ranks: see ``UnevenRelease``.
+    """
+
+    settings: Settings
+    ratio: float
+    given: str
+    ranks: Literal["public", "own"]
+
+    def __call__(self, release: Release, problem: Problem) -> UnevenRelease:
+        """Return the release.
+
+        Raises:
+            ConfigError: the model has no separate weights for each feature; or the noise is too
+                large.
+        """
+        settings, least = self.settings, release.mechanism
+        assert isinstance(least, Gaussian)
+        check_ratio(least, self.ratio, self.given)
+        noisier = NoisierFeatures(
+            first_layer=first_layer_of(settings, problem),
+            least=least,
+            ratio=self.ratio,
+            which=settings.noisier,
+            share=settings.noisier_share,
+        )
+        return UnevenRelease(
+            bound=release.bound,
+            mechanism=least,
+            size=release.size,
+            noisier=noisier,
+            ranks=self.ranks,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Local):
+    """Local SGD that also finds the importance of features.
+
+    Attributes:
+        settings: the preset's settings.
+        calibration: the calibration of the noise.
+    """
+
+    weighs_classes: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
+
+    settings: Settings
+    calibration: NbaflCalibration
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse a model for which importance is not defined; see ``first_layer``."""
+        self.first_layer(algorithm)
+
+    def first_layer(self, algorithm: Algorithm) -> FirstLayer:
+        """Return the model's first layer.
+
+        Raises:
+            ConfigError: the model has no separate weights for each feature, or importance is not
+                defined for it.
+        """
+        found = first_layer_of(self.settings, algorithm.problem)
+        if self.settings.importance == "sensitivity" and found.is_last:
+            raise ConfigError(
+                f"importance = sensitivity: model = {self.settings.model} has no hidden layer, so "
+                "adding the same number to all weights of a feature changes no prediction; set "
+                "model = mlp, or set importance = variance"
+            )
+        return found
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
+        """Return the local update."""
+        from fedldp.papers.priority.training import RankingSgd, check_dense_first
+
+        training = algorithm.sgd(device)
+        check_dense_first(training.model, algorithm.config.model)
+        shift = None
+        if self.settings.importance == "sensitivity":
+            # The mean absolute value of the noise on a weight at the budget ``epsilon_low``.
+            noise = self.calibration.noise(algorithm.problem)
+            shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
+        return RankingSgd(training, self.first_layer(algorithm), shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseFirst(Local):
+    """Plain SGD for a model in which every feature has its own weights."""
+
+    weighs_classes: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
+        """Return the local update.
+
+        Raises:
+            ConfigError: the model has no separate weights for each feature.
+        """
+        from fedldp.papers.priority.training import check_dense_first
+
+        training = algorithm.sgd(device)
+        check_dense_first(training.model, algorithm.config.model)
+        return training
+
+
+def unknown(release: Release, problem: Problem) -> FirstArrays:
+    """Return what the server knows about features before the first round."""
+    assert isinstance(release, UnevenRelease)
+    nothing = np.zeros(release.noisier.first_layer.num_features)
+    return lambda draw: {"importance": nothing, "precision": nothing}
+
+
+def publish_importance(state: State) -> Broadcast:
+    """Return the round's broadcast, with what is known about the importance of features."""
+    told = {name: state.arrays[name] for name in ("importance", "precision")}
+    return Broadcast(round=state.round, weights=state.weights, public=told)
+
+
+@dataclass(frozen=True)
+class RankFeatures:
+    """The estimate of the mean change, and the importance of features from public values.
+
+    The importance of a feature is the mean square of a round's change of its weights. Its estimate
+    is unbiased, because the noise on it is known. Rounds are averaged with the inverse variance of
+    their estimates as weights, so a round in which a feature had more noise hardly counts for that
+    feature. This is eq. 6 of the paper, applied to global weights, without the factor |w_ij|, which
+    the noise would inflate.
+
+    Attributes:
+        noisier: picks the features that get more noise.
+        mean: the mean of the reports: of weights, or of their change from the broadcast.
+    """
+
+    needs: ClassVar[Needs] = "reports"
+    gives: ClassVar[Sent] = "update"
+
+    noisier: NoisierFeatures
+    mean: Weighted
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the mean change, and what is known about the importance after the round."""
+        noisier, found = self.noisier, self.mean(state, reports, draw)
+        assert found.values is not None
+        change = found.values if self.mean.gives == "update" else found.values - state.weights
+        importance, precision = state.arrays["importance"], state.arrays["precision"]
+        ratio = np.where(noisier.picked_in(state.round, importance), noisier.ratio, 1.0)
+        noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
+        square = np.square(noisier.first_layer.weights(change)).mean(axis=0) - noise_variance
+        precision = precision + ratio**-4
+        importance = importance + (square - importance) * ratio**-4 / precision
+        arrays = {"importance": importance, "precision": precision}
+        return Estimated(values=factor * change, weight=found.weight, arrays=arrays)
+
+
+def ranked(release: Release) -> RankFeatures:
+    """Return the estimate from reports of ``release``."""
+    assert isinstance(release, UnevenRelease)
+    return RankFeatures(release.noisier, WeightedMean()(release))

@@ -1,0 +1,6 @@
+"""PrivUnit in federated learning (Bhowmick et al. 2018)."""
+
+__all__ = [
+    "mechanism",
+    "preset",
+]

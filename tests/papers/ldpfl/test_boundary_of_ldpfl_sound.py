@@ -1,0 +1,256 @@
+"""Sound LDPFL: one example changes one input of the mechanism, and nothing else that leaves.
+
+With a mechanism's output held fixed, a client must send the same for all data. Then everything the
+server learns about the data comes through the mechanism that the statement counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import client_of, trained
+from neighbours import PROBLEM, SMALL, images, lines, roles_of, with_another
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import InClear, Memoized, PerRecord, PureReport, SelfComposed
+from fedldp.accounting.guarantees import IDEALISED, ONCE
+from fedldp.accounting.prices import cost
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.settings import ClientBudget
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.data import Dataset, Examples, partition
+from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.mechanisms.privunit import PrivUnit
+from fedldp.papers.ldpfl.preset_sound import ldpfl_sound
+from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import SHARED, plan, problem_of
+
+
+def sound(**changes: Any) -> Settings:
+    settings = {**SMALL, "model": "linear", "epsilon": 8.0, **changes}
+    return ldpfl_sound(**settings)
+
+
+class Watched:
+    """PrivUnit that records its input, and randomises zeros instead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: list[NDArray[Any]] = []
+        original = PrivUnit.encode
+
+        def encode(mechanism: PrivUnit, values: NDArray[Any], stream: Stream) -> bytes:
+            self.given.append(values.copy())
+            return original(mechanism, np.zeros_like(values), stream)
+
+        monkeypatch.setattr(PrivUnit, "encode", encode)
+
+
+def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes]:
+    roles = roles_of(config)
+    first, payloads = roles.broadcast, []
+    for round in range(1, config.rounds + 1):
+        client = client_of(examples, round=round, folder=folder)
+        told = Broadcast(round=round, weights=first.weights + np.float32(round))
+        payloads.append(roles.report(told, client).payload)
+    return payloads
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("model", ["linear", "mlp", "own_models:dropout"])
+@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
+    model: str, batch_size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = sound(model=model, batch_size=batch_size)
+    seen, sent = [], []
+    for run, examples in enumerate((images(20), with_another(images(20), 7))):
+        with monkeypatch.context() as patch:
+            watched = Watched(patch)
+            sent.append(all_rounds(config, examples, tmp_path / str(run)))
+        seen.append(watched.given)
+    assert sent[0] == sent[1]
+    assert len(seen[0]) == len(seen[1]) == 20, "every example is randomised exactly once"
+    moved = [not np.array_equal(a, b) for a, b in zip(*seen, strict=True)]
+    assert sum(moved) == 1
+
+
+def test_a_repeated_request_draws_nothing_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    first = roles.broadcast
+    client = client_of(images(20), folder=tmp_path)
+    once = roles.report(first, client).payload
+    randomised = len(watched.given)
+    other = Broadcast(round=1, weights=first.weights + 1)
+    assert roles.report(other, client).payload == once
+    assert len(watched.given) == randomised
+
+
+@pytest.mark.parametrize("round", [-1, 0, 5])
+def test_a_round_outside_the_run_cannot_use_an_example_twice(
+    round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As an index from the end, round 0 would be the last round under a second name."""
+    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    told = Broadcast(round=round, weights=roles.first.weights)
+    with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
+        roles.report(told, client_of(images(20), round=round, folder=tmp_path))
+    assert not watched.given
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_client_with_fewer_examples_than_rounds_still_reports(count: int, tmp_path: Path) -> None:
+    lengths = {len(payload) for payload in all_rounds(sound(), images(count), tmp_path)}
+    assert lengths == {4 * roles_of(sound()).layout.size}
+
+
+def test_a_run_with_fewer_test_examples_than_clients_is_still_tested() -> None:
+    few = Dataset("own", images(60), images(2, seed=1), 10)
+    result = simulate(sound(dataset="own.npz", rounds=2), dataset=few)
+    assert 0 <= result.accuracy <= 1
+
+
+@pytest.mark.parametrize("partition_name", ["dirichlet:0.3", "shards:1", "power-law:1"])
+def test_with_a_private_number_of_examples_only_examples_have_a_line(
+    partition_name: str,
+) -> None:
+    config = sound(partition=partition_name)
+    assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
+    assert {line["kind"] for line in lines(config, "client-round")} == {"none"}
+    assert [line["epsilon"] <= 8 for line in lines(config, "record")] == [True, True]
+
+
+def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
+    """As with equal shares, the number is then public, and every client has exactly that many."""
+    config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
+    problem = problem_of(config, None)
+    event = config.algorithm(problem).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.client, Memoized)
+    assert event.client.drawn == SelfComposed(each=PureReport(epsilon=8.0), count=7)
+    parts = partition(images(60).labels, 5, "drawn:7", np.random.default_rng(0))
+    assert {len(part) for part in parts} == {7}
+    found = plan(config, problem).privacy
+    for unit in ("client-round", "client-run"):
+        pure, approximate = (line for line in found["guarantees"] if line["unit"] == unit)
+        assert pure["epsilon"] == pytest.approx(7 * 8.0, rel=1e-12)
+        assert approximate["epsilon"] <= pure["epsilon"]
+    assert SHARED in found["warnings"]
+
+
+@pytest.mark.parametrize(("limit", "answers"), [(56.0, 5), (55.9, 0)])
+def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, answers: int) -> None:
+    config = sound(
+        num_clients=5, partition="drawn:7", mechanism="laplace",
+        client_budget=ClientBudget(limit=limit),
+    )  # fmt: skip
+    if not answers:
+        with pytest.raises(RunError, match="refuse"):
+            simulate(config)
+        return
+    result = simulate(config)
+    assert [one.clients for one in result.rounds] == [answers] * config.rounds
+    assert result.privacy == plan(config, problem_of(config, None)).privacy
+
+
+def test_with_persons_in_the_data_only_examples_have_a_line() -> None:
+    event = sound().algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, Memoized)
+    assert isinstance(event.client, InClear)
+
+
+@pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])
+def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
+    num_clients: int,
+) -> None:
+    event = roles_of(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.client, Memoized)
+    assert isinstance(event.client.drawn, SelfComposed)
+    each, count = event.client.drawn.each, event.client.drawn.count
+    assert each == PureReport(epsilon=8.0)
+    for seed in range(5):
+        parts = partition(np.zeros(60, np.int64), num_clients, "iid", np.random.default_rng(seed))
+        for part in parts:
+            assert count >= len(part)
+            assert cost(event.client, "pure") >= 8.0 * len(part)
+
+
+def test_privunit_is_idealised_in_every_line_and_piecewise_in_none() -> None:
+    for unit in ("record", "client-round", "client-run"):
+        for line in lines(sound(), unit):
+            assert {IDEALISED, ONCE} <= set(line["assumptions"])
+        for line in lines(sound(mechanism="piecewise"), unit):
+            assert IDEALISED not in line["assumptions"]
+            assert ONCE in line["assumptions"]
+
+
+def test_examples_drawn_round_by_round_are_not_said_to_be_drawn_before_the_first() -> None:
+    assert "before" not in ONCE
+
+
+@pytest.mark.parametrize("mechanism", ["two_point", "two_point_l1", "sign", "gaussian", "k_rr"])
+def test_a_mechanism_whose_epsilon_does_not_cover_the_whole_gradient_is_refused(
+    mechanism: str,
+) -> None:
+    with pytest.raises(ConfigError, match="epsilon is not a pure budget for a whole vector"):
+        roles_of(sound(mechanism=mechanism)).encoder()
+
+
+@pytest.mark.parametrize("clip", [1e-40, 1e-300, 1e30])
+def test_a_clip_that_floats_cannot_divide_by_is_refused_before_training(
+    clip: float,
+) -> None:
+    with pytest.raises(ConfigError, match="clip = "):
+        sound(clip=clip)
+
+
+@pytest.mark.parametrize("clip", [1e-9, 1e9])
+def test_no_gradient_is_refused_for_its_size(clip: float, tmp_path: Path) -> None:
+    roles = roles_of(sound(clip=clip))
+    told = Broadcast(round=1, weights=roles.first.weights * np.float32(1e6))
+    assert roles.report(told, client_of(images(20), folder=tmp_path)).payload
+
+
+def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
+    roles = roles_of(sound(model="own_models:branching"))
+    with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
+        roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_no_image_has_features_that_would_be_refused() -> None:
+    """A refusal would be visible, and no event charges for it."""
+    largest = float(np.finfo(np.float32).max)
+    hard = np.zeros((6, 1, 8, 8), np.float32)
+    hard[1] = largest
+    hard[2, 0, ::2] = largest
+    hard[2, 0, 1::2] = -largest
+    hard[3, 0, 0, 0] = 1e-45
+    hard[4, 0, :, :4] = 1e25
+    hard[5, 0, 3, 3] = 1e-23
+    features = OrientedGradients((1, 8, 8), 4, 8)(hard)
+    assert np.isfinite(features).all()
+    for row, image in zip(features, hard, strict=True):
+        assert np.array_equal(row, OrientedGradients((1, 8, 8), 4, 8)(image[None])[0])
+
+
+def test_no_broadcast_makes_sound_ldpfl_refuse_a_single_example(tmp_path: Path) -> None:
+    roles = roles_of(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
+    # An image without slopes has features of 0, so a finite gradient at any weights.
+    flat = np.full((6, 1, 8, 8), 0.5, np.float32)
+    one = flat.copy()
+    one[3, 0, 2:6, 2:4] = 0
+    huge = Broadcast(round=1, weights=np.full(roles.layout.size, 3e38, np.float32))
+    for i, features in enumerate((flat, one)):
+        client = client_of(Examples(features, np.arange(6)), folder=tmp_path / f"disk-{i}")
+        assert np.isfinite(trained(roles.local_update, huge, client)).all()

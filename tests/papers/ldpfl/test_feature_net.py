@@ -1,0 +1,321 @@
+"""The convolutional networks of clients, and public encoders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.data import Examples, load_dataset
+from fedldp.papers.ldpfl.architecture import Architecture, Layers
+from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
+from fedldp.papers.ldpfl.networks import FeatureNet, augmented, build, restore, state_of, train
+from fedldp.protocol.roles import Draw
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast
+
+CPU = torch.device("cpu")
+SMALL = Architecture((1, 8, 8), 10, (4, 6), True)
+
+
+def draw(purpose: str, seed: int = 0) -> Stream:
+    return Stream.simulation(seed=seed, round=0, client=0, purpose=purpose)
+
+
+def digits(count: int = 128) -> Examples:
+    data = load_dataset("digits").train
+    return Examples(data.features[:count], data.labels[:count])
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "padding", "features"),
+    [
+        ((1, 28, 28), (32, 64), False, 1024),
+        ((3, 32, 32), (32, 64, 128), True, 2048),
+        ((1, 28, 28), (32, 64, 128), True, 1152),
+        ((1, 8, 8), (4, 6), True, 24),
+    ],
+)
+def test_there_are_as_many_features_as_in_the_paper(
+    shape: tuple[int, ...], channels: tuple[int, ...], padding: bool, features: int
+) -> None:
+    architecture = Architecture(shape, 10, channels, padding)
+    net = build(architecture, draw("weights"))
+    assert architecture.num_features == features
+    assert net.features(np.zeros((2, *shape), np.float32), CPU).shape == (2, features)
+    assert net(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("layers", ["deep", "mnist"])
+def test_multiplications_are_those_of_the_convolutions(padding: bool, layers: Layers) -> None:
+    architecture = Architecture((3, 19, 16), 10, (4, 6), padding, layers)
+    net, counted = build(architecture, draw("weights")).eval(), 0
+
+    def count(module: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
+        nonlocal counted
+        counted += module.weight.numel() * output[0, 0].numel()
+
+    for layer in net.body:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(count)
+    net(torch.zeros(1, 3, 19, 16))
+    assert architecture.multiplications == counted
+
+
+def test_an_activation_and_a_norm_follow_every_convolution() -> None:
+    kinds = [type(layer) for layer in build(SMALL, draw("weights")).body]
+    block = [nn.Conv2d, nn.ELU, nn.BatchNorm2d] * 2 + [nn.MaxPool2d, nn.Dropout]
+    assert kinds == [*block, *block, nn.Flatten]
+
+
+APPENDIX_A = Architecture((1, 28, 28), 10, (32, 64), False, "mnist")
+
+
+def test_the_network_for_mnist_has_its_norms_where_appendix_a_numbers_them() -> None:
+    """Chamikara et al. 2022: conv 3, 6, 10, 13; pool 8, 15; batch norm 5, 9, 12, 17, 20."""
+    net = build(APPENDIX_A, draw("weights"))
+    layers = [*net.body, *net.head]  # type: ignore[misc]
+    places: dict[type[nn.Module], list[int]] = {}
+    for number, layer in enumerate(layers, start=3):
+        places.setdefault(type(layer), []).append(number)
+    assert places[nn.Conv2d] == [3, 6, 10, 13]
+    assert places[nn.MaxPool2d] == [8, 15]
+    assert places[nn.BatchNorm2d] + places[nn.BatchNorm1d] == [5, 9, 12, 17, 20]
+    assert places[nn.Flatten] == [16]
+    assert places[nn.Linear] == [18, 22]
+    assert [layer.num_features for layer in layers if isinstance(layer, nn.BatchNorm2d)] == [
+        32, 32, 64,
+    ]  # fmt: skip
+    assert net.features(np.zeros((2, 1, 28, 28), np.float32), CPU).shape == (2, 1024)
+    assert len(net.body) == 17 - 2  # the features are those of layer 17
+
+
+@pytest.mark.slow
+def test_the_network_for_mnist_learns_and_is_restored() -> None:
+    architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
+    net, images = build(architecture, draw("weights")), digits().features
+    assert train(net, digits(), epochs=25, draw=draw, device=CPU)
+    assert accuracy(net) > 0.5
+    back = restore(architecture, state_of(net))
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+    with pytest.raises(RunError, match="encoder"):
+        restore(SMALL, state_of(net))
+
+
+@pytest.mark.parametrize("count", [1, 65])
+def test_a_batch_of_one_example_is_left_out_and_refuses_nothing(count: int) -> None:
+    architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
+    net = build(architecture, draw("weights"))
+    before = state_of(net)["0.weight"].copy()
+    assert train(net, digits(count), epochs=1, draw=draw, device=CPU)
+    assert np.array_equal(state_of(net)["0.weight"], before) == (count == 1)
+    assert net.features(digits(1).features, CPU).shape == (1, 24)
+
+
+def test_initial_weights_come_from_the_stream_without_a_global_draw() -> None:
+    before = torch.random.get_rng_state()
+    one, again, other = (build(SMALL, draw("weights", seed)) for seed in (0, 0, 1))
+    for mine, same in zip(one.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine, same, rtol=0, atol=0)
+    assert not torch.equal(one.body[0].weight, other.body[0].weight)  # type: ignore[arg-type]
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def trained(seed: int = 0, **settings: Any) -> FeatureNet:
+    net = build(SMALL, draw("weights"))
+    options = {"epochs": 3, "draw": lambda purpose: draw(purpose, seed), "device": CPU}
+    assert train(net, digits(), **{**options, **settings})
+    return net
+
+
+def accuracy(net: FeatureNet) -> float:
+    own = digits()
+    with torch.no_grad():
+        guess = net.eval()(torch.from_numpy(own.features)).argmax(1).numpy()
+    return float((guess == own.labels).mean())
+
+
+def test_training_is_the_same_for_the_same_streams_and_learns() -> None:
+    images = digits().features
+    once, again, other = trained(), trained(), trained(seed=1)
+    np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
+    assert not np.array_equal(once.features(images, CPU), other.features(images, CPU))
+    assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
+
+
+def test_a_network_is_restored_from_its_state() -> None:
+    net, images = trained(), digits().features
+    back = restore(SMALL, state_of(net))
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+
+
+def test_another_networks_state_is_refused() -> None:
+    with pytest.raises(RunError, match="encoder"):
+        restore(Architecture((1, 8, 8), 10, (4, 7), True), state_of(trained()))
+
+
+@pytest.mark.parametrize("size", [0, 1, 499, 501])
+def test_features_do_not_depend_on_the_batch(size: int) -> None:
+    images = np.resize(digits().features, (size, 1, 8, 8))
+    net = trained()
+    found = net.features(images, CPU)
+    assert found.shape == (size, SMALL.num_features)
+    if size:
+        alone = net.features(images[-1:], CPU)
+        np.testing.assert_allclose(found[-1:], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_an_example_that_overflows_has_features_like_any_other() -> None:
+    """A refusal would reveal such an example."""
+    net = build(SMALL, draw("weights"))
+    examples = digits(3).features.copy()
+    few = net.features(examples, CPU)
+    examples[1] *= np.float32(3e38)
+    examples[2, 0, 0, 0] = np.nan
+    found = net.features(examples, CPU)
+    assert np.isfinite(found).all()
+    assert found.shape == few.shape
+    np.testing.assert_array_equal(found[0], few[0])
+
+
+def diverging() -> Examples:
+    return Examples(digits().features * np.float32(3e38), digits().labels)
+
+
+def test_diverging_training_is_reported_to_the_caller() -> None:
+    net = build(SMALL, draw("weights"))
+    assert not train(net, diverging(), epochs=1, draw=draw, device=CPU)
+
+
+def test_a_blank_network_gives_zeros_for_every_example() -> None:
+    net = build(SMALL, draw("weights"))
+    train(net, diverging(), epochs=1, draw=draw, device=CPU)
+    net.blank()
+    for images in (digits().features, diverging().features):
+        found = net.features(images, CPU)
+        assert found.shape == (len(images), SMALL.num_features)
+        assert not found.any()
+    assert not restore(SMALL, state_of(net)).features(digits().features, CPU).any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "padding", "named"),
+    [((54,), True, "dataset"), ((1, 8, 8), False, "encoder_channels"), ((1, 3, 40), True, "3x40")],
+)
+def test_data_that_are_not_images_or_too_small_are_refused(
+    shape: tuple[int, ...], padding: bool, named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
+        Architecture(shape, 10, (4, 6), padding)
+
+
+# The public encoder
+
+
+def public(dataset: str | None = None, **changes: Any) -> PublicEncoder:
+    settings = {"architecture": SMALL, "epochs": 1, "data_dir": None}
+    return PublicEncoder(dataset=dataset, **{**settings, **changes})
+
+
+def of_server(seed: int = 0) -> Draw:
+    return draws_of_seed(seed)(0)
+
+
+def test_a_random_encoder_gives_features_of_useful_size() -> None:
+    noise = np.random.default_rng(5).random((200, 1, 8, 8), np.float32)
+    features = public().build(of_server()).features(noise, CPU)
+    assert 0.3 < features.std() < 3
+    seven = public().build(of_server(7)).features(noise, CPU)
+    assert not np.array_equal(features, seven)
+
+
+def test_a_public_encoder_is_sent_in_the_broadcast() -> None:
+    net, images = public("digits").build(of_server()), digits().features
+    broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
+    back = from_public(broadcast, SMALL)
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+
+
+def test_a_public_encoder_that_diverges_ends_the_run_with_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing in the encoder is private, so the user who starts the run should know."""
+    data = replace(load_dataset("digits"), train=diverging())
+    monkeypatch.setattr("fedldp.papers.ldpfl.encoding.load_dataset", lambda *_, **__: data)
+    with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):
+        public("digits").build(of_server())
+
+
+def test_a_broadcast_without_an_encoder_is_refused() -> None:
+    with pytest.raises(RunError, match="encoder"):
+        from_public(Broadcast(round=1, weights=np.zeros(3, np.float32)), SMALL)
+
+
+def test_public_examples_of_another_shape_are_refused() -> None:
+    large = Architecture((1, 28, 28), 10, (4, 6), True)
+    with pytest.raises(ConfigError, match="public_dataset = digits"):
+        public("digits", architecture=large)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("fmnist", "fashion-mnist"), ("svhn", "svhn-extra"), ("digits", "digits"), ("what", "mnist")],
+)
+def test_the_clients_own_data_set_is_not_public(name: str, private: str) -> None:
+    with pytest.raises(ConfigError):
+        check_is_public(name, private)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"), [("mnist", "fmnist"), ("mnist", "digits"), ("mnist", "my/own.npz")]
+)
+def test_another_data_set_is_public(name: str, private: str) -> None:
+    check_is_public(name, private)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_request(
+    flips: bool,
+) -> None:
+    """Each result is one of the 5 x 5 shifts of the image, with repeated edges, or of its mirror
+    image."""
+    images = torch.rand(200, 2, 20, 24)
+    found = augmented(images, np.random.default_rng(3), flips=flips)
+    seen = set()
+    for image, moved in zip(images, found, strict=True):
+        places = []
+        for mirrored in (False, True):
+            start = image.flip(2) if mirrored else image
+            padded = nn.functional.pad(start[None], (2, 2, 2, 2), mode="replicate")[0]
+            places += [
+                (down, right, mirrored)
+                for down in range(5)
+                for right in range(5)
+                if torch.equal(padded[:, down : down + 20, right : right + 24], moved)
+            ]
+        (place,) = places
+        seen.add(place)
+    assert len({(down, right) for down, right, _ in seen}) == 25
+    assert {mirrored for *_, mirrored in seen} == ({False, True} if flips else {False})
+
+
+def test_augmentation_and_decay_change_training_and_nothing_else_of_the_draw() -> None:
+    plain, again = trained(), trained(augmentation="none", decay=0.0)
+    for mine, same in zip(plain.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine, same, rtol=0, atol=0)
+    start = build(SMALL, draw("weights"))
+
+    def moved(net: FeatureNet) -> float:
+        pairs = zip(net.parameters(), start.parameters(), strict=True)
+        return sum(float((one - other).detach().square().sum()) for one, other in pairs)
+
+    assert moved(trained(decay=1.0)) < moved(plain) / 2  # the rates of later steps fall as 1/s
+    shifted = trained(augmentation="shift")
+    assert not torch.equal(next(iter(shifted.parameters())), next(iter(plain.parameters())))

@@ -1,0 +1,180 @@
+"""NbAFL: its reports and their noise, the paper's claim, and the true guarantee."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Roles, sender_of
+
+import fedldp
+from fedldp.accounting.guarantees import DISCRETE
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
+from fedldp.papers.nbafl.parts import NbaflNoise
+from fedldp.papers.nbafl.preset import nbafl
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Broadcast, Report
+from fedldp.simulation.plan import plan
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+MNIST = Problem((1, 28, 28), 10, 33_600)
+SIZE = 650
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
+
+
+def config_of(**settings: Any) -> nbafl:
+    config = fedldp.recipe("nbafl-digits", **settings)
+    assert isinstance(config, nbafl)
+    return config
+
+
+def noise_of(config: nbafl) -> NbaflNoise:
+    return config.composition.calibration.noise(DIGITS)
+
+
+def roles_of(config: nbafl) -> Roles:
+    return Roles(config, DIGITS)
+
+
+def report_of(config: nbafl, weights: np.ndarray, *, index: int = 0) -> Report:
+    told = Broadcast(round=1, weights=START)
+    return roles_of(config).encode(weights.astype(np.float32), told, sender_of(7, index))
+
+
+def values_of(config: nbafl, report: Report) -> np.ndarray:
+    return (
+        np.frombuffer(report.payload, "<i4")
+        * config.algorithm(DIGITS).release(0).mechanism.ball.step
+    )
+
+
+# What is sent
+
+
+@pytest.mark.parametrize("send", ["weights", "update"])
+@pytest.mark.parametrize("norm", [0.5, 40.0])
+def test_the_vector_is_clipped_to_norm_c_and_gets_the_published_noise(
+    send: str, norm: float
+) -> None:
+    config = config_of(send=send, clip=3.0, epsilon=2.0, exposures=4)
+    direction = np.cos(np.arange(SIZE))
+    vector = norm * direction / np.linalg.norm(direction)
+    weights = START + vector if send == "update" else vector
+    expected = vector * min(1, 3.0 / norm)
+    noise = np.array(
+        [values_of(config, report_of(config, weights, index=i)) - expected for i in range(20)]
+    )
+    sigma = math.sqrt(2 * math.log(1.25 / 0.01)) * 4 * (2 * 3.0 / 71) / 2.0  # 71 = 1437 // 20
+    # 13,000 draws give a relative standard error of 0.6 %; that of the mean over clients is 0.22
+    # sigma.
+    assert np.std(noise) == pytest.approx(sigma, rel=0.03)
+    assert abs(noise.mean()) < 4 * sigma / math.sqrt(noise.size)
+    assert np.abs(noise.mean(axis=0)).max() < 5 * sigma / math.sqrt(20)
+
+
+def test_the_server_averages_and_adds_its_own_noise() -> None:
+    config = config_of(exposures=1, epsilon=1.0, num_clients=3, rounds=10)
+    reports = [report_of(config, START * k, index=k) for k in range(3)]
+    sent = np.mean([values_of(config, report) for report in reports], axis=0)
+    following, _ = roles_of(config).aggregate(reports, State(weights=START))
+    scale = math.sqrt(2 * math.log(1.25 / 0.01)) * 2 * 2.0 / 479  # 479 = 1437 // 3
+    sigma = scale * math.sqrt(100 - 3) / 3
+    assert np.std(following.weights - sent) == pytest.approx(sigma, rel=0.1)
+    quiet = config.changed(exposures=10)
+    reports = [report_of(quiet, START, index=k) for k in range(3)]
+    np.testing.assert_allclose(
+        roles_of(quiet).aggregate(reports, State(weights=START))[0].weights,
+        np.mean([values_of(quiet, report) for report in reports], axis=0),
+        atol=1e-6,
+    )
+
+
+def test_fewer_participants_need_more_noise_from_the_server() -> None:
+    few = noise_of(config_of(exposures=1, clients_per_round=5))
+    assert few.clients == 5
+    assert few.downlink_sigma(1.0) > noise_of(config_of(exposures=1)).downlink_sigma(1.0)
+
+
+def test_examples_are_counted_only_if_requested() -> None:
+    assert report_of(config_of(), START).weight is None
+    assert report_of(config_of(weighting="examples"), START).weight == 7.0
+
+
+# What is claimed and what holds
+
+
+def lines(config: nbafl, problem: Problem = DIGITS) -> dict[tuple[str, str], list[Any]]:
+    found: dict[tuple[str, str], list[Any]] = {}
+    for line in plan(config, problem).privacy["guarantees"]:
+        found.setdefault((line["unit"], line["adversary"]), []).append(line)
+    return found
+
+
+def test_the_claim_is_quoted_with_its_unit() -> None:
+    claim = fedldp.recipe("nbafl-mnist-fig5-eps0.5").claim()
+    assert claim is not None
+    assert (claim.epsilon, claim.delta, claim.unit) == (0.5, 0.01, "record")
+    assert "Wei et al. 2020" in claim.source
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("eps0.5", 0.5), ("eps1", 1), ("eps10", 10)])
+def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) -> None:
+    """For a client's whole input, mu = 2 C/sigma for any m."""
+    config = fedldp.recipe(f"nbafl-mnist-fig5-{name}")
+    assert isinstance(config, nbafl)
+    sigma = 1.38728190182689 * 0.5 / epsilon
+    found = lines(config, MNIST)
+    units = {"record": 25, "client-round": 1, "client-run": 25}
+    assert set(found) == {(unit, "server") for unit in units}
+    for unit, rounds in units.items():
+        (line,) = found[unit, "server"]
+        exact = gaussian_epsilon(10.0 / sigma * math.sqrt(rounds), 0.01)
+        assert line["epsilon"] == pytest.approx(exact, rel=1e-4)
+        assert (line["kind"], line["assumptions"].count(DISCRETE)) == ("approximate", 1)
+        assert exact > 80 * epsilon  # far more than is claimed, per record or otherwise
+
+
+def test_a_client_pays_for_the_rounds_it_takes_part_in() -> None:
+    every = lines(config_of(rounds=20, exposures=5))["client-run", "server"][0]["epsilon"]
+    some = lines(config_of(rounds=20, exposures=5, clients_per_round=4))
+    assert some["client-run", "server"][0]["epsilon"] < every
+
+
+def test_example_counts_are_in_clear() -> None:
+    for kinds in lines(config_of(weighting="examples")).values():
+        assert [line["kind"] for line in kinds] == ["none"]
+        assert "number of examples" in kinds[0]["method"]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"exposures": 11}, "exposures = 11"),
+        ({"partition": "shards:2"}, "min_client_examples is not set"),
+        ({"num_clients": 1438}, "num_clients is 1438"),
+        ({"epsilon": 1e12}, r"epsilon = 1e\+12, delta = .* a smaller epsilon$"),
+        ({"clip": 0.0}, "clip = 0"),
+        ({"epsilon": -1.0}, "epsilon = -1"),
+        ({"exposures": 0}, "exposures = 0"),
+        ({"min_client_examples": 0}, "min_client_examples = 0"),
+        ({"min_client_examples": 1000}, "min_client_examples = 1000"),
+        ({"weighting": "size"}, "weighting = size"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as refused:
+        plan(config_of(**settings), DIGITS)
+    assert "\n" not in str(refused.value)
+
+
+def test_other_partitions_run_with_a_bound_on_the_smallest_data_set() -> None:
+    config = config_of(partition="shards:2", min_client_examples=30, rounds=1)
+    assert noise_of(config).smallest == 30
+    assert len(fedldp.run(config).rounds) == 1

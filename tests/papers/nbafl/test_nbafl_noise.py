@@ -1,0 +1,190 @@
+"""NbAFL's noise levels, and its server's average."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise, smallest_share
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.wire import Report
+
+
+def noise(**changes: Any) -> NbaflNoise:
+    settings: dict[str, Any] = {
+        "clip": 5.0, "delta": 0.01, "rounds": 25, "exposures": 25, "clients": 30, "smallest": 1120
+    }  # fmt: skip
+    return NbaflNoise(**{**settings, **changes})
+
+
+def test_noise_levels_against_independent_values() -> None:
+    often, once = noise(), noise(exposures=1)
+    assert often.uplink_sigma(0.5) == pytest.approx(1.38728190182689, rel=1e-14)
+    assert often.downlink_sigma(0.5) == 0
+    assert once.uplink_sigma(1.0) == pytest.approx(0.0277456380365379, rel=1e-14)
+    assert once.downlink_sigma(1.0) == pytest.approx(0.022559628540147, rel=1e-13)
+
+
+@given(
+    clip=st.floats(0.1, 10),
+    delta=st.floats(1e-10, 0.5),
+    rounds=st.integers(1, 100),
+    data=st.data(),
+    clients=st.integers(1, 200),
+    smallest=st.integers(1, 5000),
+    epsilon=st.floats(0.01, 100),
+)
+def test_equations_4_and_5(
+    clip: float,
+    delta: float,
+    rounds: int,
+    data: st.DataObject,
+    clients: int,
+    smallest: int,
+    epsilon: float,
+) -> None:
+    exposures = data.draw(st.integers(1, rounds))
+    levels = NbaflNoise(
+        clip=clip,
+        delta=delta,
+        rounds=rounds,
+        exposures=exposures,
+        clients=clients,
+        smallest=smallest,
+    )
+    with mpmath.workdps(30):
+        c = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf(delta)))
+        uplink = c * exposures * (2 * mpmath.mpf(clip) / smallest) / epsilon
+        downlink = mpmath.mpf(0)
+        if rounds > exposures * mpmath.sqrt(clients):
+            root = mpmath.sqrt(rounds**2 - exposures**2 * clients)
+            downlink = 2 * c * clip * root / (smallest * clients * mpmath.mpf(epsilon))
+    assert levels.uplink_sigma(epsilon) == pytest.approx(float(uplink), rel=1e-12)
+    assert levels.downlink_sigma(epsilon) == pytest.approx(float(downlink), rel=1e-12)
+    # Together they give the noise that T exposures of the average need, if that is more.
+    total = levels.uplink_sigma(epsilon) ** 2 / clients + levels.downlink_sigma(epsilon) ** 2
+    needed = (float(c) * rounds * 2 * clip / (smallest * clients * epsilon)) ** 2
+    assert total >= needed * (1 - 1e-9)
+
+
+def test_more_uploads_than_rounds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="exposures = 26"):
+        noise(exposures=26)
+
+
+def test_a_budget_beyond_the_mechanism_is_refused() -> None:
+    for epsilon, turn in ((1e9, "smaller"), (1e-9, "larger")):
+        with pytest.raises(ConfigError, match=rf"^budget = 1e.*09, .*; give a {turn} budget$"):
+            noise().mechanism(epsilon, "budget")
+
+
+def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
+    def smallest(setting: int | None, partition: str, clients: int = 30) -> int:
+        return smallest_share(
+            setting, partition=partition, num_examples=33_600, num_clients=clients
+        )
+
+    assert smallest(None, "iid") == 1120
+    assert smallest(None, "iid", 37) == 908
+    assert smallest(7, "shards:2") == 7
+    with pytest.raises(ConfigError, match="min_client_examples is not set"):
+        smallest(None, "shards:2")
+    with pytest.raises(ConfigError, match="num_clients = 33601"):
+        smallest(None, "iid", 33_601)
+    assert smallest(1120, "dirichlet:0.1") == 1120
+    for partition in ("iid", "dirichlet:0.1"):
+        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* has 1120; give"):
+            smallest(1121, partition)
+
+
+# The server step
+
+SIZE = 2000
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
+QUIET = Gaussian(100.0, 0.1)
+
+
+def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
+    return [
+        Report(
+            round=3,
+            size=SIZE,
+            payload=(QUIET.ball.clip(vector).astype("<i4")).tobytes(),
+            chunk=SIZE,
+            weight=weight,
+        )
+        for vector, weight in zip(vectors, weights, strict=True)
+    ]
+
+
+def noisy_average(send: Any, sigma: float) -> ServerUpdate:
+    return ServerUpdate(
+        estimate=Weighted(read=partial(read_report, QUIET), gives=send),
+        noise=partial(downlink_noise, sigma) if sigma else None,
+    )
+
+
+def averaged(server: ServerUpdate, sent: list[Report], *, round: int = 3, seed: int = 0) -> State:
+    state = State(round=round, weights=START)
+    following, metrics = server(state, sent, draws_of_seed(seed)(round))
+    assert metrics == {}
+    return following
+
+
+@pytest.mark.parametrize("weights", [[None] * 4, [1.0, 2.0, 3.0, 10.0]])
+@pytest.mark.parametrize("send", ["weights", "update"])
+def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
+    vectors = np.random.default_rng(0).normal(size=(4, SIZE))
+    following = averaged(noisy_average(send, 0.0), reports(vectors, weights))
+    mean = np.average(vectors, axis=0, weights=[w or 1.0 for w in weights])
+    expected = mean + START if send == "update" else mean
+    np.testing.assert_allclose(following.weights, expected, atol=3e-6)
+    assert (following.round, following.weights.dtype) == (4, np.float32)
+
+
+def test_the_servers_noise() -> None:
+    sent = reports(np.zeros((3, SIZE)), [None] * 3)
+    drawn = [
+        averaged(noisy_average("weights", sigma), sent, round=round, seed=seed).weights
+        for sigma, seed, round in ((0.25, 0, 3), (0.25, 0, 4), (0.25, 1, 3), (4.0, 0, 3))
+    ]
+    # 2,000 draws: a relative standard error of 1.6 %.
+    assert [np.std(each) for each in drawn] == pytest.approx([0.25, 0.25, 0.25, 4.0], rel=0.08)
+    assert np.abs(np.corrcoef(drawn[:3]) - np.eye(3)).max() < 0.1
+
+
+def test_a_round_without_reports_is_refused() -> None:
+    with pytest.raises(RunError, match="no report arrived"):
+        averaged(noisy_average("weights", 0.0), [])
+
+
+def test_the_same_seed_draws_the_same_noise() -> None:
+    server = noisy_average("weights", 1.0)
+    sent = reports(np.ones((2, SIZE)), [None, None])
+    first, again = (averaged(server, sent, round=2, seed=5).weights for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    stream = Stream.simulation(seed=5, round=2, client=-1, purpose="downlink noise")
+    own = Gaussian(1.0, 1.0)
+    expected = 1.0 + own.noise(SIZE, stream) * own.ball.step
+    np.testing.assert_allclose(first, expected, atol=3e-6)
+
+
+def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
+    server, state = noisy_average("weights", 1.0), State(round=2, weights=START)
+    sent = reports(np.ones((2, SIZE)), [None, None])
+    draws = [draws_of_secret(bytes([key]) * 32, run) for key, run in ((1, "a"), (1, "b"), (2, "a"))]
+    found = [server(state, sent, draw(2))[0].weights for draw in (draws[0], *draws)]
+    np.testing.assert_array_equal(found[0], found[1])
+    others = [*found[1:], averaged(server, sent, round=2, seed=0).weights]
+    assert np.abs(np.corrcoef(others) - np.eye(4)).max() < 0.1

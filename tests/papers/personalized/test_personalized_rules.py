@@ -1,0 +1,389 @@
+"""Personalised LDP as published: its noise, its three aggregations, and its settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Roles, client_of, sender_of
+from mpmath import mp
+from personalized_settings import DIGITS, SIZE, config, noise
+from scipy.special import ndtr
+
+from fedldp.algorithms.recipes import recipes
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import SERVER, Stream
+from fedldp.data import Examples, load_dataset, partition
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.papers.personalized.parts import moments_sigma
+from fedldp.papers.personalized.preset import personalized
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Broadcast, Report
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan
+
+GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
+
+
+def roles_of(settings: personalized) -> Roles:
+    return Roles(settings, DIGITS)
+
+
+def encoded(
+    settings: personalized, client: int, values: np.ndarray = GIVEN, *, round: int = 1
+) -> Report:
+    told = Broadcast(round=round, weights=np.zeros(SIZE, np.float32))
+    return roles_of(settings).encode(values, told, sender_of(7, client, round=round))
+
+
+def decoded(settings: personalized, report: Report) -> np.ndarray:
+    """Return a report's values, read from its grid indices."""
+    assert report.client is not None
+    mechanism = noise(settings).of_size(report.client, SIZE)
+    assert isinstance(mechanism, Gaussian)
+    return np.frombuffer(report.payload, "<i4") * mechanism.ball.step
+
+
+# The noise
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "q", "rounds"),
+    [(1.0, 1 / 500, 0.8, 10), (0.05, 1e-3, 0.9, 20), (10.0, 1 / 50000, 0.8, 50)],
+)
+def test_the_gaussian_sigma_is_the_root_of_the_papers_variance(
+    epsilon: float, delta: float, q: float, rounds: int
+) -> None:
+    with mp.workdps(30):
+        front = 4 * mp.mpf(q) ** 2 * rounds / (1 - mp.mpf(q))
+        tail = 2 * mp.log(1 / mp.mpf(delta)) / mp.mpf(epsilon) ** 2 + 1 / mp.mpf(epsilon)
+        expected = float(mp.sqrt(front * tail))
+    assert moments_sigma(epsilon, delta, q, rounds) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_papers_factor_is_twice_what_the_moments_need() -> None:
+    """Abadi et al. 2016: R q^2 l (l+1)/((1-q) s^2) <= l eps/2 at l = 2 ln(1/delta)/eps."""
+    epsilon, delta, q, rounds = 2.0, 1e-4, 0.3, 7
+    order = 2 * math.log(1 / delta) / epsilon
+    variance = rounds * q**2 * (order + 1) / (1 - q) / (epsilon / 2)
+    assert moments_sigma(epsilon, delta, q, rounds) ** 2 == pytest.approx(2 * variance)
+
+
+def test_the_sigma_of_the_sign() -> None:
+    settings = config(
+        perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5, sampling_probability=1.0
+    )
+    assert noise(settings).sigma(0) == pytest.approx(7.75168842016862, rel=1e-14)
+
+
+def test_clients_have_their_own_noise_and_clip() -> None:
+    settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
+    for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
+        assert noise(settings).budget(client) == (epsilon, delta)
+        assert noise(settings).sigma(client) == moments_sigma(epsilon, delta, 0.8, 10)
+
+
+def test_a_gaussian_report_is_clipped_weights_plus_noise_of_that_deviation() -> None:
+    settings = config(clip=[0.5, 2.0, 3.0])
+    for client in range(3):
+        limit = (0.5, 2.0, 3.0)[client]
+        drawn = np.concatenate(
+            [
+                decoded(settings, encoded(settings, client, round=round))
+                - np.clip(GIVEN, -limit, limit)
+                for round in range(1, 11)
+            ]
+        )
+        sigma = noise(settings).sigma(client)
+        # 6,500 normal numbers: the probability beyond five deviations is below 1e-6.
+        assert abs(drawn.mean()) < 5 * sigma / math.sqrt(drawn.size)
+        assert drawn.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * drawn.size))
+
+
+def test_a_sign_is_positive_with_the_papers_probability() -> None:
+    settings = config(perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5)
+    values = np.repeat(np.float32([-9.0, -4.0, -1.0, 0.0, 2.0]), SIZE // 5)
+    ones = np.zeros(5)
+    rounds = 60
+    for round in range(1, rounds + 1):
+        payload = encoded(settings, 0, values, round=round).payload
+        ones += np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE).reshape(5, -1).sum(1)
+    count = rounds * SIZE // 5
+    expected = ndtr(np.array([-4, -4, -1, 0, 2]) / noise(settings).sigma(0))
+    deviation = np.sqrt(expected * (1 - expected) / count)
+    assert (np.abs(ones / count - expected) < 5 * deviation).all()
+
+
+# The aggregations
+
+
+def reports_of(settings: personalized, *, round: int = 1) -> list[Report]:
+    return [
+        encoded(settings, client, GIVEN * np.float32(1 + client), round=round)
+        for client in range(settings.num_clients)
+    ]
+
+
+def next_weights(settings: personalized, round: int = 1) -> tuple[np.ndarray, Any]:
+    start = State(round=round, weights=np.full(SIZE, 7, np.float32))
+    following, metrics = roles_of(settings).aggregate(reports_of(settings, round=round), start)
+    assert following.round == round + 1
+    return following.weights, metrics
+
+
+def test_a_takes_the_mean_and_b_weighs_by_one_over_sigma() -> None:
+    plain = config()
+    values = [decoded(plain, report) for report in reports_of(plain)]
+    np.testing.assert_allclose(next_weights(plain)[0], np.mean(values, 0), rtol=1e-5, atol=1e-5)
+    rho = np.array([1 / noise(plain).sigma(client) for client in range(3)])
+    expected = (rho / rho.sum()) @ np.array(values)
+    found, _ = next_weights(config(aggregation="weighted"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_c_takes_the_mean_of_the_clients_that_one_omega_selects() -> None:
+    settings = config(aggregation="selection")
+    order = np.argsort([noise(settings).sigma(client) for client in range(3)])
+    seen = set()
+    for round in range(1, 11):
+        found, metrics = next_weights(settings, round)
+        chosen = order[: int(metrics["selected"])]  # those with the least noise
+        values = [decoded(settings, report) for report in reports_of(settings, round=round)]
+        expected = np.mean([values[client] for client in chosen], 0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        assert metrics["redrawn"] >= 0
+        seen.add(metrics["selected"])
+    assert seen >= {1.0, 2.0}
+
+
+def test_if_c_selects_nobody_it_draws_again_or_keeps_the_last_weights() -> None:
+    common: dict[str, Any] = {"aggregation": "selection", "epsilon": 5.0}
+    _, metrics = next_weights(config(**common), round=1)
+    assert metrics["selected"] == 3
+    kept = 0
+    for round in range(1, 11):
+        found, metrics = next_weights(config(**common, empty_selection="keep"), round)
+        if metrics["selected"] == 0:
+            kept += 1
+            np.testing.assert_array_equal(found, np.full(SIZE, 7, np.float32))
+        assert metrics["redrawn"] == 0
+    # A draw selects nobody with probability 2/3.
+    assert 2 <= kept <= 9
+
+
+def bits(values: list[int]) -> bytes:
+    return np.packbits(np.array([(v + 1) // 2 for v in values] + [0] * (SIZE - 4))).tobytes()
+
+
+def test_the_sign_of_the_aggregate_is_zero_where_votes_are_even() -> None:
+    """The weights 1/sigma are in the ratio 5 : 5 : 5 : 15 here, and 1 : 1 : 1 : 1 in (A)."""
+    shared: dict[str, Any] = {
+        "perturbation": "sign", "num_clients": 4, "epsilon": [5.0, 5.0, 5.0, 15.0], "clip": 4.0,
+    }  # fmt: skip
+    votes = [[1, 1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1], [-1, 1, -1, -1]]
+    reports = [
+        Report(round=1, size=SIZE, payload=bits(vote), chunk=SIZE, client=client)
+        for client, vote in enumerate(votes)
+    ]
+    start = State(weights=np.zeros(SIZE, np.float32))
+    for aggregation, expected in (("mean", [1, 1, -1, -1]), ("weighted", [0, 1, -1, -1])):
+        system = roles_of(config(**shared, aggregation=aggregation))
+        following, _ = system.aggregate(reports, start)
+        assert following.weights[:4].tolist() == expected
+        assert set(following.weights.tolist()) <= {-1.0, 0.0, 1.0}
+    even = [replace(reports[0], client=c, payload=bits(votes[0])) for c in (0, 1)]
+    against = [replace(reports[0], client=c, payload=bits([-1, -1, -1, 1])) for c in (2, 3)]
+    following, _ = roles_of(config(**shared)).aggregate(even + against, start)
+    assert following.weights[:4].tolist() == [0, 0, 0, 0]
+
+
+def test_without_noise_clipped_weights_or_their_signs_are_sent() -> None:
+    clear = encoded(config(perturbation="none", epsilon=None), 1)
+    np.testing.assert_array_equal(np.frombuffer(clear.payload, "<f4"), np.clip(GIVEN, -2, 2))
+    signs = encoded(config(perturbation="bare-sign", epsilon=None), 1)
+    np.testing.assert_array_equal(np.frombuffer(signs.payload, "<f4"), np.sign(GIVEN))
+    assert 0 in np.sign(GIVEN)
+
+
+def test_a_run_without_noise_is_algorithm_1() -> None:
+    settings = config(
+        perturbation="none", epsilon=None, rounds=2, clip=0.4, num_examples=None, batch_size=1000
+    )
+    result = simulate(settings)
+    step, train = roles_of(settings).local_update, load_dataset("digits").train
+    stream = Stream.simulation(seed=0, round=0, client=SERVER, purpose="partition")
+    members = partition(train.labels, 3, "iid", stream.generator())
+    weights = np.zeros((10, 65))
+    for round in (1, 2):
+        trained = []
+        for index, rows in enumerate(members):
+            own = Examples(train.features[rows], train.labels[rows])
+            sample = step.sample(client_of(own, index, round=round), round)  # type: ignore[attr-defined]
+            x = np.hstack([sample.features.reshape(-1, 64), np.ones((len(sample), 1))])
+            trained.append((x, sample.labels))
+        weights = np.mean(
+            [np.clip(descend(weights, x.astype(np.float64), y), -0.4, 0.4) for x, y in trained], 0
+        )
+    np.testing.assert_allclose(result.weights["1.bias"], weights[:, -1], atol=1e-4)
+    np.testing.assert_allclose(result.weights["1.weight"], weights[:, :-1], atol=1e-4)
+
+
+def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    for step in range(3):
+        odds = np.exp(x @ weights.T)
+        slopes = odds / odds.sum(1, keepdims=True)
+        slopes[np.arange(len(x)), labels] -= 1
+        weights = weights - slopes.T @ x / len(x) / (1e-4 * (1000 + step))
+    return weights
+
+
+# Invalid settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
+        ({"client_delta": [0.1] * 4}, r"client_delta has 4 values for num_clients = 3"),
+        ({"clip": [1.0]}, r"clip has 1 values for num_clients = 3"),
+        ({"epsilon": None}, r"epsilon is not set, but perturbation = gaussian needs it"),
+        ({"epsilon": 0.0}, r"epsilon = 0.0"),
+        ({"epsilon": [1.0, -1.0, 1.0]}, r"epsilon\[1\] = -1.0: give a number of at least 1e-38"),
+        ({"epsilon": [1.0, 1.0, float("nan")]}, r"epsilon\[2\] = nan: .* finite"),
+        ({"epsilon": 1e-200}, r"epsilon = 1e-200"),
+        ({"alpha": 1e-300}, r"alpha = 1e-300"),
+        ({"learning_rate": 1e38}, r"learning_rate = 1e\+38"),
+        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
+        ({"client_delta": 0.0}, r"client_delta = 0.0: give a number of at least 1e-300"),
+        ({"client_delta": 1.0}, r"client_delta = 1.0"),
+        ({"clip": 0.0}, r"clip = 0.0"),
+        ({"clip": -1.0}, r"clip = -1.0"),
+        ({"clip": float("nan")}, r"clip = nan"),
+        ({"alpha": 0.0}, r"alpha = 0.0"),
+        ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
+        ({"sampling_probability": 1.5}, r"sampling_probability = 1.5"),
+        ({"sampling_probability": 1.0}, r"sampling_probability = 1: the paper's sigma divides"),
+        (
+            {"perturbation": "none", "epsilon": None, "aggregation": "weighted"},
+            r"^aggregation = weighted: it weights clients by their noise",
+        ),
+        (
+            {"perturbation": "bare-sign", "epsilon": None, "aggregation": "selection"},
+            r"^aggregation = selection: it weights clients by their noise",
+        ),
+        ({"aggregation": "selection", "clients_per_round": 2}, r"clients_per_round = 2"),
+        ({"perturbation": "laplace"}, r"perturbation = laplace"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("made", ["server", "plan"])
+def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
+    def make(**changes: Any) -> None:
+        settings = config(**changes)
+        if made == "server":
+            settings.algorithm(DIGITS).server()
+        else:
+            plan(settings, DIGITS)
+
+    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
+        make(rounds=500)
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 1e\+30, clip = .* a smaller epsilon or clip$"
+    ):
+        make(epsilon=1e30)
+    with pytest.raises(ConfigError, match=r"sampling_probability = 1e-09 .* epsilon or clip$"):
+        make(sampling_probability=1e-9)
+    with pytest.raises(
+        ConfigError, match=r"^clip = 1e\+09 for client 0: .* at most 3\.92232e\+07$"
+    ):
+        make(clip=1e9)
+    for epsilon, turn in ((1e-30, "larger"), (1e30, "smaller")):
+        with pytest.raises(ConfigError, match=rf"^epsilon = .* give a {turn} epsilon$"):
+            make(perturbation="sign", epsilon=epsilon)
+
+
+def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
+    """A client knows only its own choices."""
+    settings = config(clip=[1.0, 1.0, 1e9])
+    for client in range(2):
+        settings.for_client(client).algorithm(DIGITS).encoder(client)
+    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 for client 2: "):
+        settings.for_client(2).algorithm(DIGITS).encoder(2)
+    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
+        config(rounds=500).algorithm(DIGITS).encoder(0)
+
+
+def test_a_server_needs_the_choices_of_all() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 5.0 is the value of one client, .* give one"
+    ):
+        config().for_client(1).algorithm(DIGITS).server()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"perturbation": "none"},
+            r"^epsilon = \[1.0, 5.0, 10.0\]: perturbation = none has no noise",
+        ),
+        (
+            {"perturbation": "bare-sign", "epsilon": 1.0},
+            r"^epsilon = 1.0: perturbation = bare-sign",
+        ),
+        (
+            {"perturbation": "none", "epsilon": None, "client_delta": 0.1},
+            r"^client_delta = 0.1: perturbation = none has no noise; leave it out \(on the "
+            r"command line: `--set client_delta=`\)$",
+        ),
+        (
+            {"empty_selection": "keep"},
+            r"^empty_selection = keep: aggregation = mean selects nobody",
+        ),
+        (
+            {"empty_selection": "keep", "aggregation": "weighted"},
+            r"^empty_selection = keep: aggregation = weighted selects nobody",
+        ),
+        ({"untrusted_clients": 1}, r"^untrusted_clients = 1: no line of personalized's statement"),
+    ],
+)
+def test_a_setting_that_changes_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+# Recipes
+
+
+def test_there_is_a_recipe_for_every_curve() -> None:
+    found = {
+        name: recipe.config
+        for name, recipe in recipes().items()
+        if name.startswith("personalized-")
+    }
+    for figure, mixes in (
+        ("mnist-fig2", ("llh", "lmh", "lhh")),
+        ("fmnist-fig3", ("llh", "lmh", "lhh")),
+        ("covertype-fig4", ("lmh", "lh")),
+        ("mnist-fig5", ("lmh", "lh")),
+        ("fmnist-fig6", ("lmh", "lh")),
+        ("covertype-fig7", ("lmh", "lh")),
+    ):
+        labels = ["low", "middle", "high", "none"]
+        labels += [f"{mix}-{letter}" for mix in mixes for letter in "abc"]
+        curves = [found[f"personalized-{figure}-{label}"] for label in labels]
+        assert len({curve.model_dump_json() for curve in curves}) == len(labels)
+        assert len({curve.num_examples for curve in curves}) == 1
+    assert found["personalized-mnist-noniid"] == found["personalized-mnist-fig5-lmh-c"]
+    mnist = found["personalized-mnist-fig2-lmh-b"]
+    assert (mnist.num_examples, mnist.num_clients, mnist.rounds) == (1500, 3, 10)
+    assert mnist.epsilon == [1.0, 5.0, 10.0]  # type: ignore[attr-defined]

@@ -1,0 +1,409 @@
+"""The sound variant stays within every client's budget for the whole run, and weights by
+variance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Roles, sender_of
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from fedldp.accounting.events import GaussianReport
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
+from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import BySender, ServerUpdate
+from fedldp.core.errors import ConfigError
+from fedldp.papers.personalized.preset_sound import personalized_sound
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Report
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SIZE = 650
+START = ((np.arange(SIZE) % 7 - 3) / 10).astype(np.float32)
+
+
+def config(**changes: Any) -> personalized_sound:
+    settings: dict[str, Any] = {
+        "dataset": "digits", "num_clients": 3, "rounds": 4, "epsilon": [1.0, 5.0, 10.0],
+        "clip": 2.0, "num_examples": 300, "local_epochs": 2, "batch_size": 100,
+    }  # fmt: skip
+    return personalized_sound(**{**settings, **changes})
+
+
+def roles_of(settings: personalized_sound) -> Roles:
+    return Roles(settings, DIGITS)
+
+
+def noise(settings: personalized_sound) -> PerRun:
+    found = settings.composition.calibration
+    assert isinstance(found, PerRun)
+    return found
+
+
+def scheduled(settings: personalized_sound) -> personalized_sound:
+    return settings.with_schedule(draws_of_seed(settings.seed))
+
+
+def encoded(
+    settings: personalized_sound, client: int, change: np.ndarray, *, round: int = 1
+) -> Report:
+    told = Broadcast(round=round, weights=START)
+    own = sender_of(7, client, round=round)
+    return roles_of(settings).encode(START + change.astype(np.float32), told, own)
+
+
+def grid_values(settings: personalized_sound, report: Report) -> np.ndarray:
+    assert report.client is not None
+    step = noise(settings).gaussian(report.client).ball.step
+    return np.frombuffer(report.payload, "<i4") * step
+
+
+def run_lines(settings: personalized_sound) -> list[dict[str, Any]]:
+    found = plan(settings, problem_of(settings, None)).privacy["guarantees"]
+    return [line for line in found if line["unit"] == "client-run"]
+
+
+# Budgets
+
+
+@given(
+    st.floats(0.01, 50),
+    st.floats(1e-12, 0.1),
+    st.floats(1e-3, 1e3),
+    st.integers(1, 300),
+)
+def test_the_reports_of_a_run_cost_a_client_almost_its_whole_budget(
+    epsilon: float, delta: float, clip: float, rounds: int
+) -> None:
+    settings = config(epsilon=epsilon, client_delta=delta, clip=clip, rounds=rounds)
+    try:
+        event = noise(settings).gaussian(0).event(SIZE)
+    except ConfigError:
+        return  # more noise than the mechanism can draw
+    assert isinstance(event, GaussianReport)
+    mu = compose_mu([event.mu] * rounds)
+    assert gaussian_epsilon(mu, delta) <= epsilon
+    # The clip is a whole number of grid steps, 400 or more.
+    assert mu >= (1 - 3e-3) / gaussian_sigma(epsilon, delta)
+
+
+def test_clients_have_their_own_budget_and_clip() -> None:
+    settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
+    for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
+        event = roles_of(settings).encoder(client).event()
+        assert isinstance(event, GaussianReport)
+        spent = gaussian_epsilon(compose_mu([event.mu] * 4), delta)
+        assert spent == pytest.approx(epsilon, rel=1e-4)
+        assert spent <= epsilon
+
+
+def test_the_statement_of_a_run_is_the_largest_budget() -> None:
+    (line,) = run_lines(config())
+    assert line["epsilon"] == pytest.approx(10.0, rel=1e-4)
+    assert line["epsilon"] <= 10.0
+    assert IDEALISED not in line["assumptions"]
+    assert config().claim() is None
+
+
+def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
+    settings = config(clients_per_round=1)
+    assert [noise(settings).rounds_of(client) for client in range(3)] == [4, 4, 4]
+    assert run_lines(settings)[0]["epsilon"] < 10.0
+
+
+def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None:
+    settings = config(clip=0.5)
+    far = np.full(SIZE, 100.0)
+    mechanism = noise(settings).gaussian(0)
+    distance = np.linalg.norm(mechanism.bound(far) - mechanism.bound(-far))
+    event = mechanism.event(SIZE)
+    assert isinstance(event, GaussianReport)
+    assert distance == pytest.approx(1.0, rel=1e-4)
+    assert distance / mechanism.sigma <= event.mu * (1 + 1e-12)
+
+
+# Selection before anyone trains
+
+
+def selections(settings: personalized_sound) -> list[list[int]]:
+    """Return who takes part in each round, as the server's seed draws it."""
+    draws = draws_of_seed(settings.seed)
+    found = [
+        settings.composition.participation.clients(round, draws)
+        for round in range(1, settings.rounds + 1)
+    ]
+    assert None not in found
+    return [list(chosen or ()) for chosen in found]
+
+
+def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
+    result = simulate(config(selects_first=True, rounds=8))
+    settings = scheduled(config(selects_first=True, rounds=8))
+    selected = selections(settings)
+    for client in range(3):
+        sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
+        assert sum(result.ledger.history(result.run, client).values()) == len(sent)
+        assert noise(settings).rounds_of(client) == len(sent)
+        event = roles_of(settings).encoder(client).event()
+        assert isinstance(event, GaussianReport)
+        spent = gaussian_epsilon(compose_mu([event.mu] * len(sent)), 1e-5)
+        assert spent == pytest.approx([1.0, 5.0, 10.0][client], rel=1e-4)
+    counts = [len(chosen) for chosen in selected]
+    assert [record.clients for record in result.rounds] == counts
+    assert min(counts) >= 1
+    assert len(set(counts)) > 1
+    # The client with the largest budget is among those that any omega selects.
+    assert noise(settings).rounds_of(2) == 8 > noise(settings).rounds_of(0)
+
+
+def test_a_client_with_fewer_rounds_adds_less_noise() -> None:
+    always, chosen = config(rounds=8), scheduled(config(rounds=8, selects_first=True))
+    for client in range(3):
+        share = math.sqrt(noise(chosen).rounds_of(client) / 8)
+        assert noise(chosen).sigma(client) == pytest.approx(noise(always).sigma(client) * share)
+
+
+def test_a_client_learns_its_own_rounds_and_those_of_no_other() -> None:
+    settings = scheduled(config(selects_first=True, rounds=8, seed=5))
+    for client in range(3):
+        told = settings.for_client(client)
+        assert noise(told).rounds_of(client) == noise(settings).rounds_of(client)
+        assert noise(told).sigma(client) == noise(settings).sigma(client)
+        given = told.model_dump()
+        assert given["turns"] == {"own": noise(settings).rounds_of(client)}
+        assert given["epsilon"] == {"own": [1.0, 5.0, 10.0][client]}
+        assert given["seed"] == 0
+
+
+def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> None:
+    settings = config(selects_first=True, rounds=8)
+    first, other = (settings.with_schedule(draws_of_seed(seed)).turns for seed in (0, 1))
+    assert first != other
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
+        settings.algorithm(DIGITS).encoder(0)
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
+        settings.algorithm(DIGITS).server()
+
+
+def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
+    settings = scheduled(config(selects_first=True, rounds=8))
+    assert scheduled(settings) == settings
+    assert isinstance(settings.turns, list)
+    fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
+    with pytest.raises(
+        ConfigError, match=r"^turns: client 0 has \d+, but the server's draws select it \d+ times"
+    ):
+        scheduled(fewer)
+    with pytest.raises(
+        ConfigError, match=r"^turns: client 0 has \d+, but the server's draws select it \d+ times"
+    ):
+        simulate(fewer)
+
+
+# The average
+
+
+def test_reports_are_weighted_by_their_inverse_variance() -> None:
+    settings = config(clip=[1.0, 2.0, 0.5])
+    changes = [np.sin(np.arange(SIZE) + client) / 50 for client in range(3)]
+    reports = [encoded(settings, client, change) for client, change in enumerate(changes)]
+    precision = np.array([noise(settings).sigma(client) ** -2 for client in range(3)])
+    values = np.array([grid_values(settings, report) for report in reports])
+    expected = START + (precision / precision.sum()) @ values
+    following, _ = roles_of(settings).aggregate(reports, State(weights=START))
+    np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_other_weights_have_less_variance() -> None:
+    def variance(weighting: str) -> float:
+        settings = config(weighting=weighting)
+        server_step = settings.algorithm(DIGITS).server().aggregate
+        assert isinstance(server_step, ServerUpdate)
+        assert isinstance(server_step.estimate, BySender)
+        shares, _ = server_step.estimate.shares(draws_of_seed(0)(1))
+        sigmas = np.array([noise(settings).sigma(client) for client in range(3)])
+        return float((shares / shares.sum()) ** 2 @ sigmas**2)
+
+    sigmas = np.array([noise(config()).sigma(client) for client in range(3)])
+    assert variance("variance") == pytest.approx(1 / (sigmas**-2).sum())
+    assert variance("variance") < variance("deviation") < variance("uniform")
+    assert variance("deviation") == pytest.approx(3 / (1 / sigmas).sum() ** 2)
+    assert variance("uniform") == pytest.approx((sigmas**2).sum() / 9)
+
+
+# Signs
+
+
+def test_signs_are_post_processing_of_the_gaussian_report() -> None:
+    change = np.cos(np.arange(SIZE)) / 10
+    whole, signs = config(), config(report="sign")
+    for client in range(3):
+        values = grid_values(whole, encoded(whole, client, change))
+        payload = encoded(signs, client, change).payload
+        found = np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE)
+        np.testing.assert_array_equal(found, values >= 0)
+        assert len(payload) == 82
+        events = [roles_of(settings).encoder(client).event() for settings in (whole, signs)]
+        assert events[0] == events[1]
+
+
+def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
+    """E b = 2 Phi(x/sigma) - 1, so the server's estimate has a relative error within 1/6
+    (x/sigma)^2."""
+    settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
+    sigma = noise(settings).sigma(0)
+    change = np.full(SIZE, 2 / math.sqrt(SIZE))
+    rounds = 30
+    total = 0.0
+    for round in range(1, rounds + 1):
+        report = encoded(settings, 0, change, round=round)
+        following, _ = roles_of(settings).aggregate([report], State(round=round, weights=START))
+        total += float((following.weights - START).mean())
+    each = sigma * math.sqrt(math.pi / 2)
+    expected = each * (2 * ndtr(change[0] / sigma) - 1)
+    assert abs(total / rounds - expected) < 5 * each / math.sqrt(rounds * SIZE)
+    assert abs(expected - change[0]) <= change[0] ** 3 / sigma**2 / 6
+
+
+# Invalid settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
+        ({"client_delta": [0.1] * 2}, r"client_delta has 2 values for num_clients = 3"),
+        ({"clip": [1.0] * 4}, r"clip has 4 values for num_clients = 3"),
+        ({"epsilon": 0.0}, r"epsilon = 0.0"),
+        ({"clip": -1.0}, r"clip = -1.0"),
+        ({"clip": [1.0, 1.0, -1.0]}, r"clip\[2\] = -1.0: give a number of at least 1e-09"),
+        ({"alpha": 1e-300}, r"alpha = 1e-300"),
+        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
+        ({"clip": 1e12}, r"clip = 1000000000000.0"),
+        ({"client_delta": 0.0}, r"client_delta = 0.0"),
+        ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
+        ({"sampling_probability": 1.1}, r"sampling_probability = 1.1"),
+        ({"selects_first": True, "clients_per_round": 2}, r"clients_per_round = 2"),
+        ({"weighting": "best"}, r"weighting = best"),
+        ({"turns": 3}, r"^turns = 3: without selects_first nobody is selected"),
+        ({"selects_first": True, "turns": [1] * 2}, r"turns has 2 values for num_clients = 3"),
+        ({"untrusted_clients": 2}, r"^untrusted_clients = 2: no line of personalized_sound's"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("made", ["server", "plan"])
+def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
+    def make(**changes: Any) -> None:
+        settings = config(**changes)
+        if made == "server":
+            settings.algorithm(DIGITS).server()
+        else:
+            plan(settings, DIGITS)
+
+    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
+        make(rounds=500)
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 1e-06 and .* for client 1.* a larger epsilon$"
+    ):
+        make(epsilon=[1.0, 1e-6, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", -1.0), ("epsilon", 0.0), ("epsilon", math.nan), ("epsilon", math.inf),
+        ("client_delta", 0.0), ("client_delta", 2.5), ("clip", -1.0), ("clip", math.inf),
+        ("turns", -1), ("turns", 2.5), ("turns", math.nan),
+    ],
+)  # fmt: skip
+def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: float) -> None:
+    scheduled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
+    assert noise(config(**scheduled_config).for_client(1)).rounds_of(1) == 2
+    refused = []
+    for told in (value, {"own": value}):
+        with pytest.raises(ConfigError, match=rf"^{name} = {value}: ") as refusal:
+            config(**{**scheduled_config, name: told})
+        refused.append(str(refusal.value))
+    assert refused[0] == refused[1]
+    assert "\n" not in refused[0]
+
+
+def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
+    settings = config(epsilon=[1.0, 1e-6, 1.0])
+    settings.for_client(0).algorithm(DIGITS).encoder(0)
+    with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* for client 1"):
+        settings.for_client(1).algorithm(DIGITS).encoder(1)
+
+
+# Secure sums
+
+
+def in_sums(**changes: Any) -> personalized_sound:
+    given = {"channel": "sum", "weighting": "uniform", "largest_epsilon": 10.0, **changes}
+    return config(**given)
+
+
+def test_the_grid_of_sums_follows_from_the_largest_budget_alone() -> None:
+    problem = problem_of(in_sums(), None)
+    units, noises = set(), []
+    for epsilon in (1.0, 3.0, 10.0):
+        settings = in_sums(epsilon=epsilon)
+        mechanism = settings.algorithm(problem).release(0).mechanism
+        alone = config(epsilon=epsilon).algorithm(problem).release(0).mechanism
+        assert alone.sigma <= mechanism.sigma <= alone.sigma * (1 + 2.0**-10)
+        assert mechanism.event(650).mu <= alone.event(650).mu
+        units.add(mechanism.unit)
+        noises.append(mechanism.sigma)
+    assert len(units) == 1
+    assert noises == sorted(noises, reverse=True)
+
+
+def test_a_sum_has_the_servers_lines_and_states_what_it_shows() -> None:
+    settings = in_sums()
+    found = plan(settings, problem_of(settings, None)).privacy
+    assert {line["adversary"] for line in found["guarantees"]} == {"server"}
+    assert any("the squares of all deviations" in each for each in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"weighting": "variance"}, "set weighting = uniform, or channel = named"),
+        (
+            {"report": "sign", "largest_epsilon": None},
+            "set report = gaussian and largest_epsilon = 2,",
+        ),
+        ({"selects_first": True}, "set selects_first = false"),
+        ({"clip": [1.0, 2.0, 3.0]}, "clip has a value for each client"),
+        ({"largest_epsilon": None}, "largest_epsilon is not set"),
+        ({"largest_epsilon": 0.5}, "above largest_epsilon = 0.5"),
+        ({"channel": None}, "only sums have a grid"),
+        (
+            {"epsilon": 1e-3, "largest_epsilon": 1e5, "num_clients": 300, "num_examples": None},
+            "no room for the sum of 300 reports",
+        ),
+    ],
+)
+def test_settings_that_a_sum_cannot_have_are_refused(changes: dict[str, Any], part: str) -> None:
+    def planned() -> None:
+        settings = in_sums(**{"clip": 1.0, "epsilon": 2.0, **changes})
+        plan(settings, problem_of(settings, None))
+
+    with pytest.raises(ConfigError, match=part) as refused:
+        planned()
+    assert "\n" not in str(refused.value)

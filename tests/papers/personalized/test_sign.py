@@ -1,0 +1,138 @@
+"""The private sign: its known figures, its exact ratio, and its estimate."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from exact import exp_bounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import some
+
+from fedldp.accounting.prices import cost
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
+from fedldp.papers.personalized.numerics import sign_epsilon_per_coordinate
+
+mp.mp.dps = 40
+FULL = 2**64
+
+
+def slow_epsilon(clip: float, sigma: float) -> mp.mpf:
+    ratio = mp.mpf(clip) / mp.mpf(sigma)
+    return mp.log(mp.ncdf(ratio) / mp.ncdf(-ratio))
+
+
+def thresholds(mechanism: Sign, values: list[float]) -> list[int]:
+    return mechanism.bits.thresholds(mechanism._curve(np.array(values)))
+
+
+def test_known_figures() -> None:
+    # MNIST, non-IID: eps 5, delta 1e-5, Delta_2 8, c 4; d 650 and 10 rounds.
+    sigma = paper_sigma(5.0, 1e-5, 8.0)
+    assert sigma == pytest.approx(7.75168842016862, rel=1e-14)
+    mechanism = Sign(4.0, sigma)
+    event = mechanism.event(650)
+    assert event.epsilon == pytest.approx(0.833424791950697, rel=1e-13)
+    assert event.epsilon == pytest.approx(float(slow_epsilon(4.0, sigma)), rel=1e-13)
+    assert cost(event, "pure") == pytest.approx(541.726, abs=5e-4)
+    assert event.whole is None
+
+
+sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)
+
+
+@settings(max_examples=some(200), deadline=None)
+@given(sigmas, st.floats(-6, 6).map(lambda x: 10.0**x), st.lists(st.floats(-2, 2), min_size=2))
+def test_the_integers_stay_within_epsilon_and_close_to_phi(
+    sigma: float, clip: float, values: list[float]
+) -> None:
+    mechanism = Sign(clip, sigma * clip)
+    bound = exp_bounds(Fraction(mechanism.event(1).epsilon))[1]
+    scaled = [clip * v for v in values]
+    ones = thresholds(mechanism, [clip, -clip, math.inf, -math.inf, *scaled])
+    assert max(ones) <= bound * min(ones)
+    assert FULL - min(ones) <= bound * (FULL - max(ones))
+    assert mechanism.event(1).epsilon <= mechanism.epsilon_per_weight
+    slow = slow_epsilon(clip, sigma * clip)
+    assert (
+        float(slow * (1 - mp.mpf("1e-6")))
+        <= mechanism.event(1).epsilon
+        <= slow * (1 + mp.mpf("1e-12"))
+    )
+    for value, one in zip(scaled, ones[4:], strict=True):
+        clipped = min(max(value, -clip), clip)
+        exact = mp.ncdf(mp.mpf(clipped) / mp.mpf(sigma * clip))
+        assert abs(mp.mpf(one) / FULL - exact) < 1e-14
+
+
+@pytest.mark.parametrize("mechanism", Sign.examples(), ids=repr)
+def test_the_estimate_is_as_expected_by_its_two_outcomes(mechanism: Sign) -> None:
+    values = np.linspace(-1.5, 1.5, 31) * mechanism.clip
+    ones = [one / FULL for one in thresholds(Sign(mechanism.clip, mechanism.sigma), list(values))]
+    two = mechanism.scale * np.array([1.0, -1.0])
+    mean = np.array([p * two[0] + (1 - p) * two[1] for p in ones])
+    square = np.array([p * two[0] ** 2 + (1 - p) * two[1] ** 2 for p in ones])
+    tolerance = 1e-9 * mechanism.scale if mechanism.integer_bits == 64 else 1e-6
+    np.testing.assert_allclose(mean, mechanism.expected(values), atol=tolerance)
+    np.testing.assert_allclose(
+        square - mean**2, mechanism.variance(values), rtol=1e-6, atol=tolerance * mechanism.scale
+    )
+
+
+def test_the_expectation_is_the_value_at_the_ends_and_exaggerates_between() -> None:
+    mechanism = Sign(2.0, 1.5)
+    values = np.array([-3.0, -2.0, -1.0, 0.0, 0.5, 2.0])
+    expected = mechanism.expected(values)
+    np.testing.assert_allclose(expected[[0, 1, 3, 5]], [-2, -2, 0, 2], rtol=1e-15)
+    assert expected[2] < -1
+    assert expected[4] > 0.5
+    y = (2 * mp.ncdf(mp.mpf(0.5) / 1.5) - 1) / (2 * mp.ncdf(mp.mpf(2) / 1.5) - 1)
+    assert expected[4] == pytest.approx(float(2 * y), rel=1e-14)
+
+
+@pytest.mark.parametrize(("epsilon", "bits"), [(1e-3, 64), (1.0, 64), (30.0, 64), (5.0, 32)])
+def test_settings_give_the_proven_budget_of_a_weight(epsilon: float, bits: Any) -> None:
+    asked = MechanismSettings(epsilon=epsilon, delta=0, clip=0.7, size=5, integer_bits=bits)
+    mechanism = Sign.from_settings(asked)
+    assert (mechanism.clip, mechanism.integer_bits) == (0.7, bits)
+    assert sign_epsilon_per_coordinate(0.7, mechanism.sigma) <= epsilon
+    assert mechanism.event(5).epsilon <= epsilon
+    assert mechanism.event(5).epsilon == pytest.approx(epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((0.0, 1.0), "clip = 0"),
+        ((math.nan, 1.0), "clip = nan"),
+        ((1.0, 0.0), "sigma = 0"),
+        ((1.0, math.inf), "sigma = inf"),
+        ((1.0, 0.1), "sigma = 0.1"),
+        ((1.0, 1e13), "sigma = 1"),
+        ((1.0, 1.0, 48), "integer_bits = 48"),
+    ],
+)
+def test_bad_parameters_are_refused(arguments: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Sign(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [(0.0, 1e-5, 1.0), (1.0, 0.0, 1.0), (1.0, 1e-5, math.nan)])
+def test_bad_arguments_of_the_papers_formula_are_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigError):
+        paper_sigma(*arguments)
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for epsilon, clip, bits, named in ((33.0, 1.0, 64, "epsilon"), (11.0, 1.0, 32, "epsilon"),
+                                       (1.0, 0.0, 64, "clip")):  # fmt: skip
+        asked = MechanismSettings(epsilon=epsilon, delta=0, clip=clip, size=5, integer_bits=bits)
+        with pytest.raises(ConfigError, match=f"^{named} = "):
+            Sign.from_settings(asked)

@@ -1,0 +1,95 @@
+"""PrivUnit FL: how a round changes the weights, and the statement of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Roles, sender_of
+
+import fedldp
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
+from fedldp.protocol.roles import State, publish_weights
+from fedldp.protocol.wire import Shuffled
+from fedldp.simulation.plan import plan
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+
+
+def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
+    """Return how a round changes the weights, given each client's change."""
+    roles = Roles(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
+    start = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
+    told = publish_weights(start)
+    reports = [
+        roles.encode((start.weights + update).astype(np.float32), told, sender_of(1, index))
+        for index, update in enumerate(updates)
+    ]
+    following, _ = roles.aggregate(reports, start)
+    return following.weights - start.weights.astype(np.float64)
+
+
+def some_updates(count: int, norm: float) -> np.ndarray:
+    drawn = np.random.default_rng(0).normal(size=(count, 650))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * norm
+
+
+def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> None:
+    updates = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 10])[:, None]
+    clipped = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 1.25])[:, None]
+    found = one_round(updates, epsilon=1e6, clip=1.0)
+    np.testing.assert_allclose(found, clipped.mean(axis=0), atol=1e-4)
+
+
+def test_a_round_estimates_the_mean_change_without_bias_and_with_the_stated_variance() -> None:
+    update = some_updates(1, 0.5)[0]
+    found = one_round(np.tile(update, (400, 1)), epsilon=32.0, clip=1.0)
+    variance = PrivUnitScalar(32.0, 1.0).variance(update.astype(np.float64)) / 400
+    # A chi square of about 650 degrees: 5.5 % standard error; and the projection on the truth.
+    assert np.sum((found - update) ** 2) == pytest.approx(variance.sum(), rel=0.3)
+    along = (found - update) @ update / 0.5
+    assert abs(along) < 5 * np.sqrt(variance.max() + 0.05 / 400)
+
+
+def test_the_statement_is_the_claim_for_a_round_and_its_sum_over_rounds() -> None:
+    config = fedldp.recipe("privunit-fl-digits", epsilon=32.0, rounds=15)
+    privacy = plan(config, PROBLEM).privacy
+    assert privacy["claim"]["epsilon"] == 32.0
+    assert privacy["claim"]["unit"] == "client-round"
+    pure = {g["unit"]: g["epsilon"] for g in privacy["guarantees"] if g["kind"] == "pure"}
+    assert pure["client-round"] == pytest.approx(32.0, rel=1e-6)
+    assert pure["client-round"] <= 32.0
+    assert pure["client-run"] == pytest.approx(15 * 32.0, rel=1e-6)
+    assert {g["adversary"] for g in privacy["guarantees"]} == {"server"}
+    for line in privacy["guarantees"]:
+        assert any("idealised" in text for text in line["assumptions"])
+
+
+def test_a_target_for_the_run_is_met() -> None:
+    config = fedldp.recipe(
+        "privunit-fl-digits", rounds=4, target={"unit": "client-run", "epsilon": 8.0, "delta": 0.0}
+    )
+    planned = plan(config, PROBLEM)
+    assert planned.config.model_dump()["epsilon"] == pytest.approx(2.0, rel=1e-6)
+
+
+def test_shuffled_messages_are_refused() -> None:
+    roles = Roles(fedldp.recipe("privunit-fl-digits"), PROBLEM)
+    messages = Shuffled(
+        round=1, size=650, chunk=1, positions=np.zeros(1, np.int64),
+        bits=np.zeros((1, 1), np.uint8), arrival_seconds=np.zeros(1),
+    )  # fmt: skip
+    with pytest.raises(RunError, match="not shuffled"):
+        roles.aggregate([messages])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epsilon", 0.0), ("length_share", 1.0), ("clip", -1.0)]
+)
+def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} = ") as refused:
+        fedldp.recipe("privunit-fl-digits", **{name: value})
+    assert "\n" not in str(refused.value)

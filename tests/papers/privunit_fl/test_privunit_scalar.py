@@ -1,0 +1,111 @@
+"""Direction and length, each with its own budget, against the formulas of Bhowmick et al. 2018."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedldp.accounting.events import PureReport
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=3, round=1, client=number, purpose="privunit_scalar")
+
+
+def length_estimate(mechanism: PrivUnitScalar, level: int) -> float:
+    """Return what a report with this level adds to the sum, along a direction of 1."""
+    assert mechanism.length.categories <= 256
+    aggregate = mechanism.aggregate(3)
+    aggregate.add(np.array([1, 0, 0], "<f4").tobytes() + bytes([level]))
+    return float(aggregate.mean()[0] * mechanism.cap(3).mean)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 30.0])
+def test_the_length_is_estimated_as_by_scalar_dp(epsilon: float) -> None:
+    """a (J - b), a = (e^eps + k)/(e^eps - 1) r_max/k, b = k (k + 1)/(2 (e^eps + k))."""
+    mechanism = PrivUnitScalar(epsilon, 2.5, 0.5)
+    budget = epsilon / 2
+    k = math.ceil(math.exp(budget / 3))
+    assert mechanism.length == KRR(budget, k + 1)
+    a = (math.exp(budget) + k) / math.expm1(budget) * 2.5 / k
+    b = k * (k + 1) / (2 * (math.exp(budget) + k))
+    for level in range(k + 1):
+        assert length_estimate(mechanism, level) == pytest.approx(a * (level - b), rel=1e-9)
+
+
+@pytest.mark.sampled(25)
+@pytest.mark.parametrize("size", [1, 2, 3, 650, 21_840])
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 4.0, 32.0, 500.0, 5000.0])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
+def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int) -> None:
+    mechanism = PrivUnitScalar(epsilon, 1.0, share)
+    event = mechanism.event(size)
+    assert isinstance(event, PureReport)
+    assert event.idealised
+    direction, length = mechanism.cap(size).epsilon, mechanism.length.realised_epsilon
+    assert direction + length <= event.epsilon <= epsilon
+    assert length <= min(32.0, epsilon * share)
+    if mechanism.cap(size).mean < 0.999:  # above, floats cannot distinguish the cap from a point
+        assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_with_a_huge_budget_the_vector_is_recovered() -> None:
+    values = np.array([0.3, -0.1, 0.5, 0.0, 0.2])
+    mechanism = PrivUnitScalar(2000.0, 1.0)
+    aggregate = mechanism.aggregate(5)
+    aggregate.add(mechanism.encode(values, stream()))
+    np.testing.assert_allclose(aggregate.mean(), values, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0])])
+def test_a_zero_vector_is_sent_like_any_other(values: np.ndarray) -> None:
+    mechanism = PrivUnitScalar(4.0, 1.0)
+    payloads = [mechanism.encode(values, stream(n)) for n in range(2000)]
+    assert {len(payload) for payload in payloads} == {4 * values.size + 1}
+    aggregate = mechanism.aggregate(values.size)
+    for payload in payloads:
+        aggregate.add(payload)
+    error = np.sqrt(mechanism.variance(values) / 2000)
+    assert (np.abs(aggregate.mean()) < 5 * error).all()
+
+
+def test_privunit_is_for_simulation_only() -> None:
+    with pytest.raises(PrivacyError, match="privunit_scalar protects real numbers"):
+        PrivUnitScalar(1.0, 1.0).encode(np.ones(3), Stream.fresh())
+
+
+def test_reports_that_no_client_sends_are_refused() -> None:
+    mechanism = PrivUnitScalar(1.0, 1.0)
+    good = np.array([0.6, 0.8], "<f4").tobytes()
+    aggregate = mechanism.aggregate(2)
+    for payload in (
+        good + bytes([mechanism.length.categories]),
+        np.array([1.5, 0.0], "<f4").tobytes() + b"\0",
+        np.array([np.nan, 0.0], "<f4").tobytes() + b"\0",
+    ):
+        with pytest.raises(RunError):
+            aggregate.add(payload)
+    with pytest.raises(RunError, match="no report"):
+        aggregate.mean()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 1.0)],
+)
+def test_bad_parameters_are_refused(arguments: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError):
+        PrivUnitScalar(*arguments)
+
+
+def test_the_settings_of_a_run() -> None:
+    settings = MechanismSettings(epsilon=3.0, delta=1e-5, clip=2.0, size=10)
+    assert PrivUnitScalar.from_settings(settings) == PrivUnitScalar(3.0, 2.0, 0.1)
