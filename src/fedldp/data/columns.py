@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedldp.core.errors import ConfigError
+from fedldp.data.cells import places_in, repeated
 
 _LARGEST = 1e30
 """The largest allowed centre; a value minus this centre cannot exceed the range of float32."""
@@ -137,7 +138,7 @@ def _check_public(
 
 
 def _check_category(name: str, value: float | str, values: Sequence[str]) -> None:
-    if value not in values:
+    if places_in(values)(str(value)) < 0:
         shown = f"{value:g}" if isinstance(value, float) else repr(value)
         raise ConfigError(
             f"fill_columns.{name} = {shown}: the categories of {name} are {', '.join(values)}; "
@@ -147,8 +148,8 @@ def _check_category(name: str, value: float | str, values: Sequence[str]) -> Non
 
 
 def _check_list(setting: str, values: Sequence[str], least: int) -> None:
-    if len(values) < least or len(set(values)) < len(values) or "" in values:
+    if len(values) < least or repeated(values):
         raise ConfigError(
-            f"{setting} = {list(values)}: give at least {least} different strings, none of them "
-            "empty"
+            f"{setting} = {list(values)}: give at least {least} strings that look different, none "
+            "of them empty"
         )

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.columns import Columns
-from fedldp.data.encoding import Encoded, encode, labels_of, numbered
+from fedldp.data.encoding import Encoded, encode, is_integer, labels_of, numbered
 from fedldp.data.examples import Dataset, Examples, checked, of_examples, with_owners
-from fedldp.data.people import as_numbers, check_sites
+from fedldp.data.people import as_numbers, check_sites, numbers_of_parts
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
@@ -124,7 +124,7 @@ def encode_examples(
     found = encode(
         table, columns, leave_out=leave_out, clients=False, people=people, features=names
     )
-    if columns.classes is None and not all(_is_integer(text) for text in found.labels):
+    if columns.classes is None and not all(map(is_integer, found.labels)):
         raise DataError(
             f"{path}: some labels are not integers; give integers from 0 with the same meaning at "
             "all parties, or the public list of classes"
@@ -132,7 +132,8 @@ def encode_examples(
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
-    return checked(found.features, labels_of(found, columns), f"{path}:", found.people)
+    examples = checked(found.features, labels_of(found, columns), f"{path}:")
+    return replace(examples, people=numbers_of_parts([found.people])[0])
 
 
 def load_features(
@@ -182,9 +183,10 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
         parts.append(test)
     classes, labels = numbered(parts, columns)
     contexts = (f"data set {path.name!r}:", f"data set {path.name!r}: test")
+    people = numbers_of_parts([part.people for part in parts])
     train, *others = (
-        replace(checked(part.features, own, context), people=people)
-        for part, own, context, people in zip(parts, labels, contexts, _people(parts), strict=False)
+        replace(checked(part.features, own, context), people=each)
+        for part, own, context, each in zip(parts, labels, contexts, people, strict=False)
     )
     held = others[0] if others else None
     if found.clients is None:
@@ -196,25 +198,6 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
         dataset = with_owners(train, owners, test=held, seed=seed, name=path.name)
     count = dataset.num_classes if classes is None else len(classes)
     return replace(dataset, classes=classes, features=found.names, num_classes=count)
-
-
-def _people(parts: Sequence[Encoded]) -> list[NDArray[np.int64] | None]:
-    """Return the person of each row in each part; a person has the same number in all parts."""
-    texts = [text for part in parts for text in part.people or ()]
-    numbers, found = as_numbers(texts), list[NDArray[np.int64] | None]()
-    for part in parts:
-        size = 0 if part.people is None else len(part.people)
-        found.append(None if part.people is None else numbers[:size])
-        numbers = numbers[size:]
-    return found
-
-
-def _is_integer(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _load_npz(path: Path, seed: int) -> Dataset:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+import re
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError
+from fedldp.data.cells import (
+    INEXACT,
+    identity,
+    is_missing,
+    numbers,
+    of_each,
+    places_in,
+    tell_spellings,
+    value,
+)
 from fedldp.data.columns import Columns
-from fedldp.data.tables import Table, is_missing
+from fedldp.data.tables import Table
 
 _LARGEST = float(np.finfo(np.float32).max)
-_EXACT = 2.0**53
-"""Float64 represents every integer below this number, but not every larger integer."""
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +36,11 @@ class Encoded:
         table: the source.
         features: float32 of shape (n, d).
         names: the names of the d features; for a category, "column=string".
-        labels: n strings; empty if labels were not requested.
-        clients: n strings, or None.
-        people: n strings, or None.
+        labels: n strings with one spelling for each class; empty if labels were not requested.
+        clients: n strings with one spelling for each client, or None.
+        people: n strings with one spelling for each person, or None.
+        left_out: the number of rows that were left out for a reason; a row may have several. Only
+            the owner of the table may see these counts.
     """
 
     table: Table
@@ -36,6 +49,7 @@ class Encoded:
     labels: list[str]
     clients: list[str] | None
     people: list[str] | None
+    left_out: Mapping[str, int]
 
 
 def encode(
@@ -74,31 +88,37 @@ def encode(
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
     declared = features is not None  # so the meaning of the columns can no longer be changed
-    kept = np.ones(len(table), np.bool_)
+    bad_rows: dict[str, NDArray[np.bool_]] = {}  # by column
     for name in table.names:
         if name in aside:
             continue
+        if not leave_out:
+            _refuse_two_signs(table, columns, name)
         block, bad, why = _feature(table, columns, name, declared=declared)
         if bad.any() and not leave_out:
             row = int(bad.argmax())
             raise DataError(f"{table.where(row, name)}, {why(row)}")
-        kept &= ~bad
+        bad_rows[name] = bad
         blocks.append(block)
         names += columns.made(name)
     classes = None
     if labels:
-        classes = _kept_labels(table, columns, kept, leave_out=leave_out, declared=declared)
+        classes, bad = _labels(table, columns, leave_out=leave_out)
+        if bad.any() and not leave_out:
+            raise _bad_label(table, columns, int(bad.argmax()), declared=declared)
+        bad_rows[columns.label] = bad
     owners = None
     if clients and columns.client is not None:
-        owners = table.texts(columns.client)
-        _refuse_missing(table, columns.client, owners, "its client")
+        owners = _identities(table, columns.client, "client")
     persons = None
     if people and columns.person is not None:
-        if not leave_out:
-            check_people(table, columns)
-        persons = table.texts(columns.person)
-        kept &= [not is_missing(text) for text in persons]
-    rows = np.flatnonzero(kept)
+        if leave_out:
+            texts = table.columns[columns.person].texts
+            persons = [name or "" for name in of_each(texts, identity)]
+        else:
+            persons = _identities(table, columns.person, "person")
+        bad_rows[columns.person] = np.array([not name for name in persons], np.bool_)
+    rows = np.flatnonzero(~np.any([np.zeros(len(table), np.bool_), *bad_rows.values()], axis=0))
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
     if features is not None:  # find each column by name, whatever its position
@@ -111,28 +131,38 @@ def encode(
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
+        left_out={name: int(bad.sum()) for name, bad in bad_rows.items() if bad.any()},
     )
 
 
 def check_people(table: Table, columns: Columns) -> None:
     """Refuse a table that does not name the person of every row.
 
+    The log tells how many persons have several spellings; see ``tell_spellings``.
+
     Raises:
         ConfigError: the person column is missing.
-        DataError: a cell of this column is empty, or cannot be read exactly.
+        DataError: a cell of this column is empty, or is a number that may have lost digits.
     """
     name = columns.person
     if name is None:
         return
     if name not in table.names:
         raise _lacks(table, name, "person_column")
-    _refuse_missing(table, name, table.texts(name), "its person")
-    cells = table.columns[name]
-    if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
-        raise DataError(
-            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} or more, which lose digits "
-            "when they are read, so two people could become one; save the column as strings"
-        )
+    _identities(table, name, "person")
+
+
+def _identities(table: Table, name: str, what: Literal["client", "person"]) -> list[str]:
+    """Return the clients or persons that a column names, one spelling for each."""
+    texts = table.columns[name].texts
+    found = of_each(texts, identity)
+    if "" in found:
+        where = table.where(found.index(""), name)
+        raise DataError(f"{where}, a missing value; every row needs its {what}")
+    if None in found:
+        raise DataError(f"{table.path}: column {name!r} {INEXACT}")
+    tell_spellings(texts, identity, f"{table.path}: column {name!r}:", what)
+    return [each for each in found if each]
 
 
 def _centre(
@@ -158,22 +188,27 @@ def numbered(
     """
     if columns.classes is not None:
         return columns.classes, [labels_of(part, columns) for part in parts]
-    texts = [text for part in parts for text in part.labels]
-    if all(_parses(int, text) for text in texts):
+    table = parts[0].table
+    texts = {text for part in parts for text in part.labels}
+    if all(map(is_integer, texts)):
         if (least := min(map(int, texts), default=0)) > 0:
-            found = ", ".join(f'"{each}"' for each in sorted(set(texts), key=int)[:3])
+            found = ", ".join(f'"{each}"' for each in sorted(texts, key=int)[:3])
             raise DataError(
-                f"{parts[0].table.path}: the labels are integers from {least}; give integers from "
-                f"0, or list the classes in order: classes = [{found}, ...]"
+                f"{table.path}: the labels are integers from {least}; give integers from 0, or "
+                f"list the classes in order: classes = [{found}, ...]"
             )
         return None, [labels_of(part, columns) for part in parts]
-    if all(_parses(float, text) for text in texts):
-        raise DataError(
-            f"{parts[0].table.path}: the labels are numbers but not integers; give integers from "
-            "0, or list the classes: classes = [...]"
-        )
-    classes = tuple(sorted(set(texts)))
-    place = {text: number for number, text in enumerate(classes)}
+    truths = {text: text.lower() for text in texts}
+    if not set(truths.values()) <= {"true", "false"}:
+        truths = {text: text for text in texts}
+        if not np.isnan(numbers(list(texts))).any():
+            raise DataError(
+                f"{table.path}: the labels are numbers but not integers; give integers from 0, or "
+                "list the classes: classes = [...]"
+            )
+    tell_spellings(texts, str, f"{table.path}: column {columns.label!r}:", "class")
+    classes = tuple(sorted(set(truths.values())))
+    place = {text: classes.index(name) for text, name in truths.items()}
     return classes, [np.array([place[text] for text in part.labels]) for part in parts]
 
 
@@ -185,6 +220,11 @@ def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
     return np.array([place[text] for text in found.labels], dtype=np.int64)
 
 
+def is_integer(text: str) -> bool:
+    """Return whether a label is an integer."""
+    return _INTEGER.fullmatch(text) is not None
+
+
 def _feature(
     table: Table, columns: Columns, name: str, *, declared: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
@@ -194,35 +234,49 @@ def _feature(
     what is wrong with the cell and a suggested fix. If the columns are ``declared``, that is, can
     no longer be changed, the fix changes only the table's cells.
     """
+    column = table.columns[name]
     if name in columns.categories:
-        values, found = columns.categories[name], table.texts(name)
-        if name in columns.filled:
-            stands = str(columns.filled[name])
-            found = [stands if _is_gap(text, values) else text for text in found]
-        texts = np.array(found)
-        block = (texts[:, None] == np.array(values)).astype(np.float32)
+        values = columns.categories[name]
+        place_of = places_in(values)
+        gap = place_of(str(columns.filled[name])) if name in columns.filled else -1
+
+        def place(text: str) -> int:
+            found = place_of(text)
+            return gap if found < 0 and is_missing(text) else found
+
+        places = np.array(of_each(column.texts, place))
+        block = (places[:, None] == np.arange(len(values))).astype(np.float32)
 
         def why(row: int) -> str:
-            return _no_category(texts[row], name, values, declared=declared)
+            return _no_category(column.texts[row], name, values, declared=declared)
 
-        return block, block.sum(1) == 0, why
-    numbers = table.numbers(name)
+        return block, places < 0, why
+    found = column.numbers
     if name in columns.filled:
-        missing = np.array([is_missing(text) for text in table.texts(name)], np.bool_)
-        numbers = np.where(missing, float(columns.filled[name]), numbers)
-    bad = ~(np.abs(numbers) <= _LARGEST)
+        found = np.where(column.missing, float(columns.filled[name]), found)
+    bad = ~(np.abs(found) <= _LARGEST)
     if name in columns.scaled:
         low, high = columns.scaled[name]
-        numbers = np.clip((np.where(bad, low, numbers) - low) / (high - low), 0.0, 1.0)
-    block = np.where(bad, 0.0, numbers).astype(np.float32)[:, None]
+        found = np.clip((np.where(bad, low, found) - low) / (high - low), 0.0, 1.0)
+    block = np.where(bad, 0.0, found).astype(np.float32)[:, None]
     if name in columns.filled:
-        block = np.concatenate([block, missing[:, None].astype(np.float32)], axis=1)
+        block = np.concatenate([block, column.missing[:, None].astype(np.float32)], axis=1)
     return block, bad, lambda row: _no_number(table, name, row, declared=declared)
 
 
-def _is_gap(text: str, values: Sequence[str]) -> bool:
-    """Return whether a cell is missing and its string is not the name of a category."""
-    return is_missing(text) and text not in values
+def _refuse_two_signs(table: Table, columns: Columns, name: str) -> None:
+    """Refuse a column with decimal commas and points, one of which may separate thousands.
+
+    Only the table's owner is told. A site's row is read in the same way whatever other rows hold.
+    """
+    if not table.comma or name in columns.categories:
+        return
+    together = "".join(table.columns[name].texts)
+    if "," in together and "." in together:
+        raise DataError(
+            f"{table.path}: column {name!r} has numbers with commas and numbers with points; use "
+            "only one of the two, as the decimal sign, and no sign between thousands"
+        )
 
 
 def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool) -> str:
@@ -241,22 +295,28 @@ def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool)
 
 
 def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
-    text = table.texts(name)[row]
+    text = table.columns[name].texts[row]
+    is_number = not np.isnan(numbers([text], comma=table.comma)[0])
     if declared and is_missing(text):
         return (
             "a missing value, for which fill_columns declares no replacement; write a number, or "
             "drop the row"
         )
-    if declared and not _parses(float, text):
-        return "which is not a number; write one, or drop the row"
     if is_missing(text):
         what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
         return (
             f"{what}; declare a public number for it, as fill_columns.{name} = 0, drop the row, or "
             "put the column into ignore_columns"
         )
-    if _parses(float, text):
+    if is_number:
         return "which is infinite or too large for float32; repair it, or drop the row"
+    if not np.isnan(numbers([text], comma=True)[0]):
+        return (
+            "which is not a number, because decimal commas are read only in .csv files that are "
+            "separated by semicolons; write a decimal point"
+        )
+    if declared:
+        return "which is not a number; write one, or drop the row"
     return (
         "which is not a number; if the column holds strings, declare its public categories: "
         f'categories = {{{name} = ["{text}", ...]}}; if it names each row\'s person or client, '
@@ -264,41 +324,32 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
     )
 
 
-def _kept_labels(
-    table: Table,
-    columns: Columns,
-    kept: NDArray[np.bool_],
-    *,
-    leave_out: bool,
-    declared: bool,
-) -> list[str]:
-    """Return the labels as strings, and remove rows with an invalid label from ``kept``."""
-    found = table.texts(columns.label)
-    classes = None if columns.classes is None else set(columns.classes)
-    for row, text in enumerate(found):
-        if classes is not None:
-            fits = text in classes
-        else:
-            fits = text.isdecimal() if leave_out else not is_missing(text)
-        if fits:
-            continue
-        if not leave_out:
-            where = table.where(row, columns.label)
-            if is_missing(text):
-                raise DataError(f"{where}, an empty label; fill it in or drop the row")
-            known = ", ".join(columns.classes or ())
-            remedy = "write one of them" if declared else "add it to classes"
-            raise DataError(
-                f"{where}, which is not one of classes ({known}); {remedy}, or drop the row"
-            )
-        kept[row] = False
-    return found
+def _labels(
+    table: Table, columns: Columns, *, leave_out: bool
+) -> tuple[list[str], NDArray[np.bool_]]:
+    """Return the class of each row, and a mask of invalid labels.
+
+    If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
+    """
+    texts = table.columns[columns.label].texts
+    if columns.classes is not None:
+        places = of_each(texts, places_in(columns.classes))
+        return [columns.classes[place] for place in places], np.array(places) < 0
+    found = of_each(texts, value)
+    if leave_out:
+        bad = [not is_integer(each) or int(each) < 0 for each in found]
+    else:
+        bad = of_each(texts, is_missing)
+    return found, np.array(bad, np.bool_)
 
 
-def _refuse_missing(table: Table, name: str, texts: Sequence[str], what: str) -> None:
-    for row, text in enumerate(texts):
-        if is_missing(text):
-            raise DataError(f"{table.where(row, name)}, a missing value; every row needs {what}")
+def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> DataError:
+    where = table.where(row, columns.label)
+    if is_missing(table.columns[columns.label].texts[row]):
+        return DataError(f"{where}, an empty label; fill it in or drop the row")
+    known = ", ".join(columns.classes or ())
+    remedy = "write one of them" if declared else "add it to classes"
+    return DataError(f"{where}, which is not one of classes ({known}); {remedy}, or drop the row")
 
 
 def _check_columns(
@@ -352,11 +403,3 @@ def _check_features(
             f"{table.path} has the column {more[0]!r}, which the model does not take; remove it; "
             f"the model takes {', '.join(features)}"
         )
-
-
-def _parses(kind: type[int] | type[float], text: str) -> bool:
-    try:
-        kind(text)
-    except ValueError:
-        return False
-    return True

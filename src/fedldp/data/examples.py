@@ -30,7 +30,9 @@ from fedldp.data.people import (
     count_of,
     few_of_each,
     held_of_each,
+    names_of,
     numbers_of,
+    numbers_of_parts,
     usual_labels,
 )
 from fedldp.data.sources import SOURCES
@@ -245,13 +247,16 @@ class Dataset:
                 "and test_labels too"
             )
         context = f"data set {name!r}:"
-        train, test = checked(features, labels, context, groups), None
+        train, test = checked(features, labels, context), None
+        named = None if groups is None else names_of(groups, len(train), context)
+        people, tested = numbers_of_parts([named, None])
         if test_features is not None and test_labels is not None:
-            test = checked(test_features, test_labels, f"{context} test", test_groups)
-            if groups is not None and test_groups is not None:
-                both = as_numbers(np.concatenate([np.asarray(groups), np.asarray(test_groups)]))
-                train = replace(train, people=both[: len(train)])
-                test = replace(test, people=both[len(train) :])
+            test = checked(test_features, test_labels, f"{context} test")
+            if test_groups is not None:
+                others = names_of(test_groups, len(test), f"{context} test")
+                people, tested = numbers_of_parts([named, others])
+            test = replace(test, people=tested)
+        train = replace(train, people=people)
         if clients is not None:
             owners = numbers_of(clients, len(train), context, "clients", "client")
             return with_owners(

@@ -7,12 +7,18 @@ data private.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
+from fedldp.data.cells import INEXACT, identity, of_each, tell_spellings
+
+Names = NDArray[np.integer[Any]] | list[str]
+"""The names of people or clients, one for each row: integers, or strings with one spelling each."""
 
 _NEARLY_ONE = 1 - 1e-9
 """The start of a running total, so that ``int`` rounds the total up unless it exceeds an integer by
@@ -20,12 +26,17 @@ less than 1e-9."""
 
 
 def numbers_of(
-    groups: ArrayLike, count: int, context: str, what: str = "groups", whose: str = "person"
+    groups: ArrayLike,
+    count: int,
+    context: str,
+    what: str = "groups",
+    whose: Literal["person", "client"] = "person",
 ) -> NDArray[np.int64]:
     """Return the number of each row's person, given the owner's names for people.
 
     Args:
-        groups: integers from 0, or strings, shape (count,).
+        groups: integers from 0, or strings, shape (count,); strings that ``identity`` spells alike
+            are one name.
         count: the number of rows.
         context: the beginning of error messages.
         what: the plural noun for groups in error messages.
@@ -34,28 +45,84 @@ def numbers_of(
     Raises:
         DataError: a row has no group, or the number of groups is wrong; the message says which.
     """
+    return as_numbers(names_of(groups, count, context, what, whose))
+
+
+def names_of(
+    groups: ArrayLike,
+    count: int,
+    context: str,
+    what: str = "groups",
+    whose: Literal["person", "client"] = "person",
+) -> Names:
+    """Return the name of each row's person, with one spelling; see ``numbers_of``."""
     found = np.asarray(groups)
     if found.shape != (count,):
         raise DataError(
             f"{context} {what} have shape {found.shape}; give one for each of the {count} rows"
         )
     if found.dtype.kind in "iu":
-        bad = found < 0
-    elif found.dtype.kind in "UO":  # O because pandas stores strings as objects
-        bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
-    else:
+        _refuse(found < 0, found.tolist(), context, what, whose)
+        return found
+    if found.dtype.kind not in "UOT":  # O because pandas stores strings as objects
         raise DataError(f"{context} {what} are of type {found.dtype}; give integers or strings")
+    given = found.tolist()
+    texts = [_text(each) for each in given]
+    names = of_each(texts, identity)
+    if None in names:
+        raise DataError(f"{context} {what[:-1]} {INEXACT}")
+    _refuse(np.array([not name for name in names], np.bool_), given, context, what, whose)
+    tell_spellings(texts, identity, context, whose)
+    return [name for name in names if name]
+
+
+def _refuse(
+    bad: NDArray[np.bool_], given: Sequence[Any], context: str, what: str, whose: str
+) -> None:
     if bad.any():
         row = int(bad.argmax())
+        plain = given[row] is None or isinstance(given[row], str | int)
+        shown = repr(given[row]) if plain else f"of type {type(given[row]).__name__}"
         raise DataError(
-            f"{context} the {what[:-1]} of row {row} is {found.tolist()[row]!r}; every row needs "
-            f"its {whose}: give integers from 0, or non-empty strings"
+            f"{context} the {what[:-1]} of row {row} is {shown}; every row needs its {whose}: give "
+            "integers from 0, or non-empty strings"
         )
-    return as_numbers(found if found.dtype.kind in "iu" else found.astype(np.str_))
+
+
+def _text(name: Any) -> str:
+    """Return a name as text; "" for what is neither a string nor an integer from 0."""
+    if isinstance(name, str):
+        return name
+    if isinstance(name, Integral) and not isinstance(name, bool) and int(name) >= 0:
+        return str(int(name))
+    return ""
+
+
+def numbers_of_parts(parts: Sequence[Names | None]) -> list[NDArray[np.int64] | None]:
+    """Return the number of each row's person in several parts of the data.
+
+    A person has the same number in all of them; None stands for a part that names nobody.
+    """
+    named = [part for part in parts if part is not None]
+    whole: Names
+    if any(isinstance(part, list) for part in named):
+        whole = [str(name) for part in named for name in part]
+    else:  # integers from 0; int64 and uint64 together would become floats
+        integers = [np.asarray(part).astype(np.uint64) for part in named]
+        whole = np.concatenate([np.zeros(0, np.uint64), *integers])
+    numbers = as_numbers(whole)
+    ends = np.cumsum([0 if part is None else len(part) for part in parts])
+    return [
+        None if part is None else numbers[end - len(part) : end]
+        for part, end in zip(parts, ends, strict=True)
+    ]
 
 
 def as_numbers(whose: Any) -> NDArray[np.int64]:
     """Return the number of each row's person: the position of the row's value in sorted order."""
+    if isinstance(whose, list):  # of strings; numpy would pad each to the length of the longest
+        place = {name: number for number, name in enumerate(sorted(set(whose)))}
+        return np.array([place[name] for name in whose], np.int64)
     return np.unique(whose, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 

@@ -5,22 +5,42 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.core.registry import import_extra
+from fedldp.data import cells
 
 SUFFIXES = (".csv", ".parquet")
 
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
-"""The strings that stand for a missing value, in lower case."""
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
-_TRUTHS = {"false": 0.0, "true": 1.0}
-"""The values of a boolean column as pandas and others write them, in lower case."""
+
+class Column:
+    """The cells of one column; each kind of file has a subclass.
+
+    A cell has the same text and number whichever kind of file it is in.
+    """
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The text of each cell; "" if a .parquet file holds nothing there."""
+        raise NotImplementedError
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        """The number in each cell, with NaN for cells that are not numbers, shape (n,)."""
+        raise NotImplementedError
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each cell is missing, shape (n,)."""
+        return np.array(cells.of_each(self.texts, cells.is_missing), np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,54 +50,34 @@ class Table:
     Attributes:
         path: the path of the file.
         names: the names of all columns in the file's order, including repeated names.
-        columns: the columns by name: unchanged strings, or float64 with NaN for a missing value.
+        columns: the columns by name.
         places: the line number of each row in a .csv file, or the row's 1-based number in a
             .parquet file.
+        comma: whether numbers may have a decimal comma, as they may in files whose cells are
+            separated by semicolons.
     """
 
     path: Path
     names: tuple[str, ...]
-    columns: dict[str, list[str] | NDArray[np.float64]]
+    columns: dict[str, Column]
     places: Sequence[int]
+    comma: bool = False
 
     def __len__(self) -> int:
         return len(self.places)
 
     def where(self, row: int, column: str) -> str:
-        """Return the location and the content of a cell, for a message."""
+        """Return the location and the content of a cell, for a message to the table's owner."""
         what = "line" if self.path.suffix.lower() == ".csv" else "row"
-        cell = self.columns[column][row]
-        shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
-        return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {shown}"
-
-    def texts(self, column: str) -> list[str]:
-        """Return a column as strings; whole numbers have no decimal point."""
-        cells = self.columns[column]
-        if isinstance(cells, list):
-            return [cell.strip() for cell in cells]
-        return ["" if np.isnan(each) else f"{each:.17g}" for each in cells]
-
-    def numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
-
-        The words true and false, in lower or upper case, are 1 and 0.
-        """
-        cells = self.columns[column]
-        if not isinstance(cells, list):
-            return cells
-        try:
-            return np.array(cells, dtype=np.str_).astype(np.float64)
-        except ValueError:
-            return np.array([_number(cell) for cell in cells])
-
-
-def is_missing(cell: str) -> bool:
-    """Return whether a cell's string stands for a missing value."""
-    return cell.strip().lower() in _MISSING
+        text = self.columns[column].texts[row]
+        return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {text!r}"
 
 
 def read_table(path: Path) -> Table:
     """Return the columns of a .csv or .parquet file.
+
+    A .csv file is separated by commas, semicolons or tabs: by whichever its header row has most of.
+    Rows are not looked at for this, because what one row means may not depend on other rows.
 
     Raises:
         DataMissing: the file is missing.
@@ -94,11 +94,19 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return _TRUTHS.get(text.strip().lower(), float("nan"))
+class _Texts(Column):
+    """A column of a .csv file."""
+
+    def __init__(self, texts: Sequence[str], comma: bool) -> None:
+        self._given, self._comma = texts, comma
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        return self._given
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        return cells.numbers(self.texts, comma=self._comma)
 
 
 def _read_csv(path: Path) -> Table:
@@ -106,13 +114,15 @@ def _read_csv(path: Path) -> Table:
     lines: list[int] = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
+            separator = _separator(file)
+            reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
             header = [name.strip() for name in next(reader, [])]
             for row in reader:
                 if len(row) not in (0, len(header)):  # 0: a blank line, often the last
                     raise DataError(
                         f"{path}, line {reader.line_num}: {len(row)} cells in this row, "
-                        f"{len(header)} in the header; give both the same number"
+                        f"{len(header)} in the header, which is separated by "
+                        f"{_SEPARATORS[separator]}; {_remedy(separator)}"
                     )
                 if row:
                     rows.append(row)
@@ -121,12 +131,92 @@ def _read_csv(path: Path) -> Table:
         raise DataError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
-    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
-        raise DataError(f"{path}: no commas between its columns; save it with commas")
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
-    cells: list[list[str] | NDArray[np.float64]] = [list(each) for each in zip(*rows, strict=True)]
-    return Table(path, tuple(header), dict(zip(header, cells, strict=True)), lines)
+    comma = separator == ";"
+    columns: list[Column] = [_Texts(each, comma) for each in zip(*rows, strict=True)]
+    return Table(path, tuple(header), dict(zip(header, columns, strict=True)), lines, comma)
+
+
+def _separator(file: TextIO) -> str:
+    """Return what separates the cells of a file, and go back to its start."""
+    found: dict[str, int] = {}
+    for separator in _SEPARATORS:
+        found[separator] = len(next(csv.reader(file, delimiter=separator), []))
+        file.seek(0)
+    return max(found, key=found.__getitem__)  # the first of equal ones
+
+
+def _remedy(separator: str) -> str:
+    if separator == ",":
+        return (
+            "give both the same number; numbers with decimal commas need a file that is separated "
+            "by semicolons"
+        )
+    return "give both the same number, and put names that contain a separator into quotes"
+
+
+class _Arrow(Column):
+    """A column of a .parquet file; its cells are converted when they are needed."""
+
+    def __init__(self, given: Any, where: str) -> None:
+        self._given, self._where = given, where
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        types = import_extra("pyarrow.types", extra="parquet")
+        found = self._read
+        if types.is_floating(found.type):
+            return ["" if each is None else cells.text_of_float(each) for each in found.to_pylist()]
+        if not _is_text(types, found.type):
+            found = found.cast("string")
+        return ["" if each is None else each for each in found.to_pylist()]
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        types = import_extra("pyarrow.types", extra="parquet")
+        found = self._read
+        if types.is_integer(found.type) or types.is_floating(found.type):
+            floats: NDArray[np.float64] = found.cast("float64", safe=False).to_numpy()
+            return floats
+        return cells.numbers(self.texts)
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        types = import_extra("pyarrow.types", extra="parquet")
+        if types.is_integer(self._read.type) or types.is_floating(self._read.type):
+            return np.isnan(self.numbers)
+        return super().missing
+
+    @cached_property
+    def _read(self) -> Any:
+        """The cells as integers, doubles, decimals, truth values or text.
+
+        Raises:
+            DataError: the column is of another type.
+        """
+        types = import_extra("pyarrow.types", extra="parquet")
+        found = self._given
+        if types.is_dictionary(found.type):
+            found = found.cast(found.type.value_type)
+        kind = found.type
+        if types.is_float16(kind):
+            found = found.cast("float32")
+        if types.is_float32(found.type):  # the double of the shortest text, as a .csv file has it
+            return found.cast("string").cast("float64")
+        plain = (types.is_integer, types.is_float64, types.is_decimal, types.is_boolean)
+        if _is_text(types, kind) or types.is_null(kind) or any(each(kind) for each in plain):
+            return found
+        raise DataError(
+            f"{self._where} is of Arrow's type {kind}, for which there is no single text; save it "
+            "as integers, numbers or strings, or put it into ignore_columns"
+        )
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return any(
+        each(kind) for each in (types.is_string, types.is_large_string, types.is_string_view)
+    )
 
 
 def _read_parquet(path: Path) -> Table:
@@ -138,19 +228,8 @@ def _read_parquet(path: Path) -> Table:
     if not found.num_rows:
         raise DataError(f"{path} is empty; it needs examples")
     names = tuple(map(str, found.column_names))
-    cells = [_cells(column) for column in found.columns]
-    return Table(path, names, dict(zip(names, cells, strict=True)), range(1, found.num_rows + 1))
-
-
-def _cells(column: Any) -> list[str] | NDArray[np.float64]:
-    types = import_extra("pyarrow.types", extra="parquet")
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        cells = [None if each is None else float(each) for each in column.to_pylist()]
-        return np.array(cells, dtype=np.float64)  # None becomes NaN
-    if types.is_boolean(kind):
-        words = {None: "", False: "false", True: "true"}
-        return [words[each] for each in column.to_pylist()]
-    # A date or a list becomes a string, so the user must declare the categories or ignore the
-    # column.
-    return ["" if each is None else str(each) for each in column.to_pylist()]
+    columns = {
+        name: _Arrow(each, f"{path}: column {name!r}")
+        for name, each in zip(names, found.columns, strict=True)
+    }
+    return Table(path, names, dict(columns), range(1, found.num_rows + 1))

@@ -215,6 +215,7 @@ def _is_relative(text: str) -> bool:
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings; if they lack the number of clients, count the clients in the table."""
+    from fedldp.data.cells import identity
     from fedldp.data.tables import SUFFIXES, read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")
@@ -228,7 +229,8 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
             f"client_column names {column!r}, which {path} does not have; its columns are "
             f"{', '.join(table.names)}"
         )
-    return {**settings, "num_clients": len(set(table.texts(column)))}
+    names = set(map(identity, set(table.columns[column].texts)))
+    return {**settings, "num_clients": len(names)}
 
 
 def to_toml(config: RunConfig) -> str:

@@ -19,8 +19,9 @@ from fedldp.comparing.design import CHOSEN_ON, SHARED
 from fedldp.comparing.held_out import held_out, with_clients
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.data import Columns, Dataset, Examples, is_table, read_table
+from fedldp.data.cells import places_in
 from fedldp.data.people import count_of
-from fedldp.data.tables import Table, is_missing
+from fedldp.data.tables import Table
 from fedldp.simulation.settings import beside, nested
 
 OF_DATA = tuple(
@@ -171,10 +172,7 @@ def _check_missing(table: Table, columns: Columns) -> None:
         name
         for name in dict.fromkeys(table.names)
         if name not in (*columns.ignored, *columns.filled)
-        and any(
-            is_missing(text) and text not in columns.categories.get(name, ())
-            for text in table.texts(name)
-        )
+        and _has_gaps(table, name, columns.categories.get(name, ()))
     ]
     if not gaps:
         return
@@ -202,10 +200,16 @@ def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
     ]
 
 
+def _has_gaps(table: Table, name: str, values: Sequence[str]) -> bool:
+    """Return whether a cell of a column is missing, and is none of the declared values."""
+    column, place = table.columns[name], places_in(values)
+    return any(place(column.texts[row]) < 0 for row in np.flatnonzero(column.missing).tolist())
+
+
 def _holds_texts(table: Table, name: str) -> bool:
     """Return whether a cell of a column is neither a number nor missing."""
-    here = zip(table.numbers(name), table.texts(name), strict=True)
-    return any(np.isnan(number) and not is_missing(text) for number, text in here)
+    column = table.columns[name]
+    return bool((np.isnan(column.numbers) & ~column.missing).any())
 
 
 def _check_declared(table: Table, columns: Columns) -> None:
@@ -218,7 +222,7 @@ def _check_declared(table: Table, columns: Columns) -> None:
     for name in table.names:
         if name in aside or name in columns.categories or name in columns.scaled:
             continue
-        cells = table.numbers(name)
+        cells = table.columns[name].numbers
         if _holds_texts(table, name):
             texts.append(name)
         elif not (np.abs(cells[~np.isnan(cells)]) <= 1).all():
