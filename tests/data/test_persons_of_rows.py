@@ -134,20 +134,6 @@ def test_the_person_column_has_no_other_role(tmp_path: Path) -> None:
     refused(ConfigError, "person_column names 'who'", table(tmp_path, visits(9)), person="who")
 
 
-def test_person_numbers_that_cannot_be_read_exactly_are_refused(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "visits.parquet"
-    for first, fine in ((2**53 - 9, True), (2**53, False)):
-        who = [first + number for number in range(8)]
-        columns = {"patient": who, "age": list(range(8)), "outcome": [0, 1] * 4}
-        parquet.write_table(arrow.table(columns), path)
-        if fine:
-            assert loaded(path, client=None, ignored=()).num_people == 6
-        else:
-            refused(DataError, "two people could become one", path, client=None, ignored=())
-
-
 def test_no_person_is_both_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
     path = table(tmp_path, visits(20))
     columns = Columns(**COLUMNS)

@@ -244,7 +244,7 @@ def test_parquet_is_read_like_the_same_csv(tmp_path: Path) -> None:
 
 def test_parquet_names_what_is_missing(tmp_path: Path) -> None:
     path = parquet(tmp_path, age=[1.5, None, 3.0], outcome=[0, 1, 1])
-    with pytest.raises(DataError, match="row 2: column 'age' holds nan, a missing value"):
+    with pytest.raises(DataError, match="row 2: column 'age' holds '', a missing value"):
         load_dataset(str(path), columns=Columns(label="outcome"))
 
 
