@@ -293,6 +293,25 @@ def test_a_search_keeps_persons_apart_and_warns() -> None:
     assert search.best_estimator_.result_.config.rounds == search.best_params_["settings"]["rounds"]
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("secret", [734.25 + 1j, "734.25 secret", {"734.25": 1}, [734.25]])
+def test_a_refusal_shows_no_row(secret: Any) -> None:
+    rows = np.zeros((20, 2), object)
+    rows[3, 1] = secret
+    labels = np.arange(20) % 2
+    given = [(rows, labels), (rows.tolist(), labels), (np.zeros((20, 1)), rows[:, 1])]
+    if isinstance(secret, complex):
+        given += [(rows.astype(complex), labels), (np.zeros((20, 1)), rows[:, 1].astype(complex))]
+    model = FederatedClassifier(unit="record", adversary="server", epsilon=8, num_clients=2)
+    for X, y in given:  # noqa: N806
+        with pytest.raises((ValueError, TypeError)) as found:
+            model.fit(X, y)
+        error: BaseException | None = found.value
+        while error is not None:  # a traceback shows the whole chain
+            assert "734" not in str(error)
+            error = None if error.__suppress_context__ else error.__context__
+
+
 def test_a_column_of_texts_is_refused_with_a_remedy() -> None:
     pandas = pytest.importorskip("pandas")
     features, labels, sites = rows()

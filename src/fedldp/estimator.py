@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
@@ -18,6 +20,7 @@ from fedldp.api import Recipe, run
 from fedldp.comparing.advising import MANY, starting_point
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import Dataset
+from fedldp.data.cells import identity
 from fedldp.simulation.settings import from_mapping
 
 _OWN = {
@@ -149,8 +152,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
         _check_columns(X)
-        rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
-        check_classification_targets(labels)
+        with _without_values():
+            rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
+            check_classification_targets(labels)
         try:
             classes = self._classes_of(labels)
             numbers = np.searchsorted(classes, labels)
@@ -175,7 +179,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the other rows.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
+        with _without_values():
+            rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
         try:
             return self.result_.predict_proba(rows, double=True)
         except FedldpError as error:
@@ -261,7 +266,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if groups is None or persons is None or "persons_at_sites" in (self.settings or {}):
             return
         clients, people = (
-            len(set(np.asarray(each).ravel().tolist())) for each in (groups, persons)
+            len(set(map(identity, map(str, np.asarray(each).ravel().tolist()))))
+            for each in (groups, persons)
         )
         if clients > people:
             raise ConfigError(
@@ -335,6 +341,20 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "delta": _number(self.delta),
             }
         return settings
+
+
+@contextmanager
+def _without_values() -> Iterator[None]:
+    """Shorten those of scikit-learn's refusals that print all rows, or a cell.
+
+    Raises:
+        EstimatorError: the refusal without the values.
+    """
+    try:
+        yield
+    except ValueError as error:
+        refusal = str(error).partition("\n[")[0]
+        raise EstimatorError(re.sub("(string to float): .*", r"\1", refusal)) from None
 
 
 def _check_columns(X: Any) -> None:  # noqa: N803
