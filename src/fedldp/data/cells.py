@@ -97,9 +97,12 @@ def value(text: str) -> str:
     """Return the one spelling of a category or class.
 
     The text is normalised by Unicode's NFC (NFKC would make "m²" and "m2" equal), and cleaned like
-    the name of a person. Equal numbers have one spelling, with a decimal point.
+    the name of a person. Equal numbers have one spelling, with a decimal point; true and false are
+    in lower case.
     """
     found = _spelled(text, "NFC")
+    if found.lower() in _TRUTHS:
+        return found.lower()
     if _INTEGER.fullmatch(found) or not _WRITTEN.fullmatch(found):
         return found
     return _of_float(found)
@@ -120,19 +123,9 @@ def places_in(values: Sequence[str]) -> Callable[[str], int]:
     exact = {_spelled(each, "NFC"): place for place, each in enumerate(values)}
     counts = Counter(map(value, values))
     found = {value(each): place for each, place in exact.items() if counts[value(each)] == 1}
-    folded = {each.lower(): place for each, place in exact.items() if each.lower() in _TRUTHS}
-    if len(folded) < len(_TRUTHS):
-        folded = {}
-    for word, number in _TRUTHS.items() if folded else ():
-        found.setdefault(text_of_float(number), folded[word])
-
-    def place(text: str) -> int:
-        spelled = _spelled(text, "NFC")
-        if spelled in exact:
-            return exact[spelled]
-        return found.get(value(text), folded.get(spelled.lower(), -1))
-
-    return place
+    if found.keys() >= _TRUTHS.keys():
+        found = {"1": found["true"], "0": found["false"]} | found
+    return lambda text: exact.get(_spelled(text, "NFC"), found.get(value(text), -1))
 
 
 def repeated(values: Sequence[str]) -> bool:

@@ -113,7 +113,7 @@ def encode(
     persons = None
     if people and columns.person is not None:
         if leave_out:
-            texts = table.columns[columns.person].texts
+            texts = table.texts(columns.person)
             persons = [name or "" for name in of_each(texts, identity)]
         else:
             persons = _identities(table, columns.person, "person")
@@ -154,7 +154,7 @@ def check_people(table: Table, columns: Columns) -> None:
 
 def _identities(table: Table, name: str, what: Literal["client", "person"]) -> list[str]:
     """Return the clients or persons that a column names, one spelling for each."""
-    texts = table.columns[name].texts
+    texts = table.texts(name)
     found = of_each(texts, identity)
     if "" in found:
         where = table.where(found.index(""), name)
@@ -198,17 +198,13 @@ def numbered(
                 f"list the classes in order: classes = [{found}, ...]"
             )
         return None, [labels_of(part, columns) for part in parts]
-    truths = {text: text.lower() for text in texts}
-    if not set(truths.values()) <= {"true", "false"}:
-        truths = {text: text for text in texts}
-        if not np.isnan(numbers(list(texts))).any():
-            raise DataError(
-                f"{table.path}: the labels are numbers but not integers; give integers from 0, or "
-                "list the classes: classes = [...]"
-            )
-    tell_spellings(texts, str, f"{table.path}: column {columns.label!r}:", "class")
-    classes = tuple(sorted(set(truths.values())))
-    place = {text: classes.index(name) for text, name in truths.items()}
+    if not (texts <= {"true", "false"} or np.isnan(numbers(list(texts))).any()):
+        raise DataError(
+            f"{table.path}: the labels are numbers but not integers; give integers from 0, or list "
+            "the classes: classes = [...]"
+        )
+    classes = tuple(sorted(texts))
+    place = {text: number for number, text in enumerate(classes)}
     return classes, [np.array([place[text] for text in part.labels]) for part in parts]
 
 
@@ -234,7 +230,6 @@ def _feature(
     what is wrong with the cell and a suggested fix. If the columns are ``declared``, that is, can
     no longer be changed, the fix changes only the table's cells.
     """
-    column = table.columns[name]
     if name in columns.categories:
         values = columns.categories[name]
         place_of = places_in(values)
@@ -244,23 +239,23 @@ def _feature(
             found = place_of(text)
             return gap if found < 0 and is_missing(text) else found
 
-        places = np.array(of_each(column.texts, place))
+        places = np.array(of_each(table.texts(name), place))
         block = (places[:, None] == np.arange(len(values))).astype(np.float32)
 
         def why(row: int) -> str:
-            return _no_category(column.texts[row], name, values, declared=declared)
+            return _no_category(table.texts(name)[row], name, values, declared=declared)
 
         return block, places < 0, why
-    found = column.numbers
+    found = table.numbers(name)
     if name in columns.filled:
-        found = np.where(column.missing, float(columns.filled[name]), found)
+        found = np.where(table.missing(name), float(columns.filled[name]), found)
     bad = ~(np.abs(found) <= _LARGEST)
     if name in columns.scaled:
         low, high = columns.scaled[name]
         found = np.clip((np.where(bad, low, found) - low) / (high - low), 0.0, 1.0)
     block = np.where(bad, 0.0, found).astype(np.float32)[:, None]
     if name in columns.filled:
-        block = np.concatenate([block, column.missing[:, None].astype(np.float32)], axis=1)
+        block = np.concatenate([block, table.missing(name)[:, None].astype(np.float32)], axis=1)
     return block, bad, lambda row: _no_number(table, name, row, declared=declared)
 
 
@@ -271,7 +266,7 @@ def _refuse_two_signs(table: Table, columns: Columns, name: str) -> None:
     """
     if not table.comma or name in columns.categories:
         return
-    together = "".join(table.columns[name].texts)
+    together = "".join(table.texts(name))
     if "," in together and "." in together:
         raise DataError(
             f"{table.path}: column {name!r} has numbers with commas and numbers with points; use "
@@ -295,7 +290,7 @@ def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool)
 
 
 def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
-    text = table.columns[name].texts[row]
+    text = table.texts(name)[row]
     is_number = not np.isnan(numbers([text], comma=table.comma)[0])
     if declared and is_missing(text):
         return (
@@ -331,7 +326,7 @@ def _labels(
 
     If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
     """
-    texts = table.columns[columns.label].texts
+    texts = table.texts(columns.label)
     if columns.classes is not None:
         places = of_each(texts, places_in(columns.classes))
         return [columns.classes[place] for place in places], np.array(places) < 0
@@ -340,12 +335,13 @@ def _labels(
         bad = [not is_integer(each) or int(each) < 0 for each in found]
     else:
         bad = of_each(texts, is_missing)
+        tell_spellings(texts, value, f"{table.path}: column {columns.label!r}:", "class")
     return found, np.array(bad, np.bool_)
 
 
 def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> DataError:
     where = table.where(row, columns.label)
-    if is_missing(table.columns[columns.label].texts[row]):
+    if is_missing(table.texts(columns.label)[row]):
         return DataError(f"{where}, an empty label; fill it in or drop the row")
     known = ", ".join(columns.classes or ())
     remedy = "write one of them" if declared else "add it to classes"

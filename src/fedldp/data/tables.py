@@ -21,25 +21,19 @@ SUFFIXES = (".csv", ".parquet")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
-class Column:
-    """The cells of one column; each kind of file has a subclass.
-
-    A cell has the same text and number whichever kind of file it is in.
-    """
+class _Column:
+    """The cells of one column, as ``Table`` returns them; each kind of file has a subclass."""
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        """The text of each cell; "" if a .parquet file holds nothing there."""
         raise NotImplementedError
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        """The number in each cell, with NaN for cells that are not numbers, shape (n,)."""
         raise NotImplementedError
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
-        """Whether each cell is missing, shape (n,)."""
         return np.array(cells.of_each(self.texts, cells.is_missing), np.bool_)
 
 
@@ -59,17 +53,32 @@ class Table:
 
     path: Path
     names: tuple[str, ...]
-    columns: dict[str, Column]
+    columns: dict[str, _Column]
     places: Sequence[int]
     comma: bool = False
 
     def __len__(self) -> int:
         return len(self.places)
 
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the texts of a column; "" for a cell of a .parquet file that holds nothing."""
+        return self.columns[column].texts
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
+
+        The words true and false, in lower or upper case, are 1 and 0.
+        """
+        return self.columns[column].numbers
+
+    def missing(self, column: str) -> NDArray[np.bool_]:
+        """Return whether each cell of a column is missing, shape (n,)."""
+        return self.columns[column].missing
+
     def where(self, row: int, column: str) -> str:
         """Return the location and the content of a cell, for a message to the table's owner."""
         what = "line" if self.path.suffix.lower() == ".csv" else "row"
-        text = self.columns[column].texts[row]
+        text = self.texts(column)[row]
         return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {text!r}"
 
 
@@ -94,7 +103,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-class _Texts(Column):
+class _Texts(_Column):
     """A column of a .csv file."""
 
     def __init__(self, texts: Sequence[str], comma: bool) -> None:
@@ -134,7 +143,7 @@ def _read_csv(path: Path) -> Table:
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
     comma = separator == ";"
-    columns: list[Column] = [_Texts(each, comma) for each in zip(*rows, strict=True)]
+    columns: list[_Column] = [_Texts(each, comma) for each in zip(*rows, strict=True)]
     return Table(path, tuple(header), dict(zip(header, columns, strict=True)), lines, comma)
 
 
@@ -156,7 +165,7 @@ def _remedy(separator: str) -> str:
     return "give both the same number, and put names that contain a separator into quotes"
 
 
-class _Arrow(Column):
+class _Arrow(_Column):
     """A column of a .parquet file; its cells are converted when they are needed."""
 
     def __init__(self, given: Any, where: str) -> None:

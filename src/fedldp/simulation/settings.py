@@ -229,7 +229,7 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
             f"client_column names {column!r}, which {path} does not have; its columns are "
             f"{', '.join(table.names)}"
         )
-    names = set(map(identity, set(table.columns[column].texts)))
+    names = set(map(identity, set(table.texts(column))))
     return {**settings, "num_clients": len(names)}
 
 

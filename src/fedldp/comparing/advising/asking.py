@@ -202,14 +202,13 @@ def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
 
 def _has_gaps(table: Table, name: str, values: Sequence[str]) -> bool:
     """Return whether a cell of a column is missing, and is none of the declared values."""
-    column, place = table.columns[name], places_in(values)
-    return any(place(column.texts[row]) < 0 for row in np.flatnonzero(column.missing).tolist())
+    texts, place = table.texts(name), places_in(values)
+    return any(place(texts[row]) < 0 for row in np.flatnonzero(table.missing(name)).tolist())
 
 
 def _holds_texts(table: Table, name: str) -> bool:
     """Return whether a cell of a column is neither a number nor missing."""
-    column = table.columns[name]
-    return bool((np.isnan(column.numbers) & ~column.missing).any())
+    return bool((np.isnan(table.numbers(name)) & ~table.missing(name)).any())
 
 
 def _check_declared(table: Table, columns: Columns) -> None:
@@ -222,7 +221,7 @@ def _check_declared(table: Table, columns: Columns) -> None:
     for name in table.names:
         if name in aside or name in columns.categories or name in columns.scaled:
             continue
-        cells = table.columns[name].numbers
+        cells = table.numbers(name)
         if _holds_texts(table, name):
             texts.append(name)
         elif not (np.abs(cells[~np.isnan(cells)]) <= 1).all():
