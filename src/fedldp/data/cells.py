@@ -110,8 +110,8 @@ def value(text: str) -> str:
 
 def text_of_float(number: float) -> str:
     """Return the shortest text of a float; integers below 2^53 have no decimal point."""
-    whole = abs(number) < _EXACT and number.is_integer()
-    return str(int(number)) if whole else repr(number)
+    whole = abs(number) < _EXACT and float(number).is_integer()
+    return str(int(number)) if whole else repr(float(number))
 
 
 def places_in(values: Sequence[str]) -> Callable[[str], int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.cells import places_in, repeated
+from fedldp.data.cells import places_in, repeated, text_of_float
 
 _LARGEST = 1e30
 """The largest allowed centre; a value minus this centre cannot exceed the range of float32."""
@@ -69,7 +69,8 @@ class Columns:
         for name, (low, high) in self.scaled.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ConfigError(
-                    f"scale_columns.{name} = [{low:g}, {high:g}]: give two numbers, the lower first"
+                    f"scale_columns.{name} = [{text_of_float(low)}, {text_of_float(high)}]: give "
+                    "two numbers, the lower first"
                 )
         for name, values in self.categories.items():
             _check_list(f"categories.{name}", values, 1)
@@ -132,14 +133,14 @@ def _check_public(
     low, high = ranges.get(name, (-_LARGEST, _LARGEST))
     if not low <= value <= high:  # the condition is true for NaN
         raise ConfigError(
-            f"{setting}.{name} = {value:g}: it is not between {low:g} and {high:g}; give a number "
-            "that is public knowledge about the column"
+            f"{setting}.{name} = {text_of_float(value)}: it is not between {text_of_float(low)} "
+            f"and {text_of_float(high)}; give a number that is public knowledge about the column"
         )
 
 
 def _check_category(name: str, value: float | str, values: Sequence[str]) -> None:
     if places_in(values)(str(value)) < 0:
-        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        shown = text_of_float(value) if isinstance(value, float) else repr(value)
         raise ConfigError(
             f"fill_columns.{name} = {shown}: the categories of {name} are {', '.join(values)}; "
             f"give one of them, or add a category for missing values to categories.{name}, such as "
