@@ -41,6 +41,7 @@ __all__ = [
     "FileStatus",
     "Shares",
     "as_dataset",
+    "cells",
     "check_partition",
     "check_people",
     "check_standardise",
