@@ -112,11 +112,7 @@ def encode(
         owners = _identities(table, columns.client, "client")
     persons = None
     if people and columns.person is not None:
-        if leave_out:
-            texts = table.texts(columns.person)
-            persons = [name or "" for name in of_each(texts, identity)]
-        else:
-            persons = _identities(table, columns.person, "person")
+        persons = _identities(table, columns.person, "person", leave_out=leave_out)
         bad_rows[columns.person] = np.array([not name for name in persons], np.bool_)
     rows = np.flatnonzero(~np.any([np.zeros(len(table), np.bool_), *bad_rows.values()], axis=0))
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
@@ -152,10 +148,17 @@ def check_people(table: Table, columns: Columns) -> None:
     _identities(table, name, "person")
 
 
-def _identities(table: Table, name: str, what: Literal["client", "person"]) -> list[str]:
-    """Return the clients or persons that a column names, one spelling for each."""
+def _identities(
+    table: Table, name: str, what: Literal["client", "person"], *, leave_out: bool = False
+) -> list[str]:
+    """Return the clients or persons that a column names, one spelling for each.
+
+    If invalid rows are left out, they have the name "".
+    """
     texts = table.texts(name)
     found = of_each(texts, identity)
+    if leave_out:
+        return [each or "" for each in found]
     if "" in found:
         where = table.where(found.index(""), name)
         raise DataError(f"{where}, a missing value; every row needs its {what}")
