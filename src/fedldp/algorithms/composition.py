@@ -25,6 +25,7 @@ from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.initial import start_from
+from fedldp.algorithms.own_code import Trial, try_clients
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
@@ -163,6 +164,14 @@ class Local(ABC):
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return how many examples per client the event assumes, if it assumes a number."""
         return None
+
+    def trial(self, algorithm: Algorithm) -> Trial | None:
+        """Return how to try a user's own code in this update; None if it runs no such code.
+
+        By default whole updates of clients are tried. An update that protects single people or rows
+        should try what each of them contributes.
+        """
+        return try_clients(algorithm)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
         """Return the test that a simulation runs at its clients; None if it uses the test set."""

@@ -42,6 +42,7 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
+from fedldp.algorithms.own_code import Trial, try_people
 from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -192,6 +193,18 @@ class PersonSteps(Local):
             return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
         model = algorithm.untrained()
         return ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
+
+    def trial(self, algorithm: Algorithm) -> Trial | None:
+        """Return the trial of people's vectors; None in closed form, which runs no model's code."""
+        summed = self.summed(algorithm)
+        if not isinstance(summed, ModelGradients):
+            return None
+        from fedldp.training.tensors import read_weights
+
+        weights = read_weights(summed.model)
+        return try_people(
+            algorithm, lambda factor, rows: list(summed.vectors(weights * np.float32(factor), rows))
+        )
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""

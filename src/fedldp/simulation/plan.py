@@ -21,6 +21,7 @@ from fedldp.accounting.statement import (
     statement,
 )
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import assumed, own_code
@@ -97,7 +98,8 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         delta: the delta of the statement's approximate lines; None uses ``config.delta``.
 
     Raises:
-        ConfigError: settings are incompatible, or no budget meets the target.
+        ConfigError: settings are incompatible, no budget meets the target, or the user's own code
+            is refused; see ``check_own_code``.
     """
     selftest()
     if problem.num_clients is None:
@@ -113,6 +115,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         delta = (
             config.target.delta
         )  # so that the statement has the line for which the budget was calibrated
+    check_own_code(scheduled.algorithm(problem))
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Algorithm, Composition, Local, WeightedMean
+from fedldp.algorithms.own_code import Trial, try_single_rows
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
@@ -104,6 +105,10 @@ class NoisySteps(Local):
 
         sgd, sums = algorithm.sgd(device), self.sums(algorithm.problem)
         return PrivateSgd(sgd.model, sums, sgd.learning_rate, device, sgd.class_weights)
+
+    def trial(self, algorithm: Algorithm) -> Trial:
+        """Return the trial of single rows' gradients; see ``Local.trial``."""
+        return try_single_rows(algorithm, algorithm.problem.input_shape)
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return what the steps in one round release."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -28,6 +28,7 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.own_code import Trial
 from fedldp.algorithms.participation import draw_selection
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings
@@ -242,6 +243,11 @@ class Portions(Local):
         """Refuse data with too few examples to give each client a portion in every round."""
         config = algorithm.config
         check_portions(algorithm.problem.num_examples, config.num_clients, config.rounds)
+
+    def trial(self, algorithm: Algorithm) -> Trial | None:
+        """Return the trial of an update that uses every row of the portion."""
+        every = replace(self, sampling_probability=1.0)
+        return super().trial(replace(algorithm, parts=replace(algorithm.parts, local=every)))
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> PortionSgd:
         """Return the local update."""
