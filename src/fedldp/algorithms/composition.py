@@ -25,7 +25,7 @@ from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.initial import start_from
-from fedldp.algorithms.own_code import Trial, try_clients
+from fedldp.algorithms.own_code import Trial, try_clients, try_sgd
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
@@ -213,6 +213,10 @@ class Sgd(Local):
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update."""
         return algorithm.sgd(device, self.momentum)
+
+    def trial(self, algorithm: Algorithm) -> Trial:
+        """Return the trial of one epoch; see ``Local.trial``."""
+        return try_sgd(algorithm, algorithm.problem.input_shape)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
 from fedldp.core.registry import is_address
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedldp.algorithms.composition import Algorithm
+    from fedldp.training.person_gradients import ModelGradients
 
 Rows = NDArray[np.float32]
 
@@ -65,34 +67,30 @@ class Trial:
 
     Attributes:
         shape: the shape of one unit's rows.
-        answer: see ``Answer``; it raises what the code raises on the last unit's rows.
+        make: builds the code anew, with memory of no row; see ``Answer``. An answer raises what the
+            code raises on the last unit's rows.
     """
 
     shape: tuple[int, ...]
-    answer: Answer
+    make: Callable[[], Answer]
 
 
-def difference(answer: Callable[[Sequence[Rows]], bytes], shape: tuple[int, ...]) -> str | None:
-    """Return after what the contribution of the same public rows differs; None if it never does.
-
-    Args:
-        answer: gives the contribution of the last of several units.
-        shape: the shape of one unit's rows.
-    """
+def difference(trial: Trial) -> str | None:
+    """Return after what the contribution of the same public rows differs; None if it never does."""
     number = next(_NUMBERS)
-    own, other = numbered_generator(0, number).random((2, *shape), np.float32)
+    own, other = numbered_generator(0, number).random((2, *trial.shape), np.float32)
     large = other * np.float32(1e6 * (1 + number) / other.max())
-    reordered = own.reshape(-1)[::-1].reshape(shape).copy()
-    alone = answer([own])
+    reordered = own.reshape(-1)[::-1].reshape(trial.shape).copy()
+    alone, used = trial.make()([own], 1.0), trial.make()
     for after, units in {
+        "other rows": [other, own],  # first, for code that keeps what it sees first
         "the same rows": [own],
-        "other rows": [other, own],
         "the same numbers in another order": [reordered, own],
         "rows a million times as large": [large, own],
     }.items():
-        if answer(units) != alone:
+        if used(units, 1.0) != alone:
             return after
-    return None
+    return None if used([own], 0.5) == trial.make()([own], 0.5) else "another broadcast"
 
 
 def check_own_code(algorithm: Algorithm) -> None:
@@ -106,55 +104,45 @@ def check_own_code(algorithm: Algorithm) -> None:
     """
     from fedldp.algorithms.composition import Local
 
-    named = _own(algorithm)
-    if not named:
+    config, local = algorithm.config, algorithm.parts.local
+    given = {name: str(getattr(config, name, "")) for name in ("system", "model", "loss")}
+    if not any(map(is_address, given.values())):
         return
-    local = algorithm.parts.local
     ways = [local.trial]
     if not type(local).__module__.startswith("fedldp.") and type(local).trial is not Local.trial:
         ways.append(partial(Local.trial, local))  # the user's own update of a built-in kind
     with _undisturbed():
+        if is_address(given["model"]) and _is_known(algorithm):
+            del given["model"]
+        named = " and ".join(
+            f"{name} = {value}" for name, value in given.items() if is_address(value)
+        )
+        if not named:
+            return
         try:
             _check_input(algorithm)
             for way in ways:
-                after = _difference(lambda way=way: way(algorithm))  # type: ignore[misc]
+                trial = way(algorithm)
+                after = None if trial is None else difference(trial)
                 if after is not None:
                     raise ConfigError(
-                        f"what the same public rows contribute differs after {after}:"
-                        f"{_classes(algorithm)} something is kept from one call to the next, or "
-                        "random numbers are drawn from another generator than torch's global one; "
-                        "keep nothing that depends on rows in attributes, caches or globals"
+                        f"what the same rows contribute differs after {after}, so something is "
+                        "kept from one call to the next, or random numbers come from another "
+                        "generator than torch's global one; keep nothing in attributes, caches or "
+                        "globals"
                     )
         except Exception as error:  # the user's own code may raise anything
-            said = first_line(error).removeprefix("model: ")
+            where, said = _layer(error) or _classes(algorithm), first_line(error)
             raise ConfigError(
-                f"{' and '.join(named)}: tried on public rows before the run: {_layer(error)}{said}"
+                f"{named}: tried on public rows before the run: {where}"
+                f"{said.removeprefix('model: ')}"
             ) from error
 
 
-def _difference(make: Callable[[], Trial | None]) -> str | None:
-    used, new = make(), make()
-    if used is None or new is None:
-        return None
-    found = difference(lambda units: used.answer(units, 1.0), used.shape)
-    if found is None:
-        own = numbered_generator(0, next(_NUMBERS)).random(used.shape, np.float32)
-        used.answer([own], 1.0)
-        if used.answer([own], 0.5) != new.answer([own], 0.5):
-            return "another broadcast"
-    return found
-
-
-def _own(algorithm: Algorithm) -> list[str]:
-    """Return the user's own code that a client runs on rows, as settings with their values."""
-    config, classes = algorithm.config, algorithm.problem.num_classes
-    given = {name: str(getattr(config, name, "")) for name in ("system", "model", "loss")}
-    if is_address(given["model"]) and not is_address(given["system"]):
-        layers = layers_of(config.model, algorithm.input_shape, classes)
-        home = Layer.__module__
-        if layers is not None and all(type(layer).__module__ == home for layer in layers):
-            del given["model"]  # it is computed by fedldp's own code alone
-    return [f"{name} = {value}" for name, value in given.items() if is_address(value)]
+def _is_known(algorithm: Algorithm) -> bool:
+    """Return whether a model consists of fedldp's own layers, so that it runs no code of a user."""
+    found = layers_of(algorithm.config.model, algorithm.input_shape, algorithm.problem.num_classes)
+    return found is not None and all(type(each).__module__ == Layer.__module__ for each in found)
 
 
 def _check_input(algorithm: Algorithm) -> None:
@@ -168,8 +156,8 @@ def _check_input(algorithm: Algorithm) -> None:
         model(given)
     if given.numpy().tobytes() != rows.tobytes():
         raise ConfigError(
-            f"{_classes(algorithm)} forward changes its input in place; work on a copy, such as "
-            "x = 2 * x in place of x *= 2"
+            "forward changes its input in place; work on a copy, such as x = 2 * x in place of "
+            "x *= 2"
         )
 
 
@@ -188,10 +176,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _classes(algorithm: Algorithm) -> str:
-    """Return which classes of the model are not torch's own, in words."""
+    """Return which classes of the model are the user's own, in words; "" if none are."""
     model = algorithm.untrained()
     own = {type(part).__name__ for part in model.modules() if _is_own(part)}
-    return f" in {', '.join(sorted(own))}," if own else ""
+    return f"{', '.join(sorted(own))}: " if own else ""
 
 
 def _is_own(part: nn.Module) -> bool:
@@ -222,40 +210,43 @@ def _layer(error: BaseException | None) -> str:
 
 
 def try_clients(algorithm: Algorithm) -> Trial:
-    """Return the trial of a local update, whose units are clients."""
+    """Return the trial of any local update, whose units are clients."""
     import torch
 
-    changes: dict[str, Any] = {"rounds": 1, "local_epochs": 1, "learning_rate": _STEP}
-    changes["batch_size"] = min(algorithm.config.batch_size, _ROWS - 1)  # the last batch has 1 row
-    # Not checked again: nothing but the local update and the first broadcast depend on it.
-    short = replace(algorithm, config=algorithm.config.model_copy(update=changes))
-    server = short.server()
-    first = server.publish(server.initial(draws_of_seed(0)(0)))
-    shape = algorithm.problem.input_shape
-    return try_update(algorithm, short.local_update(torch.device("cpu")), first, shape)
+    def make() -> Answer:
+        server = algorithm.server()
+        first = server.publish(server.initial(draws_of_seed(0)(0)))
+        return _after(first, algorithm.local_update(torch.device("cpu")), algorithm.problem)
+
+    return Trial((_ROWS, *algorithm.problem.input_shape), make)
 
 
-def try_sgd(algorithm: Algorithm) -> Trial:
-    """Return the trial of SGD, for clients that transform their rows in a way of their own."""
+def try_sgd(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
+    """Return the trial of one epoch of SGD on rows of a shape, whose units are clients."""
     import torch
 
+    from fedldp.training.mapped_examples import OnFeatures
     from fedldp.training.tensors import read_weights
 
-    sgd = replace(algorithm.sgd(torch.device("cpu")), local_epochs=1, learning_rate=_STEP)
-    first = Broadcast(round=1, weights=read_weights(sgd.model))
-    return try_update(algorithm, sgd, first, algorithm.input_shape)
+    def make() -> Answer:
+        sgd = algorithm.sgd(torch.device("cpu"))
+        first = Broadcast(round=1, weights=read_weights(sgd.model))
+        size = min(sgd.batch_size, _ROWS - 1)  # so that the last batch has one row
+        short = replace(sgd, local_epochs=1, learning_rate=_STEP, batch_size=size)
+        update = OnFeatures(update=short, once=algorithm.prepared())
+        return _after(first, update, algorithm.problem)
+
+    return Trial((_ROWS, *shape), make)
 
 
-def try_update(
-    algorithm: Algorithm, update: LocalUpdate, first: Broadcast, shape: tuple[int, ...]
-) -> Trial:
-    """Return the trial of a local update on rows of a shape, after the broadcast ``first``."""
+def _after(first: Broadcast, update: LocalUpdate, problem: Problem) -> Answer:
+    """Return the answers of clients that compute their updates one after another."""
 
     def answer(units: Sequence[Rows], factor: float) -> bytes:
         told = replace(first, weights=first.weights * np.float32(factor))
         for index in reversed(range(len(units))):
             rows = units[-1 - index]  # the last is client 0, however many came before it
-            own = _examples(algorithm, [rows.copy()])
+            own = _examples([rows.copy()], problem)
             try:
                 found = update(told, Batch.of_one(_client(index, own))).open()
             except Exception:
@@ -266,14 +257,14 @@ def try_update(
         arrays = [found.rows, *(found.aux[name] for name in sorted(found.aux))]
         return b"".join(np.asarray(each).tobytes() for each in arrays)
 
-    return Trial((_ROWS, *shape), answer)
+    return answer
 
 
 def try_single_rows(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
     """Return the trial of gradients of single rows of a shape; see ``single_gradients``.
 
     Torch computes them for several rows at once, and rounds differently for another number of rows.
-    So a row that comes alone gets a row of zeros before it.
+    So there are always two, of which the first may be zeros.
     """
     import torch
 
@@ -281,51 +272,58 @@ def try_single_rows(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
     from fedldp.training.single_gradients import single_gradients
     from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
-    sgd, prepared = algorithm.sgd(torch.device("cpu")), algorithm.prepared()
-    model, weights = sgd.model, read_weights(sgd.model)
+    def make() -> Answer:
+        sgd, prepared = algorithm.sgd(torch.device("cpu")), algorithm.prepared()
+        model, weights = sgd.model.train(), read_weights(sgd.model)
 
-    def answer(units: Sequence[Rows], factor: float) -> bytes:
-        model.train()
-        load_weights(model, layout_of_module(model), weights * np.float32(factor))
-        both = [np.zeros_like(units[-1]), *units][-2:]
-        inputs, labels = as_tensors(prepared(_examples(algorithm, both)))
-        with torch_seeded(Stream(bytes(32), simulated=True)):
-            found = single_gradients(model, inputs.clone(), labels, sgd.class_weights)
-        return b"".join(torch.clone(each[-1]).numpy().tobytes() for each in found.values())
+        def last_of(two: Sequence[Rows]) -> bytes:
+            inputs, labels = as_tensors(prepared(_examples(two, algorithm.problem)))
+            with torch_seeded(Stream(bytes(32), simulated=True)):
+                found = single_gradients(model, inputs.clone(), labels, sgd.class_weights)
+            return b"".join(torch.clone(each[-1]).numpy().tobytes() for each in found.values())
 
-    return Trial((1, *shape), answer)
+        def answer(units: Sequence[Rows], factor: float) -> bytes:
+            load_weights(model, layout_of_module(model), weights * np.float32(factor))
+            *before, own = units
+            zeros = np.zeros_like(own)
+            for other in before:
+                with suppress(ConfigError):  # the model may refuse its numbers
+                    last_of([zeros, other])  # what torch keeps may be for the second place alone
+                with suppress(ConfigError):
+                    return last_of([other, own])
+            return last_of([zeros, own])
+
+        return answer
+
+    return Trial((1, *shape), make)
 
 
-def try_people(
-    algorithm: Algorithm, vectors: Callable[[float, Examples], Sequence[NDArray[Any] | Exception]]
-) -> Trial:
-    """Return the trial of people's vectors, which are computed for one person after another.
+def try_people(algorithm: Algorithm, make: Callable[[], ModelGradients]) -> Trial:
+    """Return the trial of people's vectors, which are computed for one person after another."""
+    from fedldp.training.tensors import read_weights
 
-    Args:
-        algorithm: the algorithm.
-        vectors: given a factor on the weights and the rows of people, returns each person's vector,
-            or the error with which the model failed.
-    """
+    def answers() -> Answer:
+        summed, prepared = make(), algorithm.prepared()
+        weights = read_weights(summed.model)
+
+        def answer(units: Sequence[Rows], factor: float) -> bytes:
+            examples = prepared(_examples(units, algorithm.problem))
+            *_, last = summed.vectors(weights * np.float32(factor), examples)
+            if isinstance(last, Exception):
+                raise last
+            return last.tobytes()
+
+        return answer
+
     rows = 1 if algorithm.problem.people is None else 2
-
-    def answer(units: Sequence[Rows], factor: float) -> bytes:
-        examples = algorithm.prepared()(_examples(algorithm, units))
-        last = vectors(factor, examples)[-1]
-        if isinstance(last, Exception):
-            raise last
-        return last.tobytes()
-
-    return Trial((rows, *algorithm.problem.input_shape), answer)
+    return Trial((rows, *algorithm.problem.input_shape), answers)
 
 
-def _examples(algorithm: Algorithm, units: Sequence[Rows]) -> Examples:
+def _examples(units: Sequence[Rows], problem: Problem) -> Examples:
     """Return the rows of several units, each of which is a person if the data name people."""
-    features = np.concatenate(units)
-    labels = np.tile(np.arange(len(units[0])) % algorithm.problem.num_classes, len(units))
-    people = None
-    if algorithm.problem.people is not None:
-        people = np.repeat(np.arange(len(units)), len(units[0]))
-    return Examples(features, labels, people)
+    labels = np.tile(np.arange(len(units[0])) % problem.num_classes, len(units))
+    people = np.repeat(np.arange(len(units)), len(units[0]))
+    return Examples(np.concatenate(units), labels, None if problem.people is None else people)
 
 
 def _client(index: int, examples: Examples) -> Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.own_code import difference
+from fedldp.algorithms.own_code import Trial, difference
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
 from fedldp.core.registry import load
@@ -113,11 +113,14 @@ class OwnFeatures:
                 f"at most {_MOST:,}"
             )
         object.__setattr__(self, "size", int(size))
-        after = difference(
-            lambda units: [self(each[None]) for each in units][-1].tobytes(), self.input_shape
-        )
+        after = difference(Trial(self.input_shape, lambda: self._answer))
         if after is not None:
             raise ConfigError(
                 f"{refused} it returned different numbers after {after}; its result must depend on "
                 "the example alone"
             )
+
+    def _answer(self, units: Sequence[NDArray[np.float32]], factor: float) -> bytes:
+        """Return the last example's features, computed after the others'; see ``Answer``."""
+        found: bytes = self(np.stack(units))[-1].tobytes()
+        return found

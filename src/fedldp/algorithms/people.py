@@ -196,15 +196,14 @@ class PersonSteps(Local):
 
     def trial(self, algorithm: Algorithm) -> Trial | None:
         """Return the trial of people's vectors; None in closed form, which runs no model's code."""
-        summed = self.summed(algorithm)
-        if not isinstance(summed, ModelGradients):
-            return None
-        from fedldp.training.tensors import read_weights
 
-        weights = read_weights(summed.model)
-        return try_people(
-            algorithm, lambda factor, rows: list(summed.vectors(weights * np.float32(factor), rows))
-        )
+        def make() -> ModelGradients:
+            found = self.summed(algorithm)
+            assert isinstance(found, ModelGradients)
+            return found
+
+        closed = isinstance(self.summed(algorithm), DenseGradients)
+        return None if closed else try_people(algorithm, make)
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""

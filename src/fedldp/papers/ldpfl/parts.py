@@ -202,7 +202,7 @@ class OnBits(Local):
 
     def trial(self, algorithm: Algorithm) -> Trial:
         """Return the trial of the network on bits; see ``Local.trial``."""
-        return try_sgd(algorithm)
+        return try_sgd(algorithm, algorithm.input_shape)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:
         """Return the test on bits."""

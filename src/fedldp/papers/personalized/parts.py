@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -28,7 +28,7 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
-from fedldp.algorithms.own_code import Trial
+from fedldp.algorithms.own_code import Trial, try_sgd
 from fedldp.algorithms.participation import draw_selection
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings
@@ -244,10 +244,9 @@ class Portions(Local):
         config = algorithm.config
         check_portions(algorithm.problem.num_examples, config.num_clients, config.rounds)
 
-    def trial(self, algorithm: Algorithm) -> Trial | None:
-        """Return the trial of an update that uses every row of the portion."""
-        every = replace(self, sampling_probability=1.0)
-        return super().trial(replace(algorithm, parts=replace(algorithm.parts, local=every)))
+    def trial(self, algorithm: Algorithm) -> Trial:
+        """Return the trial of the steps, on rows that are all sampled; see ``Local.trial``."""
+        return try_sgd(algorithm, algorithm.problem.input_shape)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> PortionSgd:
         """Return the local update."""
