@@ -212,7 +212,7 @@ class Gru(nn.Module):
         self.head = nn.Linear(4, classes)
 
     def forward(self, x):
-        return self.head(self.recurrent(x.flatten(1)[:, :, None])[0][:, -1])
+        return self.head(self.recurrent(x.flatten(1)[:, :8, None])[0][:, -1])
 
 
 class Words(nn.Module):

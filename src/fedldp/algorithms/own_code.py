@@ -102,15 +102,13 @@ def check_own_code(algorithm: Algorithm) -> None:
     Raises:
         ConfigError: the code is refused; the message names it.
     """
-    from fedldp.algorithms.composition import Local
-
     config, local = algorithm.config, algorithm.parts.local
     given = {name: str(getattr(config, name, "")) for name in ("system", "model", "loss")}
     if not any(map(is_address, given.values())):
         return
-    ways = [local.trial]
-    if not type(local).__module__.startswith("fedldp.") and type(local).trial is not Local.trial:
-        ways.append(partial(Local.trial, local))  # the user's own update of a built-in kind
+    ways: list[Callable[[Algorithm], Trial | None]] = [local.trial]
+    if not type(local).__module__.startswith("fedldp."):
+        ways.append(try_clients)  # the user's own update, which may be of a built-in kind
     with _undisturbed():
         if is_address(given["model"]) and _is_known(algorithm):
             del given["model"]
