@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
@@ -25,7 +25,6 @@ from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.initial import start_from
-from fedldp.algorithms.own_code import Trial, try_clients, try_sgd
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
@@ -133,6 +132,8 @@ class Local(ABC):
             needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
+        alone: what contributes to an update by itself, whatever else is there: a client, or each of
+            its people or rows. Own code is tried for this unit; see ``own_code``.
     """
 
     tested_on: str = "the test set"
@@ -141,6 +142,7 @@ class Local(ABC):
     trains_part: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
+    alone: ClassVar[Literal["client", "person", "row"]] = "client"
 
     @abstractmethod
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
@@ -164,14 +166,6 @@ class Local(ABC):
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return how many examples per client the event assumes, if it assumes a number."""
         return None
-
-    def trial(self, algorithm: Algorithm) -> Trial | None:
-        """Return how to try a user's own code in this update; None if it runs no such code.
-
-        By default whole updates of clients are tried. An update that protects single people or rows
-        should try what each of them contributes.
-        """
-        return try_clients(algorithm)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
         """Return the test that a simulation runs at its clients; None if it uses the test set."""
@@ -213,10 +207,6 @@ class Sgd(Local):
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update."""
         return algorithm.sgd(device, self.momentum)
-
-    def trial(self, algorithm: Algorithm) -> Trial:
-        """Return the trial of one epoch; see ``Local.trial``."""
-        return try_sgd(algorithm, algorithm.problem.input_shape)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,21 +12,22 @@ A trial uses its own copy of the model, and leaves the global random generators 
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedldp.algorithms.composition import Algorithm
+from fedldp.algorithms.people import PersonSteps
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
 from fedldp.core.registry import is_address
+from fedldp.core.trial import Answer, Rows, Trial, difference
 from fedldp.data.examples import Examples
 from fedldp.models import Layer, layers_of
 from fedldp.protocol.client_keys import SimulationKeys
@@ -34,63 +35,17 @@ from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.person_gradients import ModelGradients
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedldp.algorithms.composition import Algorithm
-    from fedldp.training.person_gradients import ModelGradients
-
-Rows = NDArray[np.float32]
-
-Answer = Callable[[Sequence[Rows], float], bytes]
-"""Gives the contribution of the last of several units, whose rows are used one after another.
-
-A unit is what a system treats alone: a client, a person, or a row. The second argument is a factor
-on the broadcast weights.
-"""
 
 _ROWS = 4
 """The number of rows of a client in a trial."""
 
 _STEP = 0.1
 """The size of the steps in a trial, which any model can take."""
-
-_NUMBERS = itertools.count()
-"""Every trial has its own rows, the larger ones larger than before: what code keeps in a global
-would otherwise be the same before and after."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How to try the code that computes a unit's contribution.
-
-    Attributes:
-        shape: the shape of one unit's rows.
-        make: builds the code anew, with memory of no row; see ``Answer``. An answer raises what the
-            code raises on the last unit's rows.
-    """
-
-    shape: tuple[int, ...]
-    make: Callable[[], Answer]
-
-
-def difference(trial: Trial) -> str | None:
-    """Return after what the contribution of the same public rows differs; None if it never does."""
-    number = next(_NUMBERS)
-    own, other = numbered_generator(0, number).random((2, *trial.shape), np.float32)
-    large = other * np.float32(1e6 * (1 + number) / other.max())
-    reordered = own.reshape(-1)[::-1].reshape(trial.shape).copy()
-    alone, used = trial.make()([own], 1.0), trial.make()
-    for after, units in {
-        "other rows": [other, own],  # first, for code that keeps what it sees first
-        "the same rows": [own],
-        "the same numbers in another order": [reordered, own],
-        "rows a million times as large": [large, own],
-    }.items():
-        if used(units, 1.0) != alone:
-            return after
-    return None if used([own], 0.5) == trial.make()([own], 0.5) else "another broadcast"
 
 
 def check_own_code(algorithm: Algorithm) -> None:
@@ -106,9 +61,9 @@ def check_own_code(algorithm: Algorithm) -> None:
     given = {name: str(getattr(config, name, "")) for name in ("system", "model", "loss")}
     if not any(map(is_address, given.values())):
         return
-    ways: list[Callable[[Algorithm], Trial | None]] = [local.trial]
-    if not type(local).__module__.startswith("fedldp."):
-        ways.append(try_clients)  # the user's own update, which may be of a built-in kind
+    ways = [_WAYS[local.alone]]
+    if _is_own(local):
+        ways.append(_try_clients)
     with _undisturbed():
         if is_address(given["model"]) and _is_known(algorithm):
             del given["model"]
@@ -148,7 +103,8 @@ def _check_input(algorithm: Algorithm) -> None:
     import torch
 
     model = algorithm.untrained().eval()
-    rows = numbered_generator(0, next(_NUMBERS)).random((2, *algorithm.input_shape), np.float32)
+    rows = numbered_generator(0, 0).random((2, *_shape(algorithm)), np.float32)
+    rows = algorithm.prepared()(_examples([rows], algorithm.problem)).features
     given = torch.from_numpy(rows.copy())
     with suppress(Exception), torch.no_grad():  # other trials find a failure
         model(given)
@@ -180,8 +136,15 @@ def _classes(algorithm: Algorithm) -> str:
     return f"{', '.join(sorted(own))}: " if own else ""
 
 
-def _is_own(part: nn.Module) -> bool:
+def _is_own(part: object) -> bool:
     return not type(part).__module__.startswith(("torch.", "fedldp."))
+
+
+def _shape(algorithm: Algorithm) -> tuple[int, ...]:
+    """Return the shape of an example, or of what a system of fedldp makes of it by itself."""
+    features, problem = algorithm.parts.features, algorithm.problem
+    raw = _is_own(features) or features.mapping(problem) is not None
+    return problem.input_shape if raw else algorithm.input_shape
 
 
 def _layer(error: BaseException | None) -> str:
@@ -204,11 +167,11 @@ def _layer(error: BaseException | None) -> str:
     return f"layer {names.get(inner) or 'of the model'} ({type(inner).__name__}): "
 
 
-# Trials for the ways in which systems use a model
+# Trials of the ways in which systems use a model
 
 
-def try_clients(algorithm: Algorithm) -> Trial:
-    """Return the trial of any local update, whose units are clients."""
+def _try_clients(algorithm: Algorithm) -> Trial:
+    """Return the trial of a user's own local update, whose units are clients."""
     import torch
 
     def make() -> Answer:
@@ -219,8 +182,11 @@ def try_clients(algorithm: Algorithm) -> Trial:
     return Trial((_ROWS, *algorithm.problem.input_shape), make)
 
 
-def try_sgd(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
-    """Return the trial of one epoch of SGD on rows of a shape, whose units are clients."""
+def _try_sgd(algorithm: Algorithm) -> Trial:
+    """Return the trial of one epoch of SGD, whose units are clients.
+
+    All local updates of fedldp that compute a client's contribution use the model like this.
+    """
     import torch
 
     from fedldp.training.mapped_examples import OnFeatures
@@ -234,7 +200,7 @@ def try_sgd(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
         update = OnFeatures(update=short, once=algorithm.prepared())
         return _after(first, update, algorithm.problem)
 
-    return Trial((_ROWS, *shape), make)
+    return Trial((_ROWS, *_shape(algorithm)), make)
 
 
 def _after(first: Broadcast, update: LocalUpdate, problem: Problem) -> Answer:
@@ -258,8 +224,8 @@ def _after(first: Broadcast, update: LocalUpdate, problem: Problem) -> Answer:
     return answer
 
 
-def try_single_rows(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
-    """Return the trial of gradients of single rows of a shape; see ``single_gradients``.
+def _try_rows(algorithm: Algorithm) -> Trial:
+    """Return the trial of gradients of single rows; see ``single_gradients``.
 
     Torch computes them for several rows at once, and rounds differently for another number of rows.
     So there are always two, of which the first may be zeros.
@@ -293,15 +259,25 @@ def try_single_rows(algorithm: Algorithm, shape: tuple[int, ...]) -> Trial:
 
         return answer
 
-    return Trial((1, *shape), make)
+    return Trial((1, *_shape(algorithm)), make)
 
 
-def try_people(algorithm: Algorithm, make: Callable[[], ModelGradients]) -> Trial:
-    """Return the trial of people's vectors, which are computed for one person after another."""
+def _try_people(algorithm: Algorithm) -> Trial | None:
+    """Return the trial of people's vectors, which are computed for one person after another.
+
+    Returns:
+        None in closed form, which runs no code of a model.
+    """
     from fedldp.training.tensors import read_weights
 
-    def answers() -> Answer:
-        summed, prepared = make(), algorithm.prepared()
+    local = algorithm.parts.local
+    assert isinstance(local, PersonSteps)
+    if not isinstance(local.summed(algorithm), ModelGradients):
+        return None
+
+    def make() -> Answer:
+        summed, prepared = local.summed(algorithm), algorithm.prepared()
+        assert isinstance(summed, ModelGradients)
         weights = read_weights(summed.model)
 
         def answer(units: Sequence[Rows], factor: float) -> bytes:
@@ -314,7 +290,15 @@ def try_people(algorithm: Algorithm, make: Callable[[], ModelGradients]) -> Tria
         return answer
 
     rows = 1 if algorithm.problem.people is None else 2
-    return Trial((rows, *algorithm.problem.input_shape), answers)
+    return Trial((rows, *_shape(algorithm)), make)
+
+
+_WAYS: Mapping[str, Callable[[Algorithm], Trial | None]] = {
+    "client": _try_sgd,
+    "person": _try_people,
+    "row": _try_rows,
+}
+"""For what a local update computes alone, the trial of its model; see ``Local.alone``."""
 
 
 def _examples(units: Sequence[Rows], problem: Problem) -> Examples:

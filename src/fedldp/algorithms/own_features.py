@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.own_code import Trial, difference
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
 from fedldp.core.registry import load
+from fedldp.core.trial import Trial, difference
 from fedldp.data.image_features import digest_of
 
 _MOST = 1_000_000

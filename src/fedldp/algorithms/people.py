@@ -42,7 +42,6 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
-from fedldp.algorithms.own_code import Trial, try_people
 from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -145,6 +144,7 @@ class PersonSteps(Local):
 
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
+    alone: ClassVar[Literal["person"]] = "person"
 
     settings: Settings
     calibration: PerPersonRun
@@ -193,17 +193,6 @@ class PersonSteps(Local):
             return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
         model = algorithm.untrained()
         return ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
-
-    def trial(self, algorithm: Algorithm) -> Trial | None:
-        """Return the trial of people's vectors; None in closed form, which runs no model's code."""
-
-        def make() -> ModelGradients:
-            found = self.summed(algorithm)
-            assert isinstance(found, ModelGradients)
-            return found
-
-        closed = isinstance(self.summed(algorithm), DenseGradients)
-        return None if closed else try_people(algorithm, make)
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""

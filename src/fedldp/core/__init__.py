@@ -12,4 +12,5 @@ __all__ = [
     "numbers",
     "randomness",
     "registry",
+    "trial",
 ]

@@ -24,12 +24,11 @@ under LDP.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Algorithm, Composition, Local, WeightedMean
-from fedldp.algorithms.own_code import Trial, try_single_rows
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
@@ -80,6 +79,7 @@ class NoisySteps(Local):
 
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
+    alone: ClassVar[Literal["row"]] = "row"
 
     settings: Settings
 
@@ -105,10 +105,6 @@ class NoisySteps(Local):
 
         sgd, sums = algorithm.sgd(device), self.sums(algorithm.problem)
         return PrivateSgd(sgd.model, sums, sgd.learning_rate, device, sgd.class_weights)
-
-    def trial(self, algorithm: Algorithm) -> Trial:
-        """Return the trial of single rows' gradients; see ``Local.trial``."""
-        return try_single_rows(algorithm, algorithm.problem.input_shape)
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return what the steps in one round release."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from fedldp.accounting.events import (
 )
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.features import Features
-from fedldp.algorithms.own_code import Trial, try_sgd, try_single_rows
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
@@ -200,10 +199,6 @@ class OnBits(Local):
             class_weights=sgd.class_weights,
         )
 
-    def trial(self, algorithm: Algorithm) -> Trial:
-        """Return the trial of the network on bits; see ``Local.trial``."""
-        return try_sgd(algorithm, algorithm.input_shape)
-
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:
         """Return the test on bits."""
         from fedldp.papers.ldpfl.training import ScoreOnBits
@@ -295,6 +290,7 @@ class RandomisedGradients(Local):
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
+    alone: ClassVar[Literal["row"]] = "row"
     uses_rounds: ClassVar[bool] = True  # the number of rounds decides each example's round
 
     settings: Settings
@@ -364,10 +360,6 @@ class RandomisedGradients(Local):
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return the size of an equal share, if the number of a client's examples is public."""
         return self.settings.equal_share(algorithm.problem, self.settings.num_clients)
-
-    def trial(self, algorithm: Algorithm) -> Trial:
-        """Return the trial of single rows' gradients; see ``Local.trial``."""
-        return try_single_rows(algorithm, algorithm.input_shape)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:
         """Return the test on features."""

@@ -28,7 +28,6 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
-from fedldp.algorithms.own_code import Trial, try_sgd
 from fedldp.algorithms.participation import draw_selection
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings
@@ -243,10 +242,6 @@ class Portions(Local):
         """Refuse data with too few examples to give each client a portion in every round."""
         config = algorithm.config
         check_portions(algorithm.problem.num_examples, config.num_clients, config.rounds)
-
-    def trial(self, algorithm: Algorithm) -> Trial:
-        """Return the trial of the steps, on rows that are all sampled; see ``Local.trial``."""
-        return try_sgd(algorithm, algorithm.problem.input_shape)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> PortionSgd:
         """Return the local update."""
