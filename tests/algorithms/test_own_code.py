@@ -20,6 +20,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.trial import difference
+from fedldp.deployment.agreeing import agree
 from fedldp.models import models
 from fedldp.simulation.plan import plan, problem_of
 
@@ -183,3 +184,20 @@ def test_a_list_of_fedldps_layers_is_not_the_users_code(monkeypatch: pytest.Monk
     check("clients", model="fedldp.models.mlp:build")
     with pytest.raises(ConfigError, match="division"):
         check("clients", model="own_models:good")
+
+
+def test_an_agreement_and_a_sites_own_copy_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server's copy keeps nothing; the site's copy of the same name does."""
+    import own_models
+
+    config = config_of("clients", model="own_models:good", num_clients=2)
+    keys = {"a": "0" * 64, "b": "1" * 64}
+    agreement = agree(config, problem(), keys, channel="named")
+    agreement.check()
+    monkeypatch.setattr(own_models, "good", planted.Largest)
+    with pytest.raises(ConfigError, match="Largest"):
+        agreement.check()
+    with pytest.raises(ConfigError, match="Largest"):
+        agree(config, problem(), keys, channel="named")
