@@ -42,6 +42,7 @@ from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
+from fedldp.simulation.schedule import world_of_seed
 
 
 def accuracy_of(
@@ -108,11 +109,7 @@ class _ByzantineRun:
         direct, delays = InProcess(self._answers), config.composition.channel.delays
         if delays is None:
             return direct
-
-        def stream(round: int, client: int, purpose: str) -> Stream:
-            return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
-
-        return Counting(direct, delays, config.num_clients, stream)
+        return Counting(direct, delays, config.num_clients, world_of_seed(config.seed))
 
     def _answers(
         self, request: SentRequest, clients: Sequence[int]

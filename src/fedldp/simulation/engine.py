@@ -18,7 +18,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
@@ -43,6 +42,7 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, config_document, run_name
+from fedldp.simulation.schedule import world_of_seed
 from fedldp.simulation.shuffler import Shuffler
 from fedldp.simulation.spending import Spending
 from fedldp.simulation.trained import check_features, check_frozen
@@ -336,11 +336,8 @@ def _transport(
     delays = channel.delays
     if delays is None:
         return direct, lambda: None
-
-    def stream(round: int, client: int, purpose: str) -> Stream:
-        return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
-
     shuffler: Shuffler | Counting
+    stream = world_of_seed(config.seed)
     if folder is not None and delays.record_arrivals:
         shuffler = Shuffler(direct, delays, config.num_clients, stream, folder.write_arrivals)
     else:
