@@ -120,7 +120,9 @@ def test_no_secret_is_shown() -> None:
 
 def test_the_streams_of_a_seed_repeat_and_differ_by_every_argument() -> None:
     keys = SimulationKeys(3, 4)
-    assert start(keys.fresh(1, 0, "mechanism")) == start(SimulationKeys(3, 4).fresh(1, 0, "mechanism"))
+    assert start(keys.fresh(1, 0, "mechanism")) == start(
+        SimulationKeys(3, 4).fresh(1, 0, "mechanism")
+    )
     assert start(keys.kept("portions")) == start(SimulationKeys(3, 4).kept("portions"))
     all_of_them = [
         keys.fresh(1, 0, "mechanism"),

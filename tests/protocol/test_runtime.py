@@ -294,7 +294,8 @@ def test_a_local_update_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -
     assert isinstance(sender.num_examples, Sensitive)
     assert sender.num_examples.open() == len(site.examples)
     assert (
-        SecretKeys(SECRET, RUN).kept("portions").bytes(8).tobytes() == sender.kept("portions").bytes(8).tobytes()
+        SecretKeys(SECRET, RUN).kept("portions").bytes(8).tobytes()
+        == sender.kept("portions").bytes(8).tobytes()
     )
     assert not sender.fresh("mechanism").simulated
 
