@@ -68,15 +68,23 @@ def no_more_than_independent(again: Any, other: Any) -> None:
     assert chance > FALSE_ALARM, (agree, between, size)
 
 
+ORDER = {"batches", "model", "sampling"}
+"""Purposes that hide nothing: the order of examples, dropout, and which examples are used."""
+
+
 class Noting:
-    """A client's keys that note for which purposes they are asked."""
+    """A client's keys that note for which purposes they are asked.
+
+    Whatever is drawn for ``ORDER`` is always the same, so that only what hides can differ.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self.keys, self.asked = keys, set[str]()
 
     def fresh(self, round: int, purpose: str) -> Stream:
         self.asked.add(purpose)
-        return self.keys.fresh(round, 0, purpose)
+        drawn = self.keys.fresh(round, 0, purpose)
+        return Stream(bytes(KEY_BYTES), simulated=drawn.simulated) if purpose in ORDER else drawn
 
     def kept(self, purpose: str) -> Stream:
         self.asked.add(purpose)
