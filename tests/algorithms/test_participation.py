@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedldp
@@ -45,7 +45,6 @@ def lines(config: RunConfig, delta: float | None = None) -> dict[tuple[str, str,
 
 
 @given(st.data(), st.integers(1, 60))
-@settings(deadline=None)
 def test_every_client_answers_in_exactly_one_round(data: st.DataObject, rounds: int) -> None:
     num_clients = data.draw(st.integers(rounds, 400))
     draws = draws_of_secret(data.draw(st.binary(min_size=32, max_size=32)), "run")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
@@ -21,7 +21,6 @@ def one_line(error: pytest.ExceptionInfo[FedldpError]) -> str:
     return str(error.value)
 
 
-@settings(deadline=None)  # the first call imports scikit-learn
 @given(counts=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda c: sum(c) > 1),
        test_share=st.floats(0.05, 0.9), seed=st.integers(0, 2**32 - 1))  # fmt: skip
 def test_split_assigns_each_row_once(counts: list[int], test_share: float, seed: int) -> None:

@@ -26,7 +26,7 @@ D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
 HALVES = st.lists(st.integers(-16383, 16383), min_size=D, max_size=D).map(np.array)
 mask_settings = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -47,7 +47,7 @@ def total_of(codes: list[Codes]) -> Codes:
 # The sum
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(run=runs())
 def test_a_sum_is_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
     if len(run.answering(3)) < run.setup.threshold:
@@ -241,7 +241,7 @@ def test_even_with_the_same_secrets_no_two_sums_share_a_mask_or_another_key(
         assert len(set(found)) == expected, (purpose, clients)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_no_message_of_a_client_contains_its_secrets(data: st.DataObject) -> None:
     # Clients reveal a share of one of a peer's secrets, never the secret itself.
