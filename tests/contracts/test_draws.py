@@ -30,6 +30,7 @@ from fedldp.protocol.roles import Batch, Client, Sender, Update
 from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
+from fedldp.secure_sum.messages import KEYS_BYTES
 
 FALSE_ALARM = 1e-9
 Floats = NDArray[np.float64]
@@ -137,6 +138,18 @@ class OneClient:
         )
         return self.case.role(0).local_update(broadcast, Batch.of_one(client)).open()
 
+    def sends_first(self, broadcast: Broadcast) -> bytes:
+        """Return the client's answer in the first of several phases."""
+        sender = Sender(
+            index=0,
+            num_examples=Sensitive(len(self.examples)),
+            fresh=partial(self.keys.fresh, broadcast.round),
+            kept=self.keys.kept,
+            store=self.store,
+        )
+        encoder = self.case.role(0).encoder
+        return alone(encoder, Sensitive(None), broadcast, sender).payload
+
     def report(self, broadcast: Broadcast, update: Update) -> Report:
         """Return the client's report of an update, outside any secure sum."""
         sender = Sender(
@@ -198,6 +211,25 @@ def test_a_report_of_the_same_update_is_randomised_anew(name: str) -> None:
     found = values(one, first), values(other, first)
     for broadcast in (first, second):
         no_more_than_independent((found[0], values(one, broadcast)), found)
+
+
+@every_case
+@pytest.mark.sampled(8)
+def test_the_secrets_of_a_sum_are_new_in_each_round(name: str) -> None:
+    """A client first sends its public keys, which follow from its secrets."""
+    case = Case.of(CASES[name])
+    if case.role(0).phases == 1:
+        return  # it has no secure sum
+    one = OneClient.of(case)
+    first = first_broadcast(case)
+    sent = [one.sends_first(broadcast) for broadcast in (first, replace(first, round=2))]
+    assert len(sent[0]) == len(sent[1])
+    assert not any(a == b for a, b in zip(*map(_blocks, sent), strict=True))
+
+
+def _blocks(payload: bytes) -> list[bytes]:
+    """Return the two public keys at the end of a message."""
+    return [payload[-KEYS_BYTES:-KEY_BYTES], payload[-KEY_BYTES:]]
 
 
 @every_case
