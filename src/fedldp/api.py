@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from fedldp.data.examples import checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.record import RunFolder, unused
+from fedldp.reporting.record import RunFolder
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
@@ -247,11 +246,6 @@ def account(
     folder = _path("data_dir", data_dir)
     problem = problem_of(config, folder) if data is None else problem_with(config, data, folder)
     return Statement(plan(config, problem, delta=_plain(at_delta)).privacy)
-
-
-def new_run_dir(name: str, seed: int) -> Path:
-    """Return the folder for a new run called ``name``, in runs/ below the current folder."""
-    return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(

@@ -414,6 +414,7 @@ def test_a_checkpoint_of_many_clients_is_small(
     tmp_path: Path, share: float, rounds: int, most: float
 ) -> None:
     ledger = filled(300_000, rounds, share)
+    (tmp_path / "run").mkdir()
     folder = RunFolder.create(tmp_path / "run", {}, {})
     folder.write_round(State(weights=np.zeros(5, np.float32)), [], ledger)
     saved = folder.read_checkpoint()

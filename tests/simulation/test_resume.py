@@ -123,6 +123,7 @@ def test_the_summary_names_the_run_folder(copy: Path) -> None:
 
 
 def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
     folder = RunFolder.create(tmp_path / "run", {}, {})
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     arrays = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}

@@ -24,9 +24,9 @@ from fedldp.accounting.statement import (
 )
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
+from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.reporting.html import render
-from fedldp.reporting.record import as_json, check_replaceable, missing_folders, replace_file
-from fedldp.reporting.record import remove_empty as remove_folders
+from fedldp.reporting.record import as_json, check_replaceable, replace_file
 from fedldp.reporting.runs import FinishedRun, read_run
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import (
@@ -95,7 +95,7 @@ def write_card(
         replace_file(place / _PRIVACY, as_json(document))
         replace_file(place / _README, model_card(run, document).encode("utf-8", "replace"))
     except OSError as error:
-        remove_folders(made)
+        remove_empty(made)
         raise RunError(f"out = {place}: {error.strerror}; choose a writable folder") from error
     return place, document
 
