@@ -117,8 +117,7 @@ def owned(
             yield OwnedFolder(path)
         return
     try:
-        if is_held(place / LOCK):
-            raise Held(_holder(place / LOCK))
+        _check_free(place / LOCK)
         check(place)
         made = missing_folders(place)
         handle = _acquire(place / LOCK, 0o777)
@@ -206,6 +205,15 @@ def remove_empty(made: Sequence[Path]) -> None:
             return
 
 
+def _check_free(file: Path) -> None:
+    """Refuse a lock that another process holds for longer than a look at it takes."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while is_held(file):
+        if time.monotonic() > end:
+            raise Held(_holder(file))
+        time.sleep(0.02)
+
+
 def _acquire(file: Path, mode: int) -> int:
     """Return a handle that holds the lock ``file``; create it, and a missing folder with ``mode``.
 
@@ -235,8 +243,7 @@ def _try(file: Path, mode: int) -> int | None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(handle, file):  # otherwise its holder removed it after it was opened here
-            os.ftruncate(handle, 0)
-            os.write(handle, _this_process().encode())
+            os.ftruncate(handle, os.pwrite(handle, _this_process().encode(), 0))
             return handle
     except BlockingIOError:
         pass
