@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from together import together
@@ -220,25 +221,35 @@ def use_scratch(times: int, ends: str) -> int:
     return 0
 
 
+@pytest.mark.parametrize("kind", ["scratch", "owned", "owned_new"])
 def test_temporary_folders_of_killed_processes_are_removed_and_others_stay(
-    temporary: Path,
+    temporary: Path, kind: str
 ) -> None:
+    def folders() -> set[Path]:
+        return set(temporary.glob("fedldp-*"))
+
     ended = together(use_scratch, [[1, "killed"]] * 3, temporary)
     assert [status for status, _ in ended] == [-signal.SIGKILL] * 3
-    left = [path for path in temporary.iterdir() if path.is_dir()]
+    left = folders()
     # As many as were killed, less those that another one removed as it started.
     assert 1 <= len(left) <= 3
-    with scratch() as living:
+    starts: dict[str, Any] = {
+        "scratch": scratch,
+        "owned": lambda: owned(temporary / "run", "out", "run"),
+        "owned_new": lambda: owned_new(temporary / "run", "out"),
+    }
+    with starts[kind]():
+        assert not left & folders()
+        living = folders()
         with scratch() as another:
-            assert {living, another} == {path for path in temporary.iterdir() if path.is_dir()}
-        assert living.is_dir()
-    assert [path for path in temporary.iterdir() if path.is_dir()] == []
+            assert folders() == {*living, another}
+    assert folders() == set()
 
 
 def test_nobody_loses_a_temporary_folder_to_others_that_start(temporary: Path) -> None:
     ended = together(use_scratch, [[25, "well"]] * MANY, temporary)
     assert ended == [(0, "")] * MANY
-    assert [path for path in temporary.iterdir() if path.is_dir()] == []
+    assert list(temporary.glob("fedldp-*")) == []
 
 
 def test_what_is_not_an_own_folder_is_not_removed(temporary: Path) -> None:

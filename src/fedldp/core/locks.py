@@ -95,7 +95,8 @@ def owned(
 ) -> Iterator[OwnedFolder]:
     """Own a folder, created if missing, so that no other process works in it.
 
-    Folders that were created are removed at the end if nothing was written into them.
+    Folders that were created are removed at the end if nothing was written into them. Temporary
+    folders of killed processes are removed first, see :func:`scratch`.
 
     Args:
         place: the folder; or one that the caller owns already; or None for a temporary folder.
@@ -177,9 +178,8 @@ def scratch() -> Iterator[Path]:
         RunError: the folder cannot be created.
     """
     try:
-        root = Path(tempfile.gettempdir())
-        _remove_abandoned(root)
-        place, handle = _new_scratch(root)
+        _remove_abandoned()
+        place, handle = _new_scratch()
     except OSError as error:
         raise RunError(
             f"TMPDIR: no temporary folder can be made ({error.strerror}); name a writable folder"
@@ -226,7 +226,7 @@ def _acquire(file: Path, mode: int) -> int:
         try:
             file.parent.mkdir(mode=mode, parents=True, exist_ok=True)
             handle = _try(file, mode & 0o666)
-        except FileNotFoundError:  # another process has just removed the folder
+        except (FileNotFoundError, FileExistsError):  # the folder has just been removed
             if time.monotonic() > end:
                 raise
             continue
@@ -265,6 +265,7 @@ def _release(handle: int, file: Path) -> None:
 @contextmanager
 def _owning(handle: int, place: Path, made: Sequence[Path]) -> Iterator[OwnedFolder]:
     try:
+        _remove_abandoned()
         yield OwnedFolder(place)
     finally:
         _release(handle, place / LOCK)
@@ -294,18 +295,25 @@ def _holder(file: Path) -> str:
     return text if text.isprintable() and text else "process unknown"
 
 
-def _new_scratch(root: Path) -> tuple[Path, int]:
+def _new_scratch() -> tuple[Path, int]:
     while True:
-        place = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=root))
+        place = Path(tempfile.mkdtemp(prefix=_SCRATCH))
         try:
             return place, _acquire(place / LOCK, 0o700)
         except Held:  # another process took it for an abandoned one before it was locked
             continue
 
 
-def _remove_abandoned(root: Path) -> None:
+def _scratch_folders() -> list[Path]:
+    try:
+        return list(Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"))
+    except OSError:  # there is no temporary folder, or it cannot be read
+        return []
+
+
+def _remove_abandoned() -> None:
     """Remove the temporary folders that no process holds any more, if they are this user's."""
-    for place in root.glob(f"{_SCRATCH}*"):
+    for place in _scratch_folders():
         with suppress(OSError):
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
