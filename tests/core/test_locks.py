@@ -31,7 +31,9 @@ def check_empty(path: Path) -> None:
 def wait_for(number: int, kind: str) -> None:
     """Wait until this many processes have said that they are ready."""
     Path(f"{kind}-{os.getpid()}").touch()
+    until = time.monotonic() + 30
     while len(list(Path().glob(f"{kind}-*"))) < number:
+        assert time.monotonic() < until, "some processes have ended"
         time.sleep(0.01)
 
 
