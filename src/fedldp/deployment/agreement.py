@@ -480,6 +480,7 @@ class Agreement:
         )
         return stated(
             self.config,
+            self.problem,
             releases,
             summed=self.sum_in_path(dict.fromkeys(asked, self.quorum))
             if self.channel == "sum"

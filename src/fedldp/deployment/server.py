@@ -182,6 +182,7 @@ class Server:
             summed = agreement.sum_in_path(in_sum)
         return stated(
             agreement.config,
+            agreement.problem,
             ledger.releases(agreement.run),
             summed=summed,
             simulated=agreement.test_seed is not None,

@@ -18,13 +18,12 @@ from fedldp.accounting.statement import (
     ShufflerInPath,
     SumInPath,
     server_lines,
-    statement,
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
-from fedldp.algorithms.systems import assumed, own_code
+from fedldp.algorithms.systems import own_code, stated
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
@@ -162,24 +161,8 @@ def state(
     config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was or will be released."""
-    channel = config.composition.channel
-    shuffler = None
-    if channel.delays is not None or channel.shuffles_reports:
-        shuffler = ShufflerInPath(
-            chunk=1 if channel.delays is None else channel.delays.chunk,
-            untrusted_clients=config.untrusted_clients,
-            prediction_error=0.0 if channel.delays is None else channel.delays.prediction_error,
-        )
-    found = statement(
-        releases,
-        claim=config.claim(),
-        shuffler=shuffler,
-        delta=config.delta if delta is None else delta,
-        summed=sum_of(config),
-        own_code=own_code(config),
-        assumed=assumed(config),
-        persons_at_sites=config.persons_at_sites,
-    )
+    shuffler = _shuffler_of(config)
+    found = _stated(config, problem, releases, delta, shuffler)
     if shuffler is not None and config.answers_once and len(releases.events) > 1:
         found["warnings"].append(COHORTS)
     if parse_scheme(config.partition)[0] == "drawn":
@@ -206,19 +189,36 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, An
         config = _calibrated(config, config.target, problem)
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
-    return _without_shuffler(scheduled, planned_releases(scheduled, problem, draws), delta)
+    return _stated(scheduled, problem, planned_releases(scheduled, problem, draws), delta)
 
 
-def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float) -> dict[str, Any]:
-    return statement(
+def _stated(
+    config: RunConfig,
+    problem: Problem,
+    releases: ReleaseHistory,
+    delta: float | None,
+    shuffler: ShufflerInPath | None = None,
+) -> dict[str, Any]:
+    return stated(
+        config,
+        problem,
         releases,
-        claim=config.claim(),
-        shuffler=None,
-        delta=delta,
+        asked=None if config.target is None else config.target.unit,
         summed=sum_of(config),
-        own_code=own_code(config),
-        assumed=assumed(config),
-        persons_at_sites=config.persons_at_sites,
+        shuffler=shuffler,
+        delta=delta,
+    )
+
+
+def _shuffler_of(config: RunConfig) -> ShufflerInPath | None:
+    """Return the shuffler that every report of a system goes through; None without one."""
+    channel = config.composition.channel
+    if channel.delays is None and not channel.shuffles_reports:
+        return None
+    return ShufflerInPath(
+        chunk=1 if channel.delays is None else channel.delays.chunk,
+        untrusted_clients=config.untrusted_clients,
+        prediction_error=0.0 if channel.delays is None else channel.delays.prediction_error,
     )
 
 
@@ -343,19 +343,19 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
-    def stated(candidate: RunConfig) -> dict[str, Any]:
+    def candidate_stated(candidate: RunConfig) -> dict[str, Any]:
         scheduled = candidate.with_schedule(draws)
         releases = planned_releases(scheduled, problem, draws)
-        if target.adversary == "shuffled-server":
-            return state(scheduled, problem, releases, delta=target.delta)
         if target.adversary == "server":
             at = config.persons_at_sites
             lines = server_lines(releases, target.unit, target.delta, at)
             if lines is not None:
                 return {"guarantees": lines}
-        return _without_shuffler(scheduled, releases, target.delta)
+        shuffled = target.adversary == "shuffled-server"
+        shuffler = _shuffler_of(scheduled) if shuffled else None
+        return _stated(scheduled, problem, releases, target.delta, shuffler)
 
-    return calibrated(config, target, stated)
+    return calibrated(config, target, candidate_stated)
 
 
 def calibrated(
