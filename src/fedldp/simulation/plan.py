@@ -17,6 +17,7 @@ from fedldp.accounting.statement import (
     HELD_OUT,
     ShufflerInPath,
     SumInPath,
+    over_draws,
     server_lines,
 )
 from fedldp.algorithms.config import RunConfig
@@ -40,15 +41,10 @@ from fedldp.data.folder import in_use, locate
 from fedldp.data.people import check_sites
 from fedldp.data.sources import find_source
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.simulation.participation import planned_releases
+from fedldp.simulation.participation import planned_releases, releases_over_draws
 
 _SMALL = 1e9
 """The largest size of a small run, as visited examples times weights: a few seconds of training."""
-
-COHORTS = (
-    "lines against a shuffled server count the fewest clients of one budget in any round, as drawn "
-    "here: another seed may draw fewer"
-)
 
 SHARED = (
     "partition = drawn: simulated clients share examples; a line for a record is for one client's "
@@ -163,8 +159,12 @@ def state(
     """Return the statement of ``config`` for what was or will be released."""
     shuffler = _shuffler_of(config)
     found = _stated(config, problem, releases, delta, shuffler)
-    if shuffler is not None and config.answers_once and len(releases.events) > 1:
-        found["warnings"].append(COHORTS)
+    worse = [
+        _stated(config, problem, each, delta, shuffler)["guarantees"]
+        for each in releases_over_draws(config, problem)
+        if not each.costs_as(releases)
+    ]
+    found["warnings"] += over_draws(found["guarantees"], worse)
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
     if problem.private_scores:
