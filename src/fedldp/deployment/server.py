@@ -409,7 +409,7 @@ def _schema(agreement: Agreement) -> Schema:
     return Schema(
         input_shape=problem.input_shape,
         num_classes=problem.num_classes,
-        num_examples=problem.num_examples,
+        num_examples=None if problem.counted_in_private else problem.num_examples,
         classes=classes if classes is not None and len(classes) == problem.num_classes else None,
         features=problem.features,
     )
