@@ -10,9 +10,8 @@ import numpy as np
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
-from fedldp.data import Dataset, Examples, as_dataset
+from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
-from fedldp.data.examples import checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
@@ -200,13 +199,7 @@ def evaluate(
     """
     from fedldp.simulation.evaluating import evaluate as measure  # imports torch
 
-    data: Dataset | Examples | Path | None
-    if isinstance(dataset, str | Path):
-        data = _path("dataset", dataset)
-    elif dataset is None or isinstance(dataset, Dataset):
-        data = dataset
-    else:
-        data = checked_rows(dataset, "dataset:")
+    data = _path("dataset", dataset) if isinstance(dataset, str | Path) else dataset
     given = _path("run", run) if isinstance(run, str | Path) else run
     assert given is not None
     return measure(given, data, _path("data_dir", data_dir), _plain(threshold))

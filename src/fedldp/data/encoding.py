@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError
+from fedldp.data.adapters import Column
 from fedldp.data.columns import Columns
+from fedldp.data.rules import class_of
 from fedldp.data.tables import Table, is_missing
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -148,41 +151,11 @@ def _centre(
         found -= np.array([columns.centred(name) for name in names], np.float32)
 
 
-def numbered(
-    parts: Sequence[Encoded], columns: Columns
-) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64]]]:
-    """Return the names of the classes, if they have names, and the labels of each part.
-
-    Raises:
-        DataError: labels are numbers but not integers.
-    """
-    if columns.classes is not None:
-        return columns.classes, [labels_of(part, columns) for part in parts]
-    texts = [text for part in parts for text in part.labels]
-    if all(_parses(int, text) for text in texts):
-        if (least := min(map(int, texts), default=0)) > 0:
-            found = ", ".join(f'"{each}"' for each in sorted(set(texts), key=int)[:3])
-            raise DataError(
-                f"{parts[0].table.path}: the labels are integers from {least}; give integers from "
-                f"0, or list the classes in order: classes = [{found}, ...]"
-            )
-        return None, [labels_of(part, columns) for part in parts]
-    if all(_parses(float, text) for text in texts):
-        raise DataError(
-            f"{parts[0].table.path}: the labels are numbers but not integers; give integers from "
-            "0, or list the classes: classes = [...]"
-        )
-    classes = tuple(sorted(set(texts)))
-    place = {text: number for number, text in enumerate(classes)}
-    return classes, [np.array([place[text] for text in part.labels]) for part in parts]
-
-
-def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
-    """Return labels as classes: positions in the declared list, or the integers themselves."""
-    if columns.classes is None:
-        return np.array([int(text) for text in found.labels])
-    place = {text: number for number, text in enumerate(columns.classes)}
-    return np.array([place[text] for text in found.labels], dtype=np.int64)
+def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
+    """Return the columns that become features as they are, without a range or categories."""
+    known = {columns.label, columns.client, columns.person, *columns.ignored}
+    known |= {*columns.scaled, *columns.categories}
+    return {name: partial(table.numbers, name) for name in table.names if name not in known}
 
 
 def _feature(
@@ -273,14 +246,15 @@ def _kept_labels(
     declared: bool,
 ) -> list[str]:
     """Return the labels as strings, and remove rows with an invalid label from ``kept``."""
-    found = table.texts(columns.label)
-    classes = None if columns.classes is None else set(columns.classes)
+    found, classes = table.texts(columns.label), columns.classes
+    fitting = {
+        text: not is_missing(text)
+        if classes is None and not leave_out
+        else class_of(text, classes) is not None
+        for text in set(found)
+    }
     for row, text in enumerate(found):
-        if classes is not None:
-            fits = text in classes
-        else:
-            fits = text.isdecimal() if leave_out else not is_missing(text)
-        if fits:
+        if fitting[text]:
             continue
         if not leave_out:
             where = table.where(row, columns.label)

@@ -57,12 +57,12 @@ class Table:
             return [cell.strip() for cell in cells]
         return ["" if np.isnan(each) else f"{each:.17g}" for each in cells]
 
-    def numbers(self, column: str) -> NDArray[np.float64]:
+    def numbers(self, column: str, rows: slice = slice(None)) -> NDArray[np.float64]:
         """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
 
         The words true and false, in lower or upper case, are 1 and 0.
         """
-        cells = self.columns[column]
+        cells = self.columns[column][rows]
         if not isinstance(cells, list):
             return cells
         try:

@@ -15,7 +15,9 @@ from fedldp.data import (
     load_examples,
     read_table,
 )
+from fedldp.data.encoding import undeclared
 from fedldp.data.people import count_of
+from fedldp.data.rules import check_columns
 from fedldp.data.tables import Table
 
 
@@ -62,6 +64,8 @@ class SiteData:
         if isinstance(self.found, Examples):
             return self.found
         columns = self._columns(agreed)
+        if features is None and not leave_out:  # only the site's operator sees this refusal
+            check_columns(undeclared(self.found, columns), f"{self.found.path}:")
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def people_are_said(self, agreed: Columns) -> bool:
