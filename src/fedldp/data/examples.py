@@ -579,11 +579,6 @@ def _parted(
     examples: Examples, test_share: float, seed: int, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows for training and for testing; each person's rows are in only one of them."""
-    if len(examples) < 2:
-        raise DataError(
-            f"data set {name!r}: a single example cannot be split; add more examples, or give a "
-            "test set"
-        )
     if examples.people is None:
         return split(examples.labels, test_share, seed)
     number = as_numbers(examples.people)

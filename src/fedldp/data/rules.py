@@ -42,8 +42,8 @@ Where = Callable[[Sequence[int]], str]
 """Returns the beginning of a message about the first row with one of some labels."""
 
 _DECLARE = (
-    "drop it (a file: ignore_columns), or declare its public range (a file: scale_columns.{}; in "
-    "Python: scale it to 0 to 1 by that range)"
+    "drop it (for a file: ignore_columns), or declare its public range (for a file: scale_columns; "
+    "in Python: scale the column to 0 to 1 by that range)"
 )
 _LIST = (
     "list all classes in order, classes = [...] (for arrays: Dataset.from_arrays(..., classes=))"
@@ -148,13 +148,13 @@ def check_columns(
     for name, column in columns.items():
         if _OF_PANDAS.fullmatch(name):
             raise DataError(
-                f"{context} the name of column {name!r} is that of the row numbers that pandas "
-                f"writes; {_DECLARE.format(name)}"
+                f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
+                f"it is no feature; {_DECLARE}"
             )
         if _numbers_rows(column, owners):
             raise DataError(
                 f"{context} column {name!r} may only number the rows: it holds a different whole "
-                f"number in each; {_DECLARE.format(name)}"
+                f"number in each; {_DECLARE}"
             )
 
 
@@ -265,7 +265,7 @@ def numbered(
         names, found = tuple(texts), list(range(len(texts)))
     if len(set(found)) < 2:
         raise DataError(
-            f"{context} every label is {texts[0]}; classification needs at least two classes"
+            f"{context} all labels are equal; classification needs at least two classes"
         )
     num_classes = max(found) + 1 if names is None else len(names)
     return Numbered(np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes)

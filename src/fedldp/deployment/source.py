@@ -9,15 +9,15 @@ from pathlib import Path
 from fedldp.data import (
     Columns,
     Examples,
+    check_columns,
     check_people,
     encode_examples,
     is_table,
     load_examples,
     read_table,
+    undeclared,
 )
-from fedldp.data.encoding import undeclared
 from fedldp.data.people import count_of
-from fedldp.data.rules import check_columns
 from fedldp.data.tables import Table
 
 
