@@ -170,7 +170,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (
             PRIVATE,
             {"X": np.full((200, 3), np.nan)},
-            "features of row 0 are NaN, infinite or too large for float32; replace them with a public",
+            "features of row 0 are NaN, infinite or too large for float32; replace them",
         ),
     ],
 )

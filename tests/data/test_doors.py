@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedldp import FederatedClassifier, estimator
 from fedldp.core.errors import DataError, FedldpError
-from fedldp.data import Dataset, check_columns, load_dataset
+from fedldp.data import Columns, Dataset, check_columns, load_dataset
 from fedldp.data.examples import as_dataset, checked_rows
 from fedldp.data.rules import class_of
 
@@ -130,7 +130,7 @@ class Reached(Exception):
     """Carries the data set that the estimator would train on."""
 
 
-def reached(*args: Any, dataset: Dataset, **settings: Any) -> None:
+def reached(*args: Any, dataset: Dataset, **others: Any) -> None:
     raise Reached(dataset)
 
 
@@ -225,7 +225,7 @@ ACCEPTED: dict[str, tuple[Rows, Any]] = {
 NUMBERED: dict[str, Rows] = {
     "no name": plain(**{"": AGE}),
     "the index of a .csv file": plain(**{"Unnamed: 0": AGE}),
-    "the index of a .parquet file": plain(**{"__index_level_0__": AGE}),
+    "the index of a .parquet file": plain(__index_level_0__=AGE),
     "0 to N - 1": plain(row=np.arange(40)),
     "0 to N - 1 as floats": plain(row=np.arange(40.0)),
     "0 to N - 1 in any order": plain(row=SHUFFLED),
@@ -260,3 +260,138 @@ def test_the_same_rules_hold_at_every_door(
         assert isinstance(found_error.value, FedldpError)
         (line,) = str(found_error.value).splitlines()
         assert len(line) < 500
+
+
+# Each rule for all values
+
+
+@settings(deadline=None)
+@given(
+    labels=st.one_of(
+        st.lists(st.integers(-2, 6), min_size=2, max_size=12),
+        st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.5, float("nan"), 1e300]), min_size=2),
+        st.lists(st.sampled_from(["a", "b", "c", "1", "", "NA", " a"]), min_size=2, max_size=9),
+        st.lists(st.booleans(), min_size=2, max_size=9),
+    )
+)
+@example(labels=[0, 2])
+@example(labels=[1, 2])
+@example(labels=[0, 2**62])
+@example(labels=["1", "a"])
+def test_all_labels_become_the_same_classes_at_every_door(
+    labels: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    count, folder = len(labels), tmp_path_factory.mktemp("t")
+    features = {"age": np.arange(count) + 0.5, "dose": np.full(count, 0.5)}
+    rows = (features, np.array(labels))
+    found = set()
+    for door in (of_arrays, of_mapping, of_npz, of_csv, of_one_client_each):
+        try:
+            data = door(rows, folder)
+        except DataError:
+            found.add(None)
+            continue
+        every = [part.taken(slice(None)) for part in (data.train, data.test)]
+        values = np.concatenate([part.features[:, 0] for part in every])
+        classes = np.concatenate([part.labels for part in every])[np.argsort(values)]
+        found.add((data.num_classes, *classes.tolist()))
+    assert len(found) == 1, found
+    (one,) = found
+    if one is not None:  # no class without a row, and equal labels have equal classes
+        assert set(one[1:]) == set(range(one[0]))
+        assert len({*zip(labels, one[1:], strict=True)}) == len(set(labels))
+
+
+def of_one_client_each(rows: Rows, folder: Path) -> Dataset:
+    features = stacked(rows[0])
+    clients = [(features[row : row + 1], rows[1][row : row + 1]) for row in range(len(features))]
+    return Dataset.from_clients(clients, test_share=0)
+
+
+def numbers_rows(values: list[float], tables: list[int]) -> bool:
+    """The rule for columns, in plain loops over all rows as one table, and over each client's."""
+    for owners in ([0] * len(values), tables):
+        parts: dict[int, list[float]] = {}
+        for value, owner in zip(values, owners, strict=True):
+            parts.setdefault(owner, []).append(value)
+        every = list(parts.values())
+        differ = all(len(set(part)) == len(part) for part in every)
+        pairs = sum(len(part) * (len(part) - 1) // 2 for part in every)
+        from_zero = all(sorted(part) == list(range(len(part))) for part in every)
+        if differ and (pairs >= 30 * 29 // 2 or (from_zero and max(map(len, every)) >= 3)):
+            return all(value == int(value) for value in values)
+    return False
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_column_is_refused_exactly_if_it_numbers_rows(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 34), min_size=1, max_size=3))
+    tables = [table for table, size in enumerate(sizes) for _ in range(size)]
+    kind = data.draw(st.sampled_from(["all", "each", "any"]))
+    count = sum(sizes)
+    if kind == "all":
+        values = data.draw(st.permutations(range(count)))
+    elif kind == "each":
+        values = [row for size in sizes for row in range(size)]
+    else:
+        values = data.draw(st.lists(st.integers(0, 900), min_size=count, max_size=count))
+    values = [value + data.draw(st.sampled_from([0, 0, 0, 10**9, 0.5])) for value in values[:1]] + [
+        *values[1:]
+    ]
+    given_tables = data.draw(st.booleans())
+    column = np.array(values, float)
+    expected = numbers_rows(values, tables if given_tables else [0] * count)
+    owners = np.array(tables) if given_tables else None
+    if not expected:
+        check_columns({"row": column.__getitem__}, "it:", owners)
+        return
+    with pytest.raises(DataError, match="column 'row' may only number the rows"):
+        check_columns({"row": column.__getitem__}, "it:", owners)
+
+
+def test_a_number_that_repeats_late_is_seen() -> None:
+    column = np.append(np.arange(1000), 0)
+    check_columns({"row": column.__getitem__}, "it:")
+
+
+# A declaration
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "number"])
+def test_a_declared_column_is_accepted(name: str, tmp_path: Path) -> None:
+    of = {"ignored": Columns(ignored=(name,)), "scaled": Columns(scaled={name: (0, 100)})}
+    rows = plain(**{name: np.arange(40)})
+    with pytest.raises(DataError):
+        of_csv(rows, tmp_path)
+    for how, columns in of.items():
+        data = load_dataset(str(tmp_path / "t.csv"), columns=columns)
+        assert data.features == ("age", "dose", name)[: 2 if how == "ignored" else 3]
+
+
+def test_declared_classes_may_lack_rows() -> None:
+    labels = np.where(LABELS == 1, 3, LABELS) + 1
+    for classes in ([1, 2, 3, 4], ["1", "2", "3", "4"]):
+        features = stacked(plain()[0])
+        half = (features[:20], labels[:20]), (features[20:], labels[20:])
+        for data in (
+            Dataset.from_arrays(features, labels, classes=classes),
+            Dataset.from_clients(half, classes=classes),
+            Dataset.from_table({"age": AGE, "label": labels}, classes=classes),
+        ):
+            assert (data.num_classes, data.classes) == (4, ("1", "2", "3", "4"))
+            every = np.concatenate([data.train.labels, data.test.labels])
+            np.testing.assert_array_equal(np.bincount(every), np.bincount(labels - 1))
+    with pytest.raises(DataError, match=r"the label of row 0 is not one of classes \(0, 1, 2\)"):
+        Dataset.from_arrays(features, labels + 5, classes=[0, 1, 2])
+
+
+def test_a_party_with_some_of_the_classes_uses_the_declared_ones() -> None:
+    rows = (stacked(plain()[0])[:4], np.array(["fox", "fox", "cat", "fox"]))
+    assert checked_rows(rows, "it:", ("cat", "dog", "fox")).labels.tolist() == [2, 2, 0, 2]
+    with pytest.raises(DataError, match="not an integer from 0"):
+        checked_rows(rows, "it:")
+    assert checked_rows((rows[0], [3, 3, 5, 3]), "it:").labels.tolist() == [3, 3, 5, 3]
+    assert [class_of(text, None) for text in ("1", "1.0", "-1", "x", "1e99")] == [
+        *(1, 1, None, None, None)
+    ]

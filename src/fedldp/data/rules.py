@@ -45,10 +45,6 @@ _DECLARE = (
     "drop it (for a file: ignore_columns), or declare its public range (for a file: scale_columns; "
     "in Python: scale the column to 0 to 1 by that range)"
 )
-_LIST = (
-    "list all classes in order, classes = [...] (for arrays: Dataset.from_arrays(..., classes=))"
-)
-
 
 # Features
 
@@ -377,15 +373,15 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
     numbers = [each for each in found if each is not None]
     if len(numbers) < len(found):
         row = where([place for place, each in enumerate(found) if each is None])
-        raise DataError(f"{row} is a number but not an integer; give integers from 0, or {_LIST}")
-    least, largest = min(numbers), max(numbers)
+        raise DataError(f"{row} is a number but not an integer; give integers from 0, or {_list()}")
+    least, largest, remedy = min(numbers), max(numbers), _list(numbers)
     if least < 0:
         raise DataError(
-            f"{context} the smallest label is {least}; give integers from 0, or {_LIST}"
+            f"{context} the smallest label is {least}; give integers from 0, or {remedy}"
         )
     if least > 0:
         raise DataError(
-            f"{context} the labels are integers from {least}; give integers from 0, or {_LIST}"
+            f"{context} the labels are integers from {least}; give integers from 0, or {remedy}"
         )
     present = set(numbers)
     if lacking := largest + 1 - len(present):
@@ -393,9 +389,18 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
         shown = ", ".join(map(str, few)) + (", ..." if lacking > 3 else "")
         raise DataError(
             f"{context} the largest label is {largest}, but {lacking} of the classes below it have "
-            f"no row ({shown}); correct the labels, number the classes without a gap, or {_LIST}"
+            f"no row ({shown}); correct the labels, number the classes without a gap, or {remedy}"
         )
     return numbers
+
+
+def _list(numbers: Sequence[int] = ()) -> str:
+    """Return how to list the classes; the first numbers serve as the example."""
+    shown = "".join(f'"{number}", ' for number in sorted(set(numbers))[:3])
+    return (
+        f"list the classes in order: classes = [{shown}...] (for arrays, an argument of "
+        "Dataset.from_arrays)"
+    )
 
 
 def _refuse_missing(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> None:
@@ -410,5 +415,5 @@ def _refuse_numbers(texts: Sequence[str], where: Where) -> None:
     others = [place for place, text in enumerate(texts) if not _is_number(text)]
     if len(others) < len(texts):
         raise DataError(
-            f"{where(others)} is a string, but other labels are numbers; correct it, or {_LIST}"
+            f"{where(others)} is a string, but other labels are numbers; correct it, or {_list()}"
         )
