@@ -17,9 +17,17 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedldp import FederatedClassifier, estimator
 from fedldp.core.errors import DataError, FedldpError
-from fedldp.data import Columns, Dataset, check_columns, load_dataset
+from fedldp.data import (
+    Columns,
+    Dataset,
+    check_columns,
+    load_dataset,
+    load_examples,
+    load_features,
+)
 from fedldp.data.examples import as_dataset, checked_rows
 from fedldp.data.rules import class_of
+from fedldp.deployment.source import open_source
 
 Rows = tuple[Mapping[str, Any], Any]
 """The columns of a table by name, and the labels."""
@@ -395,3 +403,31 @@ def test_a_party_with_some_of_the_classes_uses_the_declared_ones() -> None:
     assert [class_of(text, None) for text in ("1", "1.0", "-1", "x", "1e99")] == [
         *(1, 1, None, None, None)
     ]
+
+
+# Where nothing may be refused
+
+
+def test_only_the_owner_of_a_table_is_told_and_never_a_round(tmp_path: Path) -> None:
+    of_csv_rows = plain(**{"": np.arange(40)})
+    with pytest.raises(DataError):
+        of_csv(of_csv_rows, tmp_path)
+    site, names = open_source(tmp_path / "t.csv", "label"), ("age", "dose", "")
+    with pytest.raises(DataError, match="row numbers that pandas writes"):
+        site.examples(Columns(), leave_out=False)
+    assert site.examples(Columns()).features.shape == (40, 3)  # as in a round
+    for each in (site.examples(Columns(), names, leave_out=False), site.examples(Columns(), names)):
+        assert each.features.shape == (40, 3)  # the agreement names the column
+    # A model that has the column as a feature can be measured and used.
+    assert load_examples(tmp_path / "t.csv", columns=Columns(), names=names).features[3, 2] == 3
+    assert load_features(tmp_path / "t.csv", columns=Columns(), names=names)[3, 2] == 3
+
+
+def test_a_round_leaves_rows_with_other_labels_out(tmp_path: Path) -> None:
+    texts = np.array(["0", "1", "1.0", "-1", "2.5", "x", "", str(2**70), "7"])
+    of = plain(age=np.arange(9) / 9, dose=np.arange(9) / 7)[0]
+    with pytest.raises(DataError):
+        of_csv((of, texts), tmp_path)
+    site = open_source(tmp_path / "t.csv", "label")
+    assert site.examples(Columns()).labels.tolist() == [0, 1, 1, 7]
+    assert site.examples(Columns(classes=("x", "1"))).labels.tolist() == [1, 0]

@@ -54,6 +54,8 @@ class Gathered:
 
 def is_source(given: Any) -> bool:
     """Return whether an object holds labelled examples, and is not a pair of arrays."""
+    if isinstance(given, tuple | list):  # before the slow search for libraries
+        return False
     torch = _found("torch.utils.data", "DataLoader", "Dataset")
     known: tuple[type, ...] = (*torch, *_hugging_face())
     return isinstance(given, known) or _is_frame(given)
@@ -257,6 +259,8 @@ def _found(module: str, *names: str) -> Any:
 
 
 def _is_frame(given: Any) -> bool:
+    if isinstance(given, np.ndarray):  # before the slow search for a library
+        return False
     return isinstance(given, _found("pandas", "DataFrame"))
 
 

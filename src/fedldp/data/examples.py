@@ -453,7 +453,7 @@ def _of_owners(
     sizes = [0 if part.people is None else int(part.people.max()) + 1 for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
     parts = [
-        replace(part, people=None if part.people is None else part.people + start)
+        part if part.people is None else replace(part, people=part.people + start)
         for part, start in zip(parts, starts, strict=True)
     ]
     owners = None
