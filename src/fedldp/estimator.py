@@ -157,12 +157,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(labels)
         try:
             classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
+            listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
             self._check_not_swapped(groups, persons)
             self._check_clients(groups)
             read = replace(read, features=rows, labels=_texts(labels))
-            data = of_rows(
-                read, None, clients=groups, classes=_texts(classes), test_share=0, name="X and y"
-            )
+            data = of_rows(read, None, clients=groups, classes=listed, test_share=0, name="X and y")
             made = run(
                 self._recipe(persons is not None),
                 dataset=data,

@@ -36,7 +36,7 @@ from fedldp.data.people import (
     numbers_of,
     usual_labels,
 )
-from fedldp.data.rules import Checked, check_columns, checked, labels_of, numbered
+from fedldp.data.rules import Checked, check_columns, checked, labels_of, numbered, text_of
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
@@ -487,7 +487,7 @@ def _whole(
     _check_alike(read, parts, contexts)
     listed = read[0].classes
     if classes is not None:
-        listed = Columns(classes=tuple(map(str, classes))).classes
+        listed = Columns(classes=tuple(map(text_of, classes))).classes
     found = numbered([part.labels for part in parts], contexts, listed, context)
     every = [
         Examples(part.features, labels, part.people)

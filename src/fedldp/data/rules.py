@@ -251,6 +251,10 @@ def numbered(
         return f"{contexts[part]} the label of row {row - int(starts[part])}"
 
     _refuse_missing(texts, classes, where)
+    if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
+        raise DataError(
+            f"{context} all labels are equal; classification needs at least two classes"
+        )
     names = None if classes is None else tuple(classes)
     if names is not None:
         found = _known(texts, names, where)
@@ -259,10 +263,6 @@ def numbered(
     else:
         _refuse_numbers(texts, where)
         names, found = tuple(texts), list(range(len(texts)))
-    if len(set(found)) < 2:
-        raise DataError(
-            f"{context} all labels are equal; classification needs at least two classes"
-        )
     num_classes = max(found) + 1 if names is None else len(names)
     return Numbered(np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes)
 
@@ -318,13 +318,13 @@ def _texts(parts: Sequence[NDArray[Any]]) -> tuple[list[str], NDArray[np.int64]]
     """Return the different labels of all parts as sorted strings, and each row's place there."""
     kinds = {"n" if part.dtype.kind in "iuf" else part.dtype.kind for part in parts}
     if len(kinds) > 1:  # numpy would turn truths into numbers, and numbers into strings
-        parts = [np.array([_text(each) for each in part.tolist()], np.str_) for part in parts]
+        parts = [np.array([text_of(each) for each in part.tolist()], np.str_) for part in parts]
     values, places = np.unique(np.concatenate(parts), return_inverse=True)
-    texts, number = np.unique([_text(each) for each in values.tolist()], return_inverse=True)
+    texts, number = np.unique([text_of(each) for each in values.tolist()], return_inverse=True)
     return texts.tolist(), number[places.reshape(-1)]
 
 
-def _text(label: Any) -> str:
+def text_of(label: Any) -> str:
     """Return a label as a table writes it: whole numbers without a decimal point."""
     return f"{label:.17g}" if isinstance(label, float) else str(label).strip()
 
