@@ -200,7 +200,7 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
         ("a,label\n1,cat\n2,\n", "empty label"),
         ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
         ("label\n0\n1\n", "are empty"),
-        ("a,label\n1,0\n", "all labels are equal"),
+        ("a,label\n1,0\n", "only one class"),
     ],
 )
 def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:

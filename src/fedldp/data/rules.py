@@ -253,7 +253,7 @@ def numbered(
     _refuse_missing(texts, classes, where)
     if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
         raise DataError(
-            f"{context} all labels are equal; classification needs at least two classes"
+            f"{context} the labels have only one class; classification needs at least two"
         )
     names = None if classes is None else tuple(classes)
     if names is not None:
