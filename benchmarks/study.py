@@ -31,6 +31,7 @@ PAGES = (
     "README.md",
     "docs/study.md",
     "docs/people.md",
+    "docs/tutorials/choosing_a_system.md",
     *sorted(f"docs/results/{path.name}" for path in (ROOT / "docs/results").glob("study_*.md")),
 )
 
@@ -44,6 +45,23 @@ SEES = {
     "downlink": "everything, and is trusted; others see only the model",
 }
 """What the server sees, by adversary."""
+
+MUST_NOT_LEARN = {
+    "server": "any server",
+    "shuffled-server": "a server behind a shuffler",
+    "summing-server": "a server that sees sums",
+    "downlink": "those who see the model",
+}
+"""Who must not learn anything about what is protected, by adversary."""
+
+CHOSEN_AT = 4.0
+"""The epsilon at which the advice chooses the most accurate contestant."""
+
+ADVISED = (1.0, CHOSEN_AT)
+"""The epsilons for which the advice shows accuracies."""
+
+HOW = ("local_update", "one_label", "mechanism", "bound", "participation", "channel", "features")
+"""Settings that distinguish ways to protect clients or people."""
 
 SITES = (3, 10, 50)
 PEOPLE = {"mnist": ("MNIST", 6_000), "covertype": ("Covertype", 7_000)}
@@ -309,6 +327,59 @@ def in_short() -> str:
     return table(["the server sees", *head], rows)
 
 
+def advice() -> str:
+    """Return the most accurate ways to protect clients and people, by who must not learn anything.
+
+    The choice is among what can be deployed, unless only a simulation was measured.
+    """
+    measured = [(of(clients, by), f"{clients:,}") for by in SEES for clients in sorted(CLIENTS)] + [
+        (Table(f"mnist-1000-{kind}-server"), f"1,000, labels: {words}")
+        for kind, words in UNLIKE.items()
+    ]
+    for way in ("server", "summing-server"):
+        measured += [(Table(f"people-mnist-{sites}-{way}"), f"{sites} sites") for sites in SITES]
+    rows: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for each, clients in measured:
+        name, kind = most_accurate(each), each.design.guarantee
+        unit = "client" if kind.unit == "client-run" else "record, person"
+        cells = ", ".join(_rounded(each.lines.get((name, epsilon))) for epsilon in ADVISED)
+        key = MUST_NOT_LEARN[kind.adversary], unit, how(each, name)
+        rows.setdefault(key, []).append((clients, cells))
+    head = ["who must not learn it", "anything about a", "system", "clients: accuracy in %"]
+    return table(head, [
+        [*key, "; ".join(f"{clients}: {cells}" for clients, cells in found)]
+        for key, found in rows.items()
+    ])  # fmt: skip
+
+
+def most_accurate(each: Table) -> str:
+    """Return the contestant with the best mean accuracy at ``CHOSEN_AT``; see ``advice``.
+
+    Raises:
+        ValueError: nothing is measured there.
+    """
+    found = {
+        name: line
+        for (name, epsilon), line in each.lines.items()
+        if epsilon == CHOSEN_AT and not line.refused
+    }
+    real = {name: line for name, line in found.items() if not line.idealised} or found
+    return max(real, key=lambda name: real[name].mean)
+
+
+def how(each: Table, name: str) -> str:
+    """Return a contestant's system, and the settings that make it what it is."""
+    config = each.design.entries[name].config
+    fields = type(config).model_fields
+    given = [
+        f"{setting} = {str(value).lower() if isinstance(value, bool) else value}"
+        for setting in HOW
+        if setting in fields and (value := getattr(config, setting)) != fields[setting].default
+    ]
+    told = f" with `{', '.join(given)}`" if given else ""
+    return f"`{config.name()}`{told}"
+
+
 def _rounded(line: Line | None) -> str:
     if line is None or line.refused:
         return "-"
@@ -550,6 +621,7 @@ def made() -> dict[str, str]:
         **{data: others(data) for data in ("covertype", "fmnist")},
         "unlike": unlike(),
         "in-short": in_short(),
+        "advice": advice(),
         "people-in-short": people_in_short(),
         "conclusion": conclusion(),
         "progress": progress(),

@@ -45,8 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected: everything created then stays anyway
     samples.thorough = config.getoption("-m") != "not slow"
-    # For properties that do not set their own number of examples.
-    hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100))
+    # Properties may set their own number of examples, but none has a deadline: it would fail on a
+    # busy machine.
+    hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100), deadline=None)
     hypothesis.settings.load_profile("fedldp")
 
 

@@ -160,7 +160,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         ({**PRIVATE, "random_state": None}, {}, "random_state = None: give a whole number"),
         ({**PRIVATE, "settings": {"seed": 1}}, {}, "settings: seed is set by random_state"),
         ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is not a setting of person_dp_sgd"),
-        ({**PRIVATE, "classes": ["ill"]}, {}, "classes: y has the label 'well'"),
+        ({**PRIVATE, "classes": ["ill", "dead"]}, {}, "is not one of classes (dead, ill)"),
         (
             {**PRIVATE, "unit": "person"},
             {"groups": np.arange(200) // 8, "persons": np.arange(200) // 8 % 4},
@@ -170,7 +170,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
         (
             PRIVATE,
             {"X": np.full((200, 3), np.nan)},
-            "X: row 0 has NaN or inf; replace it with a public number",
+            "features of row 0 are NaN, infinite or too large for float32; replace them",
         ),
     ],
 )

@@ -130,9 +130,10 @@ def test_a_mechanism_imports_neither_model_nor_system_nor_torch() -> None:
             assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}
 
 
-# The modules that open a sensitive value: encoders, the simulator, which looks for NaN, and the
-# audit, which runs its own clients.
+# The modules that open a sensitive value: encoders, the simulator, which looks for NaN, the audit,
+# which runs its own clients, and the trials of own code, which use public rows.
 OPENERS = {
+    "fedldp.algorithms.own_code",
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
     "fedldp.audit.content_linkage",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -163,3 +165,13 @@ def test_tracked_benchmarks_are_shown_next_to_earlier_ones() -> None:
     lines = [json.loads(text) for text in kept.read_text(encoding="utf-8").splitlines()]
     assert len(lines[0]["figures"]) == 1 + len(tracked.COMMANDS)
     assert tracked.table(lines).count("\n") == 1 + len(lines)
+
+
+def test_no_property_has_a_deadline() -> None:
+    """It would fail on a busy machine, so the profile of ``conftest.py`` has none."""
+    assert settings.default is not None
+    assert settings.default.deadline is None
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("settings"):
+                assert "deadline" not in {each.arg for each in node.keywords}, path

@@ -228,7 +228,7 @@ def approximate(event: Event, rounds: int, delta: float) -> float:
     return min(g.epsilon for g in lines if g.epsilon is not None)
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(event=bits, rounds=st.integers(1, 20), delta=deltas)
 def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) -> None:
     cost = approximate(event, rounds, delta)
@@ -250,7 +250,7 @@ def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) ->
     assert cost <= pure
 
 
-@settings(max_examples=some(8), deadline=None)
+@settings(max_examples=some(8))
 @given(event=bits, rounds=st.integers(1, 5), anonymity_set=st.integers(1, 400), delta=deltas)
 def test_a_shuffler_never_harms_and_a_crowd_helps(
     event: Any, rounds: int, anonymity_set: int, delta: float

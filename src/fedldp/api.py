@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,12 @@ import numpy as np
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
-from fedldp.data import Dataset, Examples, as_dataset
+from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
-from fedldp.data.examples import checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.record import RunFolder, unused
+from fedldp.reporting.record import RunFolder
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
@@ -201,13 +199,7 @@ def evaluate(
     """
     from fedldp.simulation.evaluating import evaluate as measure  # imports torch
 
-    data: Dataset | Examples | Path | None
-    if isinstance(dataset, str | Path):
-        data = _path("dataset", dataset)
-    elif dataset is None or isinstance(dataset, Dataset):
-        data = dataset
-    else:
-        data = checked_rows(dataset, "dataset:")
+    data = _path("dataset", dataset) if isinstance(dataset, str | Path) else dataset
     given = _path("run", run) if isinstance(run, str | Path) else run
     assert given is not None
     return measure(given, data, _path("data_dir", data_dir), _plain(threshold))
@@ -247,11 +239,6 @@ def account(
     folder = _path("data_dir", data_dir)
     problem = problem_of(config, folder) if data is None else problem_with(config, data, folder)
     return Statement(plan(config, problem, delta=_plain(at_delta)).privacy)
-
-
-def new_run_dir(name: str, seed: int) -> Path:
-    """Return the folder for a new run called ``name``, in runs/ below the current folder."""
-    return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(

@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedldp.api import Recipe, run
 from fedldp.comparing.advising import MANY, starting_point
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.data import Dataset
+from fedldp.data.adapters import of_arrays
 from fedldp.data.cells import identity
+from fedldp.data.examples import of_rows
 from fedldp.simulation.settings import from_mapping
 
 _OWN = {
@@ -151,18 +152,23 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if getattr(self, "_cloned", False):
             warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
-        _check_columns(X)
+        try:
+            read = of_arrays(X, (), persons, context="X:")
+        except FedldpError as error:
+            raise EstimatorError(str(error)) from error
         with _without_values():
             rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
             check_classification_targets(labels)
         try:
-            classes = self._classes_of(labels)
-            numbers = np.searchsorted(classes, labels)
+            classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
+            listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
             self._check_not_swapped(groups, persons)
-            data = self._dataset(rows, numbers, groups, persons)
+            self._check_clients(groups)
+            read = replace(read, features=rows, labels=_texts(labels))
+            data = of_rows(read, None, clients=groups, classes=listed, test_share=0, name="X and y")
             made = run(
                 self._recipe(persons is not None),
-                dataset=replace(data, num_classes=len(classes)),
+                dataset=data,
                 **self._settings(groups is not None),
             )
         except FedldpError as error:
@@ -210,38 +216,12 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found._cloned = True
         return found
 
-    def _classes_of(self, y: NDArray[Any]) -> NDArray[Any]:
-        there = np.unique(y)
-        if self.classes is None:
-            found = there
-        else:
-            found = np.unique(np.asarray(self.classes))
-            unknown = np.setdiff1d(there, found)
-            if unknown.size:
-                raise ConfigError(
-                    f"classes: y has the label {unknown.tolist()[0]!r}, which is not among them; "
-                    "list every possible label"
-                )
-        if len(there) < 2:
-            raise ConfigError(
-                f"y has only one class, {there.tolist()[0]!r}; give rows of at least two classes"
-            )
-        return found
+    def _check_clients(self, groups: ArrayLike | None) -> None:
+        """Refuse rows without clients, or with two divisions among clients.
 
-    def _dataset(
-        self,
-        X: NDArray[Any],  # noqa: N803
-        labels: NDArray[np.int64],
-        groups: ArrayLike | None,
-        persons: ArrayLike | None,
-    ) -> Dataset:
-        gaps = ~np.isfinite(X).reshape(len(X), -1).all(1)
-        if gaps.any():
-            raise ConfigError(
-                f"X: row {int(gaps.argmax())} has NaN or inf; replace it with a public number, as "
-                "SimpleImputer(strategy='constant') does: the mean of the rows would reveal "
-                "something about them"
-            )
+        Raises:
+            ConfigError: neither or both of groups and num_clients are given.
+        """
         if groups is None and self.num_clients is None:
             raise ConfigError(
                 "groups: not given; pass the client of each row with fit(X, y, groups=clients), "
@@ -253,9 +233,6 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"num_clients = {self.num_clients}: groups already name the client of each row; "
                 "give only one of the two"
             )
-        return Dataset.from_arrays(
-            X, labels, groups=persons, clients=groups, test_share=0, name="X and y"
-        )
 
     def _check_not_swapped(self, groups: ArrayLike | None, persons: ArrayLike | None) -> None:
         """Refuse more clients than people, because somebody would have rows at several clients.
@@ -357,23 +334,9 @@ def _without_values() -> Iterator[None]:
         raise EstimatorError(re.sub("(string to float): .*", r"\1", refusal)) from None
 
 
-def _check_columns(X: Any) -> None:  # noqa: N803
-    """Refuse a data frame with columns that are not numbers, with a helpful message.
-
-    Raises:
-        EstimatorError: a column is not numeric.
-    """
-    kinds = getattr(X, "dtypes", None)
-    if not hasattr(X, "columns") or kinds is None:
-        return
-    for name, kind in zip(X.columns, kinds, strict=True):
-        if str(kind) in ("object", "str", "string", "category"):
-            raise EstimatorError(
-                f"X: column {name!r} is of type {kind}; put a step before the classifier that "
-                "turns it into numbers with a public list of values, such as "
-                f"make_column_transformer((OneHotEncoder(categories=[[...]]), [{name!r}]), "
-                "remainder='passthrough'), or drop it"
-            )
+def _texts(labels: NDArray[Any]) -> list[str]:
+    """Return labels of any type as the names of classes."""
+    return [str(label) for label in labels.tolist()]
 
 
 def _number(given: Any) -> Any:

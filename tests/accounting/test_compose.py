@@ -140,7 +140,7 @@ def test_the_pure_sum_rounds_up() -> None:
     assert pure_epsilon({0.1: 3}) == pytest.approx(0.3, rel=1e-15)
 
 
-@settings(max_examples=some(40), deadline=None)
+@settings(max_examples=some(40))
 @given(EPSILONS, COUNTS, DELTAS)
 def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None:
     found = two_valued_epsilon(epsilon, count, delta)
@@ -150,7 +150,7 @@ def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None
         assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
 
 
-@settings(max_examples=some(40), deadline=None)
+@settings(max_examples=some(40))
 @given(EPSILONS, COUNTS, DELTAS, st.floats(1, 2), st.integers(0, 50))
 def test_more_uses_cost_more(
     epsilon: float, count: int, delta: float, factor: float, more: int
@@ -207,7 +207,7 @@ def test_the_bounds_of_mixed_epsilons_are_close(counts: dict[float, int], delta:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.floats(-3, 1).map(lambda exponent: 10.0**exponent), st.integers(2, 10**5), DELTAS)
 def test_powers_on_the_grid_enclose_the_exact_answer(
     epsilon: float, count: int, delta: float
@@ -219,7 +219,7 @@ def test_powers_on_the_grid_enclose_the_exact_answer(
 
 
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     st.dictionaries(st.floats(0.01, 5), st.integers(1, 12), min_size=2, max_size=3),
     st.floats(-9, -1).map(lambda exponent: 10.0**exponent),

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import ONE, never, release
 
@@ -226,7 +226,6 @@ def nearly(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 records = st.recursive(atoms, nearly, max_leaves=12) | events.map(to_record)
 
 
-@settings(deadline=None)
 @given(record=records, kind=st.sampled_from(get_args(BudgetKind)))
 def test_no_event_from_any_json_lowers_the_spent_budget(record: Any, kind: BudgetKind) -> None:
     try:

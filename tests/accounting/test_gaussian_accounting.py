@@ -67,7 +67,7 @@ def test_epsilon_is_just_above_the_slow_one(mu: float, delta: float) -> None:
         assert gaussian(mu, found * (1 - 1e-8)) > delta
 
 
-@settings(max_examples=some(100), deadline=None)
+@settings(max_examples=some(100))
 @given(MUS, st.floats(0, 38))
 def test_delta_is_just_above_the_slow_one(mu: float, deviations: float) -> None:
     epsilon = max(0.0, mu * mu / 2 + mu * (deviations - 2))
@@ -79,7 +79,7 @@ def test_delta_is_just_above_the_slow_one(mu: float, deviations: float) -> None:
     assert fast <= slow * (1 + tolerance) + mp.mpf("1e-319")
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(MUS, DELTAS, st.floats(1, 3))
 def test_inverse_and_monotone(mu: float, delta: float, factor: float) -> None:
     found = gaussian_epsilon(mu, delta)
@@ -95,7 +95,7 @@ def test_no_noise_needed_and_no_pure_guarantee() -> None:
     assert gaussian_epsilon(1.0, 1e-305) == math.inf
 
 
-@settings(max_examples=some(50), deadline=None)
+@settings(max_examples=some(50))
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9))
 def test_mu_composes_by_squares_and_rounds_up(mus: list[float]) -> None:
     exact = mp.sqrt(mp.fsum(mp.mpf(mu) ** 2 for mu in mus))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
@@ -77,7 +77,6 @@ def seen(table: Table, neighbours: str) -> Table:
     return found
 
 
-@settings(deadline=None)
 @given(table=tables, other=tables, round=st.integers(0, 13))
 def test_every_query_of_a_statement_agrees_with_the_table(
     table: Table, other: Table, round: int
@@ -110,7 +109,6 @@ groups = st.integers(1, 4).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(groups, st.booleans())
 def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
     group_of, chosen = drawn

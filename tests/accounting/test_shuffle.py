@@ -223,7 +223,7 @@ def test_delta_zero_and_no_reports() -> None:
     assert shuffled_composed_lower(1.0, 50, 0, 1e-5) == 0.0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(EPSILONS, st.integers(1, 80), DELTAS, st.integers(1, 60), st.floats(1, 1.5))
 def test_one_report_is_monotone(
     epsilon: float, n: int, delta: float, more: int, factor: float
@@ -237,7 +237,7 @@ def test_one_report_is_monotone(
     assert clones_epsilon(epsilon, n + more, delta) <= clones_epsilon(epsilon, n, delta) * tolerance
 
 
-@settings(max_examples=some(40), deadline=None)
+@settings(max_examples=some(40))
 @given(EPSILONS, st.integers(1, 80), DELTAS)
 def test_clones_invert_their_delta(epsilon: float, n: int, delta: float) -> None:
     found = clones_epsilon(epsilon, n, delta)
@@ -247,7 +247,7 @@ def test_clones_invert_their_delta(epsilon: float, n: int, delta: float) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.floats(0.05, 3), st.integers(1, 60), st.integers(2, 400), DELTAS, st.integers(1, 60))
 def test_compositions_are_monotone(
     epsilon: float, n: int, count: int, delta: float, more: int

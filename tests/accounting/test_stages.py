@@ -69,7 +69,7 @@ def three_outcomes(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.tuples(*[st.floats(-9, 0)] * 3),
     st.tuples(*[st.floats(-1, 1)] * 3),

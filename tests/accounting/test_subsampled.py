@@ -104,7 +104,7 @@ def test_one_release_at_known_epsilons(one: SampledRelease, known: float) -> Non
     assert known <= sampled_epsilon({one: 1}, 1e-5) <= known * (1 + 1e-6)
 
 
-@settings(max_examples=some(40), deadline=None)
+@settings(max_examples=some(40))
 @given(one=releases, delta=deltas)
 def test_one_release_costs_at_least_its_exact_pair(one: SampledRelease, delta: float) -> None:
     found = sampled_epsilon({one: 1}, delta)
@@ -116,7 +116,7 @@ def in_the_plane(y: Law, center: Law, noise: float) -> Law:
     return np.asarray(np.exp(-((y - center) ** 2).sum(axis=-1) / (2 * noise**2)))
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2 * math.pi)), min_size=3, max_size=3),
     st.floats(0.5, 3),
@@ -260,7 +260,7 @@ def test_fixed_sizes_cost_less_than_their_renyi_bound(
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(one=releases, steps=st.integers(1, 200), delta=deltas, more=st.floats(1.05, 3))
 def test_less_noise_more_sampling_and_more_steps_never_cost_less(
     one: SampledRelease, steps: int, delta: float, more: float

@@ -24,12 +24,15 @@ from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
 from fedldp.algorithms.solution import StatisticsOf, sends_statistics
 from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import ClientRole, Sender, Senders, ServerRole, State
 from fedldp.protocol.updates import each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports
+
+declare(Source.KEPT, "same noise")
 
 
 @preset(
@@ -144,7 +147,7 @@ class SameNoise(Send):
     """Every round has the noise of the first round, drawn from the client's secret for the run."""
 
     def stream(self, sender: Sender) -> Any:
-        return sender.kept("mechanism")
+        return sender.kept("same noise")
 
 
 class SameNoiseConfig(RightConfig):
@@ -388,7 +391,8 @@ class SameSeed(Encoder):
     """Every round uses the first round's random numbers, which come from the client's secret."""
 
     def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
-        return super().__call__(update, broadcast, replace(senders, fresh=senders.kept))
+        again = replace(senders, fresh=lambda purpose: senders.kept("same noise"))
+        return super().__call__(update, broadcast, again)
 
 
 class SameSeedConfig(UnnamedConfig):

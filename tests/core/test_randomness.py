@@ -5,6 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedldp
-from fedldp.core.randomness import SERVER, Stream, torch_seeded
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import (
+    PURPOSES,
+    SERVER,
+    Source,
+    Stream,
+    check_purpose,
+    declare,
+    torch_seeded,
+)
 
 KEY = bytes(range(32))
 
@@ -276,3 +289,113 @@ def test_the_scan_finds_randomness() -> None:
                  "field(default=os.urandom)", "map(torch.Generator, x)"):  # fmt: skip
         assert makes_randomness(text), text
     assert makes_randomness("import numpy as np\nx: np.random.Generator\nstream.generator()") == []
+
+
+KEYS = {
+    SOURCE / "audit" / "observations.py": {"Stream", "Stream.derived"},
+    SOURCE / "audit" / "adversary_views.py": {"Stream.simulation"},
+    SOURCE / "audit" / "byzantine_run.py": {"Stream.simulation"},  # what liars send
+    SOURCE / "audit" / "harness.py": {"Stream"},
+    SOURCE / "algorithms" / "participation.py": {"Stream"},  # the key was drawn for "cohorts"
+    SOURCE / "mechanisms" / "k_closest.py": {"Stream"},  # seeds that are sent
+    SOURCE / "mechanisms" / "nearest_direction.py": {"Stream"},  # a public table
+    SOURCE / "mechanisms" / "rotation.py": {"Stream.derived"},  # a public rotation
+    SOURCE / "protocol" / "client_keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
+    SOURCE / "protocol" / "server_keys.py": {"Stream.derived", "Stream.simulation"},
+    SOURCE / "reproduction" / "claims" / "ldp_fl.py": {"Stream.simulation"},  # a model to count
+    SOURCE / "secure_sum" / "client.py": {"Stream"},  # derived from the round's secret
+    SOURCE / "secure_sum" / "client_role.py": {"Stream"},  # the key was drawn for "secure sum"
+    SOURCE / "secure_sum" / "crypto.py": {"Stream"},  # masks
+    SOURCE / "simulation" / "schedule.py": {"Stream.simulation"},
+}
+"""Modules that give a stream its key. All others get their streams from these, for a purpose."""
+
+
+def keys_streams(text: str) -> set[str]:
+    """Return how a module keys streams; a key of zeros is public, and hides nothing."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        zeros = bool(node.args) and ast.unparse(node.args[0]).startswith("bytes(")
+        if called in ("Stream", "Stream.fresh", "Stream.derived", "Stream.simulation") and not (
+            called == "Stream" and zeros
+        ):
+            found.add(called)
+    return found
+
+
+def test_no_other_module_keys_a_stream() -> None:
+    for path in MODULES:
+        if path != SOURCE / "core" / "randomness.py":
+            found = keys_streams(path.read_text(encoding="utf-8"))
+            assert found == KEYS.get(path, set()), path
+
+
+# Purposes
+
+OF_THE_HOUSE = {
+    Source.FRESH: {"batches", "mechanism", "model", "people", "secure sum"},
+    Source.KEPT: {"held-out people", "portions", "rows of a person"},
+    Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
+    Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},
+    Source.WORLD: {"arrivals", "delay", "delays", "latency", "ties *"},
+}
+"""Noise in any row but FRESH and ROUND would repeat, and a once-only choice in one of these two
+would be made again in every round."""
+
+
+def test_the_table_is_this_one() -> None:
+    """Papers and users' own parts only add to it; their tests name what they add."""
+    script = (
+        "import json; from fedldp.core.randomness import PURPOSES; "
+        "print(json.dumps({source.name: sorted(rows) for source, rows in PURPOSES.items()}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert json.loads(done.stdout) == {s.name: sorted(rows) for s, rows in OF_THE_HOUSE.items()}
+
+
+@pytest.mark.parametrize("source", Source)
+def test_each_purpose_draws_from_no_other_source(source: Source) -> None:
+    for row in OF_THE_HOUSE[source]:
+        purpose = row.replace("*", "any text")
+        check_purpose(source, purpose)
+        for other in Source:
+            if row not in OF_THE_HOUSE[other]:
+                with pytest.raises(PrivacyError, match=re.escape(repr(purpose))):
+                    check_purpose(other, purpose)
+
+
+def test_every_row_has_a_user() -> None:
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in MODULES
+        if path != SOURCE / "core" / "randomness.py"
+    )
+    for row in set().union(*OF_THE_HOUSE.values()):
+        assert re.search(f'"{re.escape(row.removesuffix("*"))}', code), row
+
+
+def test_a_party_draws_for_a_purpose_either_afresh_or_once() -> None:
+    for source, other in ((Source.FRESH, Source.KEPT), (Source.ROUND, Source.RUN)):
+        for one, two in ((source, other), (other, source)):
+            name = f"test {one.name}"
+            declare(one, name)
+            declare(one, name)
+            try:
+                with pytest.raises(PrivacyError, match=f"purpose '{name}': .*choose another name"):
+                    declare(two, name)
+            finally:
+                PURPOSES[one].remove(name)
+
+
+def test_an_unknown_purpose_is_refused_in_one_line() -> None:
+    with pytest.raises(PrivacyError) as refused:
+        check_purpose(Source.KEPT, "unheard of")
+    assert str(refused.value) == (
+        "purpose 'unheard of': it does not draw from a client's kept stream; call "
+        "randomness.declare in its module"
+    )
+    with pytest.raises(PrivacyError, match="draw from a client's fresh stream"):
+        check_purpose(Source.KEPT, "mechanism")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
@@ -21,7 +21,6 @@ def one_line(error: pytest.ExceptionInfo[FedldpError]) -> str:
     return str(error.value)
 
 
-@settings(deadline=None)  # the first call imports scikit-learn
 @given(counts=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda c: sum(c) > 1),
        test_share=st.floats(0.05, 0.9), seed=st.integers(0, 2**32 - 1))  # fmt: skip
 def test_split_assigns_each_row_once(counts: list[int], test_share: float, seed: int) -> None:
@@ -86,12 +85,8 @@ def with_value(value: float) -> np.ndarray:
         (with_value(-np.inf), Y, "row 7 are NaN"),
         (with_value(1e300), Y, "row 7 are NaN"),
         (X, Y[:-1], "40 rows of features but 39 labels"),
-        (X, np.zeros(40, int), "every label is 0"),
-        (X, Y - 1, "the smallest label is -1"),
-        (X, Y.astype(float), "labels are of type float64"),
-        (X, Y.astype(str), "labels are of type <U"),
         (X, Y.astype(object), "labels are of type object"),
-        (X, Y > 0, "labels are of type bool"),
+        (X, Y.astype(complex), "labels are of type complex128"),
         (X.astype(object), Y, "features are of type object"),
         (X.astype(complex), Y, "features are of type complex128"),
         (X[:, 0], Y, "features have shape"),
@@ -176,18 +171,19 @@ def csv_file(folder: Path, text: str) -> str:
 
 
 def test_csv_of_texts(tmp_path: Path) -> None:
-    rows = "".join(f"{'dog' if i % 2 else 'cat'}, {i}, {i / 10}\n" for i in range(10))
+    rows = "".join(f"{'dog' if i % 2 else 'cat'}, {i + 0.5}, {i / 10}\n" for i in range(10))
     data = load_dataset(
         csv_file(tmp_path, f"\ufeffkind,a,b\n{rows}\n"), columns=Columns(label="kind")
     )
     assert (data.name, len(data.train), len(data.test)) == ("mine.csv", 8, 2)
     for part in (data.train, data.test):
-        np.testing.assert_array_equal(part.labels, part.features[:, 0] % 2)  # cat 0, dog 1
-        np.testing.assert_allclose(part.features[:, 1], part.features[:, 0] / 10)
+        number = part.features[:, 0] - 0.5
+        np.testing.assert_array_equal(part.labels, number % 2)  # cat 0, dog 1
+        np.testing.assert_allclose(part.features[:, 1], number / 10)
 
 
 def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
-    rows = "".join(f"{i % 3},{i}\n" for i in range(30))
+    rows = "".join(f"{i % 3},{i % 6}\n" for i in range(30))
     data = load_dataset(csv_file(tmp_path, "label,x\n" + rows))
     assert data.num_classes == 3
     np.testing.assert_array_equal(data.train.labels, data.train.features[:, 0] % 3)
@@ -201,14 +197,10 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
         ("a,label\n1,0\n2\n", "line 3: 1 cells in this row, 2 in the header"),
         ("a,label\n1,0\ntwo,1\n", "line 3: column 'a' holds 'two'"),
         ("a,label\n1,0\n,1\n", "line 3: column 'a' holds ''"),
-        ("a,label\n1,0.5\n2,1\n", "not integers"),
         ("a,label\n1,cat\n2,\n", "empty label"),
-        ("a,label\n1,-1\n2,1\n", "smallest label is -1"),
-        ("a,label\n1,99999999999999999999\n2,0\n", "labels are of type object"),
         ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
-        ("a,label\n1,cat\n2,cat\n", "every label is 0"),
         ("label\n0\n1\n", "are empty"),
-        ("a,label\n1,0\n", "a single example cannot be split"),
+        ("a,label\n1,0\n", "only one class"),
     ],
 )
 def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:

@@ -173,16 +173,16 @@ def parquet_of(folder: Path, **columns: Any) -> Path:
 def test_clients_of_64_bits_stay_apart(tmp_path: Path, kind: Any) -> None:
     sites = arrow.array([decimal.Decimal(2**60 + i % 4) for i in range(80)]).cast(kind)
     label = [i // 4 % 2 for i in range(80)]
-    path = parquet_of(tmp_path, site=sites, age=list(range(80)), label=label)
+    path = parquet_of(tmp_path, site=sites, age=[20 + i % 7 for i in range(80)], label=label)
     data = load_dataset(str(path), columns=Columns(client="site"))
     assert len(data.clients or ()) == 4
 
 
 def test_floats_name_nobody_once_they_may_have_lost_digits(tmp_path: Path) -> None:
     columns = Columns(client="site", person="who", persons_at_sites=9)
-    label, age = [0, 1] * 10, list(range(20))
+    label, age = [0, 1] * 10, [i // 2 for i in range(20)]
     whole = [float(i % 4) for i in range(20)]
-    path = parquet_of(tmp_path, site=whole, who=age, age=age, label=label)
+    path = parquet_of(tmp_path, site=whole, who=list(range(20)), age=age, label=label)
     assert len(load_dataset(str(path), columns=columns).clients or ()) == 4
     for bad in (2.0**60, 1.5):
         for name in ("site", "who"):
@@ -202,7 +202,7 @@ def test_floats_name_nobody_once_they_may_have_lost_digits(tmp_path: Path) -> No
 @pytest.mark.parametrize("role", ["client", "person", "label", "category", "number"])
 def test_types_without_one_text_are_refused_by_name(tmp_path: Path, role: str) -> None:
     days = arrow.array(range(20), arrow.date32())
-    path = parquet_of(tmp_path, day=days, age=list(range(20)), label=[0, 1] * 10)
+    path = parquet_of(tmp_path, day=days, age=[1, 2, 2, 3] * 5, label=[0, 1] * 10)
     columns = {
         "client": Columns(client="day"),
         "person": Columns(person="day"),
@@ -224,12 +224,12 @@ def test_a_column_without_any_value_is_a_column_of_gaps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [(["1.0", "0.0"], None), (["1", "0.0"], None), (["True", "false"], ("false", "true")),
-     (["2.5", "ill"], ("2.5", "ill")), (["ill", "ill\u200b", "we\u0308ll"], ("ill", "wëll"))],
+     (["ill", "ill\u200b", "we\u0308ll"], ("ill", "wëll"))],
 )  # fmt: skip
 def test_labels_have_one_spelling(
     tmp_path: Path, labels: list[str], classes: tuple[str, ...] | None
 ) -> None:
-    rows = "".join(f"{i},{labels[i % len(labels)]}\n" for i in range(60))
+    rows = "".join(f"{i // 2},{labels[i % len(labels)]}\n" for i in range(60))
     data = load_dataset(str(write(tmp_path, "age,label\n" + rows)))
     assert (data.num_classes, data.classes) == (2, classes)
 

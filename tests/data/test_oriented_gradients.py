@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError
@@ -48,7 +48,6 @@ def test_histograms_agree_with_a_slow_oracle(cells: int, orientations: int) -> N
         np.testing.assert_allclose(row, by_hand(image, cells, orientations), atol=1e-5)
 
 
-@settings(deadline=None)
 @given(st.floats(-3, 3), st.floats(0.1, 10))
 def test_brightness_and_contrast_do_not_matter(shift: float, factor: float) -> None:
     encoder = OrientedGradients((2, 9, 7), 3, 8)

@@ -1,9 +1,15 @@
-"""The container files can be parsed, and start commands that exist."""
+"""The container files start commands that exist, and no image gets a table or a key."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,7 @@ from test_docs import check_command
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "containers"
+OUTSIDE = "${PARTIES:?name a folder outside the clone}"
 
 
 def compose() -> dict[str, Any]:
@@ -32,7 +39,8 @@ def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> N
         assert service["cap_drop"] == ["ALL"]
         assert service["read_only"] is True
         assert service["ulimits"]["core"] == 0
-        assert f"./{name}:/site" in service["volumes"]
+        assert OUTSIDE + f"/{name}:/site" in service["volumes"]
+        assert all(each.startswith((OUTSIDE, "/etc/")) for each in service["volumes"])
         if name != "server":
             assert service["restart"] == "unless-stopped"
             probe = service["healthcheck"]["test"]
@@ -41,12 +49,226 @@ def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> N
             assert "ports" not in service
 
 
-def test_the_image_installs_from_files_of_the_repository() -> None:
-    text = (FOLDER / "Containerfile").read_text()
-    (installed,) = re.findall(r"-c /build/fedldp/(\S+) \"/build/fedldp\[(\w+)\]\"", text)
-    assert (ROOT / installed[0]).exists()
-    assert f"\n{installed[1]} = [" in (ROOT / "pyproject.toml").read_text()
-    assert re.search(r"^USER [1-9]", text, re.M)
+# What a build is sent
+
+
+def as_regex(pattern: str) -> re.Pattern[str]:
+    """Return what a line of .dockerignore matches; from Docker's documentation and matcher."""
+    found = ""
+    while pattern:
+        if pattern.startswith("**"):
+            pattern = pattern[2:].removeprefix("/")
+            found += "(.*/)?" if pattern else ".*"
+            continue
+        first, pattern = pattern[0], pattern[1:]
+        found += {"*": "[^/]*", "?": "[^/]"}.get(first, re.escape(first))
+    return re.compile(found)
+
+
+class Ignored:
+    """The rules of a .dockerignore: of all that match a path or a folder above it, the last wins.
+
+    Some builders do not look into a folder that is ignored unless a rule without wildcards, or its
+    beginning, names something in it. So here such a folder is not looked into either.
+    """
+
+    def __init__(self, text: str) -> None:
+        lines = [line.strip() for line in text.splitlines()]
+        rules = [line for line in lines if line and not line.startswith("#")]
+        self._allowed = [rule[1:] for rule in rules if rule.startswith("!")]
+        self._rules = [(as_regex(rule.lstrip("!").strip("/")), rule[0] != "!") for rule in rules]
+
+    def __call__(self, path: str) -> bool:
+        parts = path.split("/")
+        above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+        ignored = False
+        for rule, ignores in self._rules:
+            if any(rule.fullmatch(each) for each in above):
+                ignored = ignores
+        return ignored
+
+    def looks_into(self, folder: str) -> bool:
+        named = any(f"{rule}/".startswith(f"{folder}/") for rule in self._allowed)
+        return named or not self(folder)
+
+
+@pytest.mark.parametrize(
+    ("rules", "sent"),
+    [
+        ("", ["a/b.csv", "a/c.py", "a/d/e.py", "f.csv"]),
+        ("*", []),
+        ("*.csv", ["a/b.csv", "a/c.py", "a/d/e.py"]),
+        ("**/*.csv", ["a/c.py", "a/d/e.py"]),
+        ("*\n!a", ["a/b.csv", "a/c.py", "a/d/e.py"]),
+        ("*\n!a/d", ["a/d/e.py"]),
+        ("*\n!a\na/**/*.*\n!a/**/*.py", ["a/c.py", "a/d/e.py"]),
+        ("*\n!a\na/d\n# note\n", ["a/b.csv", "a/c.py"]),
+        ("*\n!**/*.py", []),  # some builders would look into folders
+        ("a/?.py\n/f.csv", ["a/b.csv", "a/d/e.py"]),
+    ],
+)
+def test_the_rules_of_a_dockerignore(tmp_path: Path, rules: str, sent: list[str]) -> None:
+    for name in ("a/b.csv", "a/c.py", "a/d/e.py", "f.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(context(tmp_path, Ignored(rules))) == sent
+
+
+def context(clone: Path, ignored: Ignored, below: str = "") -> Iterator[str]:
+    """Yield the files of a clone that a build is sent."""
+    for path in (clone / below).iterdir():
+        name = path.relative_to(clone).as_posix()
+        if path.is_dir():
+            if ignored.looks_into(name):
+                yield from context(clone, ignored, name)
+        elif not ignored(name):
+            yield name
+
+
+OF_THE_BUILD = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+DATA = "csv|npz|parquet|key|pem|join|invite|agreement|sqlite|db|pub"
+PARTIES = ("north", "server", "site")
+
+
+def made_by_the_guides() -> set[str]:
+    """Return the names of the tables, keys and states that a reader of the guides will have."""
+    found = {"north-node", "secret", "north.key.ledger", "north.key.next"}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        found |= {name[0] for name in re.findall(rf"\b([\w-]+\.({DATA}))\b", text)}
+    assert {"patients.csv", "visits.csv", "ca.key", "north.join", "ledger.sqlite"} <= found
+    return found
+
+
+def plant(clone: Path) -> list[str]:
+    """Lay data and keys into a clone wherever somebody may; return their paths."""
+    planted = []
+    places = ["", "data", "docs", "docs/containers", "examples", "state", "ledgers/partition-0"]
+    for party in PARTIES:
+        places += [party, f"{party}/state", f"docs/containers/{party}"]
+    for name in made_by_the_guides():
+        inside = ["src/fedldp", "src/fedldp/data"] if "." in name else []
+        planted += [f"{place}/{name}".lstrip("/") for place in places + inside]
+    for name in planted:
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text("private")
+    return planted
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a copy of what a build may need of the clone."""
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    for name in (*OF_THE_BUILD, ".dockerignore", ".gitignore"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def package_files(clone: Path) -> set[str]:
+    return {
+        path.relative_to(clone).as_posix()
+        for path in (clone / "src" / "fedldp").rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+
+
+def test_a_build_is_sent_the_package_and_no_table_or_key(clone: Path) -> None:
+    ignored = Ignored((clone / ".dockerignore").read_text())
+    expected = OF_THE_BUILD | package_files(clone)
+    assert set(context(clone, ignored)) == expected
+    planted = plant(clone)
+    assert len(planted) > 500
+    assert set(context(clone, ignored)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
+def test_the_wheel_of_what_a_build_is_sent_is_whole(clone: Path, tmp_path: Path) -> None:
+    plant(clone)
+    sent = tmp_path / "sent"
+    for name in list(context(clone, Ignored((clone / ".dockerignore").read_text()))):
+        (sent / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(clone / name, sent / name)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "wheel"]
+    subprocess.run(list(map(str, command)), cwd=sent, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        names = {f"src/{name}" for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == package_files(ROOT)
+
+
+# The stages of a build
+
+
+def stages(text: str) -> list[list[list[str]]]:
+    """Return a Containerfile's instructions by stage, each in words."""
+    lines = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", text, flags=re.M)).splitlines()
+    found: list[list[list[str]]] = []
+    for words in (line.split() for line in lines if line.strip()):
+        if words[0] == "FROM":
+            found.append([])
+        found[-1].append(words)
+    return found
+
+
+def copied(stage: Sequence[list[str]]) -> Iterator[tuple[str | None, list[str]]]:
+    """Yield for each COPY of a stage where it copies from (None: the clone), and what."""
+    for name, *words in stage:
+        assert name in {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT"}  # no ADD
+        assert name != "RUN" or not words[0].startswith("--mount")
+        if name == "COPY":
+            options = [word for word in words if word.startswith("--")]
+            sources = [word for word in words if not word.startswith("--")][:-1]
+            (where,) = [each.removeprefix("--from=") for each in options] or [None]
+            yield where, sources
+
+
+def test_the_image_gets_nothing_of_the_clone_but_the_installed_package(clone: Path) -> None:
+    files = sorted(FOLDER.glob("*ontainerfile*")) + sorted(ROOT.glob("*ockerfile*"))
+    assert [path.name for path in files] == ["Containerfile"]
+    build, image = stages(files[0].read_text())
+    sent = set(context(clone, Ignored((clone / ".dockerignore").read_text())))
+    for where, sources in copied(build):
+        assert where is None
+        for source in sources:
+            assert source in OF_THE_BUILD | {"src/fedldp"}
+            assert source in sent or any(name.startswith(f"{source}/") for name in sent)
+    assert build[0][2:] == ["AS", "build"]
+    assert build[0][1] == image[0][1]  # an environment goes with one Python
+    assert list(copied(image)) == [("build", ["/opt/fedldp"])]
+    assert not any(words[0] == "RUN" for words in image)
+    (user,) = (words[1] for words in image if words[0] == "USER")
+    assert re.match("[1-9]", user)
+    commands = " ".join(" ".join(words) for words in build if words[0] == "RUN")
+    assert "pip wheel" in commands
+    (extra,) = re.findall(r"-c constraints\.txt \S+ \S+\[(\w+)\]", commands)
+    assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git_adds_nothing_that_the_guides_make(clone: Path) -> None:
+    def git(*words: str) -> list[str]:
+        done = subprocess.run(
+            ["git", *words], cwd=clone, check=True, capture_output=True, text=True
+        )
+        return [name for name in done.stdout.split("\0") if name]
+
+    for name in plant(clone):
+        if "." not in name and not name.startswith(PARTIES):
+            (clone / name).unlink()  # a key without an ending, in a folder of the repository
+    for name in ("mine.toml", "make.py", "statement.json", "runs/first/model.safetensors"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).touch()
+    git("init", "--quiet")
+    added = git("ls-files", "-z", "--others", "--exclude-standard")
+    assert set(added) == OF_THE_BUILD | package_files(ROOT) | {".dockerignore", ".gitignore"}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no clone: what is tracked is not known")
+def test_git_ignores_nothing_that_is_in_the_repository() -> None:
+    command = ["git", "ls-files", "-ci", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == ""
 
 
 def test_the_guides_commands_in_containers_exist() -> None:

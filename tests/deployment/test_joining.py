@@ -487,6 +487,7 @@ dataset = "server/patients.csv"
 label_column = "outcome"
 classes = ["well", "ill"]
 ignore_columns = ["patient"]
+scale_columns = {age = [0, 120]}
 rounds = 2
 clip = 1.0
 epsilon = 4.0

@@ -211,7 +211,7 @@ def test_untrusted_clients_are_subtracted_from_those_in_the_sum(tmp_path: Path) 
     lines = {}
     for untrusted, in_sum in ((0, 3), (1, 3), (0, 2)):
         path = SumInPath(untrusted_clients=untrusted, clients_in_sum={1: in_sum})
-        found = stated(env.agreement.config, releases, summed=path, simulated=False, timed="")
+        found = stated(env.agreement.config, None, releases, summed=path, simulated=False, timed="")
         lines[untrusted, in_sum] = {line["unit"]: line["epsilon"] for line in summing(found)}
     assert lines[1, 3] == lines[0, 2]
     assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])

@@ -19,10 +19,10 @@ from https_ends import Ends, eventually, write_tls
 from fedldp.cli import main
 from fedldp.cli.deploy_status import _budget, logged
 from fedldp.core.errors import ConfigError, FedldpError, RunError, WireError
+from fedldp.core.locks import alone, is_held
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.json_log import JsonLines
-from fedldp.deployment.listening import alone, is_held
 from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.policy import is_retired, retire, write_accepted

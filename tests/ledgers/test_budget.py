@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import mpmath as mp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
@@ -78,7 +78,6 @@ def test_rho_of_a_pure_release_covers_every_order(
         assert renyi <= rho * order * (1 + mp.mpf(10) ** -12)
 
 
-@settings(deadline=None)
 @given(epsilon=st.floats(0.01, 20), alpha=st.floats(1e-12, 1 - 1e-12))
 def test_the_trade_off_curve_of_a_pure_release_is_above_that_of_mu(
     epsilon: float, alpha: float

@@ -281,7 +281,7 @@ def outcome(ledger: One, call: Any) -> Any:
         return type(error), str(error)
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(
     budget=st.builds(Budget, st.sampled_from(["pure", "zcdp", "gdp"]), st.sampled_from([3.0, 6.5])),
     sequence=st.lists(calls, max_size=25),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked, never
 
@@ -188,7 +188,6 @@ def test_a_repeated_answer_is_not_out_of_turn() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(sequences | ordered, budgets)
 def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: Any) -> None:
     together, alone = MemoryLedger(budget), MemoryLedger(budget)
@@ -228,7 +227,6 @@ def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: An
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(ordered, st.lists(st.integers(0, 2), min_size=CLIENTS, max_size=CLIENTS), budgets)
 def test_several_workers_count_as_one(
     sequence: list[Step], worker_of: list[int], budget: Any
@@ -259,7 +257,6 @@ released_by = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(released_by, released_by)
 def test_releases_counted_by_two_ledgers_count_once(some: Any, others: Any) -> None:
     tables: list[dict[tuple[int, int, int], Event]] = []
@@ -417,6 +414,7 @@ def test_a_checkpoint_of_many_clients_is_small(
     tmp_path: Path, share: float, rounds: int, most: float
 ) -> None:
     ledger = filled(300_000, rounds, share)
+    (tmp_path / "run").mkdir()
     folder = RunFolder.create(tmp_path / "run", {}, {})
     folder.write_round(State(weights=np.zeros(5, np.float32)), [], ledger)
     saved = folder.read_checkpoint()

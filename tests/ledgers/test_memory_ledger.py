@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
@@ -66,7 +66,6 @@ def exact_cost(event: Any, kind: BudgetKind) -> Fraction:
     return total if event.whole is None else min(total, single(event.whole))
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from(["pure", "zcdp"]),
     limit=st.one_of(st.floats(0, 5), st.sampled_from([0.1, 0.3, 1.0])),

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.accounting.events import InClear
@@ -33,7 +33,6 @@ def words(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.sampled(50)
 @given(st.integers(0, 2**32), st.floats(1e-12, 1e30), st.floats(1e-12, 1e30))
-@settings(deadline=None)
 def test_replacing_a_client_moves_a_sum_by_at_most_the_sensitivity(
     seed: int, one: float, other: float
 ) -> None:

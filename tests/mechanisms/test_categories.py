@@ -104,7 +104,7 @@ def test_no_two_categories_are_distinguished_by_more_than_epsilon(mechanism: KRR
     assert mechanism.realised_epsilon == pytest.approx(mechanism.epsilon, rel=1e-6)
 
 
-@settings(max_examples=some(200), deadline=None)
+@settings(max_examples=some(200))
 @given(EPSILONS, st.integers(2, 65_536))
 def test_the_integers_stay_within_every_budget(epsilon: float, k: int) -> None:
     bound = exp_bounds(Fraction(epsilon))[0]

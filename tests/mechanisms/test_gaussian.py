@@ -54,7 +54,7 @@ vectors = hnp.arrays(
 )
 
 
-@settings(max_examples=some(150), deadline=None)
+@settings(max_examples=some(150))
 @given(
     first=vectors,
     second=vectors,

@@ -66,7 +66,7 @@ vectors = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=some(300))
+@settings(max_examples=some(300))
 @given(vectors, st.sampled_from([1.0, 2.5, 17.0, 1e3, 1e6]), st.integers(0, 99))
 def test_no_rounded_vector_is_longer_than_charged(
     values: list[float], radius: float, number: int

@@ -27,7 +27,7 @@ KEY = bytes(range(32))
     change=st.lists(st.integers(-1000, 1000), min_size=6, max_size=6),
     step=st.integers(1, 500),
 )
-@settings(max_examples=some(300), deadline=None)
+@settings(max_examples=some(300))
 def test_two_vectors_are_as_close_on_the_coarser_grid_as_the_event_says(
     one: list[int], change: list[int], step: int
 ) -> None:

@@ -60,7 +60,7 @@ def test_the_ratio_is_at_most_e_to_the_epsilon_and_close_to_it(epsilon: float) -
     assert 2**64 * 0.9999 < cell.total < 2**64
 
 
-@settings(max_examples=some(100), deadline=None)
+@settings(max_examples=some(100))
 @given(st.floats(1e-6, 1e4), st.integers(1, 1000))
 def test_the_ratio_is_right_for_any_share(epsilon: float, sent: int) -> None:
     cell = window(epsilon, sent)
@@ -109,7 +109,7 @@ def test_words_beyond_the_total_are_drawn_again() -> None:
     assert not words.words
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(-1, 1), st.floats(1e-3, 40))
 def test_cells_surround_the_value_and_never_leave_the_grid(value: float, epsilon: float) -> None:
     cell = window(epsilon, 1)

@@ -103,7 +103,7 @@ def within(epsilon: float, bits: int) -> float:
     return min(epsilon, LARGEST[bits])
 
 
-@settings(max_examples=some(300), deadline=None)
+@settings(max_examples=some(300))
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=10.0, bits=32)
@@ -126,7 +126,7 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
         assert found == exact_threshold(epsilon, 64)
 
 
-@settings(max_examples=some(300), deadline=None)
+@settings(max_examples=some(300))
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=1.0, bits=32)
@@ -150,7 +150,7 @@ inputs = st.lists(
 )
 
 
-@settings(max_examples=some(300), deadline=None)
+@settings(max_examples=some(300))
 @given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs, single=st.booleans())
 @example(epsilon=32.0, bits=64, values=EDGES, single=False)
 @example(epsilon=32.0, bits=64, values=EDGES, single=True)
@@ -173,7 +173,7 @@ def test_no_two_inputs_are_distinguished_by_more_than_epsilon(
         assert full - min(ones) <= bound * (full - max(ones))
 
 
-@settings(max_examples=some(200), deadline=None)
+@settings(max_examples=some(200))
 @given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs)
 def test_thresholds_are_monotone_and_near_the_definition(
     epsilon: float, bits: Any, values: list[float]

@@ -106,7 +106,7 @@ def test_the_bound_per_unit_of_norm(epsilon: float, expected: float) -> None:
     assert whole_report_epsilon(epsilon, 12.5, 1000) == pytest.approx(12.5 * expected, rel=1e-14)
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(st.floats(1e-6, 32), st.floats(1e-3, 1e4), st.integers(1, 10**6))
 def test_the_bound_is_rounded_up(epsilon: float, clip: float, size: int) -> None:
     context = Context(prec=50)
@@ -117,14 +117,14 @@ def test_the_bound_is_rounded_up(epsilon: float, clip: float, size: int) -> None
     assert exact <= found <= exact * (1 + Decimal("1e-14"))
 
 
-@settings(max_examples=some(100), deadline=None)
+@settings(max_examples=some(100))
 @given(st.floats(1e-6, 31), st.floats(1e-9, 1), st.floats(1e-3, 1e4), st.integers(1, 10**6))
 def test_the_bound_increases(epsilon: float, step: float, clip: float, size: int) -> None:
     more = whole_report_epsilon(epsilon + step, clip, size)
     assert more >= whole_report_epsilon(epsilon, clip, size)
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(st.floats(1e-3, 1e5), st.floats(1e-2, 1e3), st.integers(1, 10**5))
 def test_settings_give_the_largest_epsilon_per_weight(epsilon: float, clip: float, d: int) -> None:
     mechanism = TwoPointL1.from_settings(

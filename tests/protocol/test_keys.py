@@ -32,26 +32,26 @@ def start(stream: Stream) -> bytes:
 
 def test_kept_streams_repeat_and_differ_by_secret_run_and_purpose() -> None:
     keys = SecretKeys(SECRET, "run")
-    assert start(keys.kept("split")) == start(keys.kept("split"))
-    assert start(keys.kept("split")) == start(SecretKeys(SECRET, "run").kept("split"))
+    assert start(keys.kept("portions")) == start(keys.kept("portions"))
+    assert start(keys.kept("portions")) == start(SecretKeys(SECRET, "run").kept("portions"))
     others = (
-        keys.kept("splits"),
-        keys.kept("labels"),
-        SecretKeys(SECRET, "another").kept("split"),
-        SecretKeys(bytes(KEY_BYTES), "run").kept("split"),
+        keys.kept("rows of a person"),
+        keys.kept("held-out people"),
+        SecretKeys(SECRET, "another").kept("portions"),
+        SecretKeys(bytes(KEY_BYTES), "run").kept("portions"),
     )
-    assert len({start(keys.kept("split")), *map(start, others)}) == 5
+    assert len({start(keys.kept("portions")), *map(start, others)}) == 5
 
 
 def test_kept_streams_are_those_of_hkdf() -> None:
     """Compared with a second implementation of RFC 5869 and AES in counter mode."""
     info = b"".join(
         len(label).to_bytes(4, "little") + label
-        for label in (b"fedldp", b"client", b"run", b"split")
+        for label in (b"fedldp", b"client", b"run", b"portions")
     )
     key = HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(SECRET)
     expected = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(32))
-    assert start(SecretKeys(SECRET, "run").kept("split")) == expected
+    assert start(SecretKeys(SECRET, "run").kept("portions")) == expected
 
 
 labels = st.text(max_size=6)
@@ -69,7 +69,8 @@ def test_no_two_runs_or_purposes_share_a_stream(
 
 def test_a_server_with_the_same_secret_has_other_streams() -> None:
     own = SecretKeys(SECRET, "run")
-    assert start(own.kept("1")) != start(draws_of_secret(SECRET, "run")(1)("1"))
+    drawn = draws_of_secret(SECRET, "run")(0)("rows of a person")
+    assert start(own.kept("rows of a person")) != start(drawn)
 
 
 def test_fresh_bytes_never_repeat() -> None:
@@ -98,7 +99,7 @@ def test_only_streams_of_a_secret_are_for_deployment() -> None:
     assert not real.simulated
     assert simulated.simulated
     for keys in (real, simulated):
-        for stream in (keys.kept("split"), keys.fresh(1, 0, "mechanism")):
+        for stream in (keys.kept("portions"), keys.fresh(1, 0, "mechanism")):
             assert stream.simulated is keys.simulated
 
 
@@ -119,19 +120,21 @@ def test_no_secret_is_shown() -> None:
 
 def test_the_streams_of_a_seed_repeat_and_differ_by_every_argument() -> None:
     keys = SimulationKeys(3, 4)
-    assert start(keys.fresh(1, 0, "a")) == start(SimulationKeys(3, 4).fresh(1, 0, "a"))
-    assert start(keys.kept("a")) == start(SimulationKeys(3, 4).kept("a"))
+    assert start(keys.fresh(1, 0, "mechanism")) == start(
+        SimulationKeys(3, 4).fresh(1, 0, "mechanism")
+    )
+    assert start(keys.kept("portions")) == start(SimulationKeys(3, 4).kept("portions"))
     all_of_them = [
-        keys.fresh(1, 0, "a"),
-        keys.fresh(2, 0, "a"),
-        keys.fresh(1, 1, "a"),
-        keys.fresh(1, 2, "a"),
-        keys.fresh(1, 0, "b"),
-        keys.kept("a"),
-        keys.kept("b"),
-        SimulationKeys(4, 4).fresh(1, 0, "a"),
-        SimulationKeys(3, 5).fresh(1, 0, "a"),
-        SimulationKeys(3, 5).kept("a"),
+        keys.fresh(1, 0, "mechanism"),
+        keys.fresh(2, 0, "mechanism"),
+        keys.fresh(1, 1, "mechanism"),
+        keys.fresh(1, 2, "mechanism"),
+        keys.fresh(1, 0, "batches"),
+        keys.kept("portions"),
+        keys.kept("rows of a person"),
+        SimulationKeys(4, 4).fresh(1, 0, "mechanism"),
+        SimulationKeys(3, 5).fresh(1, 0, "mechanism"),
+        SimulationKeys(3, 5).kept("portions"),
     ]
     assert len({start(stream) for stream in all_of_them}) == len(all_of_them)
 

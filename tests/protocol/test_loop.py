@@ -179,7 +179,7 @@ def test_the_servers_randomness_is_an_argument_and_differs_by_round() -> None:
 
     def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
         list(reports)
-        drawn.append(draw("noise").bytes(16).tobytes())
+        drawn.append(draw("mechanism").bytes(16).tobytes())
         drawn.append(draw("selection").bytes(16).tobytes())
         return state.next(state.weights), {}
 

@@ -133,7 +133,6 @@ valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0,
 
 @settings(
     max_examples=some(150),
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

@@ -294,9 +294,10 @@ def test_a_local_update_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -
     assert isinstance(sender.num_examples, Sensitive)
     assert sender.num_examples.open() == len(site.examples)
     assert (
-        SecretKeys(SECRET, RUN).kept("x").bytes(8).tobytes() == sender.kept("x").bytes(8).tobytes()
+        SecretKeys(SECRET, RUN).kept("portions").bytes(8).tobytes()
+        == sender.kept("portions").bytes(8).tobytes()
     )
-    assert not sender.fresh("x").simulated
+    assert not sender.fresh("mechanism").simulated
 
 
 def test_a_local_update_cannot_write_to_the_weights_of_a_broadcast(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 def drawing_once(broadcast: Broadcast, client: Client) -> None:
     """Keep a once-only choice of fresh bytes, which would differ if drawn again."""
-    drawn = client.fresh("once").bytes(32)
+    drawn = client.fresh("mechanism").bytes(32)
     client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
 
 

@@ -5,15 +5,20 @@ Source: Bonawitz et al., CCS 2017.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import partial
+
 import numpy as np
 import pytest
+import secure_sums
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import some
-from secure_sums import Codes, Run, ShiftedMasks, make_client, make_setup
+from secure_sums import Codes, Run, ShiftedMasks, make_client, make_roster, make_setup
 
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
+from fedldp.secure_sum import client, crypto, masks
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.messages import SumKind, unpack
 
@@ -21,7 +26,7 @@ D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
 HALVES = st.lists(st.integers(-16383, 16383), min_size=D, max_size=D).map(np.array)
 mask_settings = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -42,7 +47,7 @@ def total_of(codes: list[Codes]) -> Codes:
 # The sum
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(run=runs())
 def test_a_sum_is_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
     if len(run.answering(3)) < run.setup.threshold:
@@ -200,7 +205,43 @@ def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
     assert chi_square(setup.words(codes[2])) > 100  # what must not be sent
 
 
-@settings(max_examples=20, deadline=None)
+def test_even_with_the_same_secrets_no_two_sums_share_a_mask_or_another_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mask that two sums share hides neither: their difference is that of the vectors."""
+    keys: dict[tuple[str, tuple[int, ...]], list[bytes]] = defaultdict(list)
+
+    def derived(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:
+        key = crypto.derive(secret, purpose, context, *clients)
+        keys[purpose, clients].append(key)
+        return key
+
+    monkeypatch.setattr(masks, "derive", derived)
+    monkeypatch.setattr(client, "derive", derived)
+    setup, codes = make_setup(3, 2), {u: np.arange(D) for u in range(3)}
+    sums = [
+        Run(setup, codes),
+        Run(setup, codes, round=2),
+        Run(make_setup(3, 2, bits=25), codes),
+        Run(setup, codes, roster=make_roster(range(3))),
+        Run(setup, codes, roster=make_roster(range(3), "another run")),
+    ]
+    told = partial(SecureSumClient, told=b"something else")
+    monkeypatch.setattr(secure_sums, "SecureSumClient", told)
+    sums.append(Run(setup, codes))
+    for each in sums:
+        each.to_survivors()
+    assert {purpose for purpose, _ in keys} == {
+        "mask key", "self mask", "pair mask", "sharing", "shares",
+    }  # fmt: skip
+    for (purpose, clients), found in keys.items():
+        # A mask key is no mask: pairs agree on secrets with it. Some keys are derived twice.
+        each_client = 3 if purpose == "sharing" else 1
+        expected = 1 if purpose == "mask key" else len(sums) * each_client
+        assert len(set(found)) == expected, (purpose, clients)
+
+
+@settings(max_examples=20)
 @given(data=st.data())
 def test_no_message_of_a_client_contains_its_secrets(data: st.DataObject) -> None:
     # Clients reveal a share of one of a peer's secrets, never the secret itself.

@@ -61,7 +61,7 @@ def test_the_modulus_is_the_least_prime_above_all_secrets() -> None:
     assert PRIME < 1 << 8 * SHARE_BYTES
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(secret=SECRETS, points=POINTS, data=st.data())
 def test_any_threshold_of_the_shares_recover_the_secret(
     secret: bytes, points: list[int], data: st.DataObject
@@ -86,7 +86,7 @@ def test_a_value_beyond_all_secrets_is_refused() -> None:
     assert combine([1], [(2**128 - 1).to_bytes(17, "little")]) == b"\xff" * 16
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(secret=SECRETS, other=SECRETS, points=POINTS, data=st.data())
 def test_fewer_shares_are_consistent_with_every_secret(
     secret: bytes, other: bytes, points: list[int], data: st.DataObject

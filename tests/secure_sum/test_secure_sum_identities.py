@@ -85,7 +85,7 @@ def test_the_server_leaves_out_clients_that_are_not_certified(name: str) -> None
     assert server.dropped == {"uncertified": 1}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(bit=st.integers(0, 8 * RECORD - 1))
 def test_one_changed_bit_is_refused(bit: int) -> None:
     honest = unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)[3]

@@ -63,7 +63,7 @@ def test_a_request_for_both_shares_of_a_client_gets_one(run: Run) -> None:
     assert unmask(run, 0, 0, 1, 2, 3) == first
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(asked=st.lists(st.lists(st.integers(0, N - 1), unique=True), min_size=1, max_size=4))
 def test_no_requests_get_both_shares(asked: list[list[int]]) -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
@@ -287,7 +287,7 @@ def test_clients_with_different_keys_do_not_open_each_others_shares() -> None:
 SHARED = new_run()
 
 
-@settings(max_examples=some(40), deadline=None)
+@settings(max_examples=some(40))
 @given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     run, recipient = SHARED, 2
@@ -298,7 +298,7 @@ def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     complains(make_client(run.setup, recipient), run.keys, shares, sender)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     taken=st.tuples(st.integers(0, N - 1), st.integers(0, N - 1)),
     given_as=st.integers(0, N - 1),
@@ -527,7 +527,7 @@ def test_clients_left_out_after_complaints(
     assert suspects.spared(range(6)) == spared
 
 
-@settings(max_examples=some(100), deadline=None)
+@settings(max_examples=some(100))
 @given(data=st.data(), liars=st.integers(1, 3))
 def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, liars: int) -> None:
     pairs = data.draw(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))

@@ -217,6 +217,22 @@ def test_a_killed_run_resumes_to_the_same_weights(
 
 @pytest.mark.slow
 @on_linux
+def test_the_data_that_killed_workers_shared_are_removed_by_the_next_run(
+    tmp_path: Path, fedldp_process: Any
+) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "killed")
+    command.wait_until(lambda: rounds_done(command) >= 1)
+    os.killpg(command.process.pid, signal.SIGKILL)
+    command.end()
+    (left,) = command.shared_data()
+    assert (left / "train-features.npy").exists()
+    command = fedldp_process("run", "--set", "rounds=1", "--workers", 1, "--out", "next")
+    assert command.end().status == 0
+    assert command.shared_data() == []
+
+
+@pytest.mark.slow
+@on_linux
 def test_an_interrupt_keeps_the_rounds_and_says_how_to_continue(
     tmp_path: Path, fedldp_process: Any
 ) -> None:

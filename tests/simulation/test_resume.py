@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file, save
 
 import fedldp
 from fedldp.core.errors import RunError
+from fedldp.core.locks import Held
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
@@ -103,6 +105,33 @@ def test_a_run_can_be_interrupted_and_resumed_twice(tmp_path: Path, finished: Pa
     assert_same_run(tmp_path / "run", finished)
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["a new run", "a resumed run"])
+def test_a_run_is_continued_by_one_process_at_a_time(
+    tmp_path: Path, finished: Path, begun: bool
+) -> None:
+    """The second one leaves the folder as it is, and the first one goes on."""
+    folder, refused = tmp_path / "run", list[str]()
+    if begun:
+        cut(quick(), folder, 1)
+
+    def again(record: Round) -> None:
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(Held) as error:
+            fedldp.resume(folder)
+        refused.append(str(error.value))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    resumed = RunFolder(folder) if begun else None
+    out = None if begun else folder
+    simulate(quick(), recipe="quickstart", resume=resumed, out=out, after_round=again)
+    assert len(refused) == 4
+    for line in refused:
+        assert "\n" not in line
+        assert f"resume = {folder}: " in line
+        assert f"process {os.getpid()} on " in line
+    assert_same_run(folder, finished)
+
+
 def test_resuming_a_finished_run_trains_nothing(copy: Path, finished: Path) -> None:
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     result = fedldp.resume(copy)
@@ -123,6 +152,7 @@ def test_the_summary_names_the_run_folder(copy: Path) -> None:
 
 
 def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
     folder = RunFolder.create(tmp_path / "run", {}, {})
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     arrays = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}

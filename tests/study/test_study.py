@@ -61,6 +61,33 @@ def test_incomplete_cells_have_a_dash_and_refusals_are_named(tmp_path: Path) -> 
     assert [made.shown(name, 4.0) for name in "abc"] == ["-", "50.0 ± 1.0 *", "refused"]
 
 
+def test_the_advice_is_the_most_accurate_contestant_that_can_be_deployed(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "mine"
+    folder.mkdir(parents=True)
+    head = "name,epsilon,accuracy,deviation,seeds,of_seeds,idealised,refused\n"
+    rows = ["ideal,4.0,0.9,0.01,3,3,True,", "good,4.0,0.7,0.01,3,3,False,",
+            "early,1.0,0.8,0.01,3,3,False,", "worse,4.0,0.6,0.01,3,3,False,",
+            "partly,4.0,0.8,0.01,2,3,False,", "none,4.0,,,0,3,False,why"]  # fmt: skip
+    table = folder / "table.csv"
+    table.write_text(head + "\n".join(rows), encoding="utf-8")
+    assert study.most_accurate(study.Table("mine", tmp_path)) == "good"
+    table.write_text(head + rows[0], encoding="utf-8")
+    assert study.most_accurate(study.Table("mine", tmp_path)) == "ideal"
+
+
+def test_no_advised_system_is_beaten_at_the_same_epsilon_in_its_table() -> None:
+    for each in MEASURED:
+        shown = [line for (_, epsilon), line in each.lines.items() if epsilon == study.CHOSEN_AT]
+        if not shown:
+            continue
+        advised = each.lines[study.most_accurate(each), study.CHOSEN_AT]
+        assert not any(
+            line.mean > advised.mean
+            for line in shown
+            if not line.refused and line.idealised <= advised.idealised
+        )
+
+
 def test_no_run_is_listed_twice() -> None:
     for each in study.tables():
         known = {json.dumps([run["cell"], run["purpose"], run["seed"], run["try"]], sort_keys=True)

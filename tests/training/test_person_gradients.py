@@ -292,7 +292,7 @@ def test_sums_are_exact_for_people_whose_rows_cancel_each_other(
     assert (found == np.rint(found)).all()
 
 
-@settings(max_examples=some(120), deadline=None, derandomize=True)
+@settings(max_examples=some(120), derandomize=True)
 @given(data=st.data())
 def test_no_person_changes_anothers_vector_or_has_a_longer_one(data: st.DataObject) -> None:
     """People are reordered, left out and lengthened, and everybody's bits are compared."""

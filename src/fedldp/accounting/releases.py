@@ -195,6 +195,14 @@ class ReleaseHistory:
             found[event] = sizes
         return found
 
+    def costs_as(self, other: ReleaseHistory) -> bool:
+        """Return whether clients have the same histories here, in crowds that are as small."""
+        return self._costs() == other._costs()
+
+    def _costs(self) -> tuple[set[frozenset[tuple[Event, int]]], dict[Event, int]]:
+        histories = {frozenset(history.items()) for history in self.histories()}
+        return histories, {event: min(sizes) for event, sizes in self.anonymity_sets().items()}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReleaseHistory):
             return NotImplemented

@@ -8,6 +8,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any, NamedTuple
 
 from fedldp.accounting.accountants import (
@@ -18,6 +19,7 @@ from fedldp.accounting.accountants import (
     Part,
     Pure,
     Sampled,
+    Side,
     coordinate_of,
     loss_of,
     shuffled_loss,
@@ -48,6 +50,7 @@ from fedldp.accounting.guarantees import (
 from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
 
 TRUSTED = [
     "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
@@ -66,6 +69,27 @@ _PART_OF_CLIENT: dict[Part, str] = {
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
 """Assumed if clients have different budgets: a client with another budget, drawn for the same
 number of rounds, may be worse off."""
+
+DRAWN = "lines are about the clients as drawn here: another seed may draw others"
+"""How the warning begins that another draw of the clients in each round may cost more."""
+
+LARGE_DELTA = "delta is too large"
+"""How the warning begins that delta allows many of those whom a line protects to be revealed."""
+
+SIDES: dict[Unit, Side] = {
+    "weight": "client",
+    "record": "record",
+    "person": "person",
+    "client-round": "client",
+    "client-run": "client",
+}
+"""What is replaced between the neighbours of each unit."""
+
+_EXPECTED = Decimal("0.1")
+"""How many of those protected may at most be revealed on average if delta is spent in the worst
+way; see ``delta_to_take``."""
+
+_MANY: dict[Side, str] = {"record": "records", "person": "people", "client": "clients"}
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It increases when a key is removed or changes its meaning, not
@@ -183,6 +207,7 @@ def statement(
     own_code: Sequence[str] = (),
     assumed: Sequence[Assumed] = (),
     persons_at_sites: int = 1,
+    protected: Mapping[Side, int] | None = None,
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the proven guarantees, and warnings.
 
@@ -200,6 +225,8 @@ def statement(
             a person assume it. If each client adds its own noise, that many releases change. In one
             sum, or in a broadcast computed from it, the change is that many times as large as for
             one client.
+        protected: how many records, people or clients the lines are to protect. These numbers must
+            be public: a warning says which delta is too large for them.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -235,12 +262,82 @@ def statement(
     for each in assumed:
         lines = [_assuming(each.what, line) for line in lines]
         warnings.append(f"{each.what}: an assumption, for {each.of}; nothing here proves it")
+    for side, count in (protected or {}).items():
+        warnings += _large_delta(side, count, lines, claim)
     return {
         "schema_version": SCHEMA_VERSION,
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
         "warnings": warnings,
     }
+
+
+def over_draws(
+    lines: Sequence[Mapping[str, Any]], worse: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[str]:
+    """Return a warning with the bounds that hold over all draws, if draws decide a line.
+
+    Args:
+        lines: the guarantees for the clients that were drawn.
+        worse: guarantees of which one holds for each draw; see ``releases_over_draws``.
+    """
+    bounds: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        bound = max((_least(line, each) for each in worse), default=0.0)
+        if line["epsilon"] is not None and bound > line["epsilon"]:
+            at = f" (delta {line['delta']!r})" if line["delta"] else ""
+            about = bounds.setdefault((line["unit"], line["adversary"]), [])
+            about.append(f"{number(bound)}{at}")
+    if not bounds:
+        return []
+    told = "; ".join(
+        f"{' and '.join(dict.fromkeys(each))} for {unit} against the {adversary}"
+        for (unit, adversary), each in bounds.items()
+    )
+    return [f"{DRAWN}; over all draws, epsilon is at most {told}"]
+
+
+def _least(line: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> float:
+    """Return the smallest epsilon of the lines that are about the same as ``line``."""
+
+    def about(one: Mapping[str, Any]) -> tuple[str, str, bool]:
+        return one["unit"], one["adversary"], IDEALISED in one["assumptions"]
+
+    known = [each for each in others if about(each) == about(line)]
+    fitting = [each["epsilon"] for each in known if each["delta"] <= line["delta"]]
+    return min((math.inf if each is None else float(each) for each in fitting), default=math.inf)
+
+
+def delta_to_take(count: int) -> float:
+    """Return the delta to take if ``count`` records, people or clients are protected.
+
+    It is at most 1e-5 and at most 0.1/count, rounded down to one digit. A mechanism that reveals
+    each of them in full with probability delta satisfies (0, delta)-DP, and reveals delta times
+    ``count`` of them on average.
+
+    >>> [delta_to_take(count) for count in (100, 20_000, 60_000, 400_000)]
+    [1e-05, 5e-06, 1e-06, 2e-07]
+    """
+    return float(Context(prec=1, rounding=ROUND_FLOOR).divide(_EXPECTED, max(count, 10_000)))
+
+
+def _large_delta(
+    side: Side, count: int, lines: Sequence[Guarantee], claim: Claim | None
+) -> list[str]:
+    """Return a warning if a line or a claim has too large a delta for those whom it protects."""
+    deltas = [line.delta for line in lines if line.neighbours == NEIGHBOURS[side]]
+    if claim is not None and SIDES[claim.unit] == side:
+        deltas.append(claim.delta)
+    largest = max(deltas, default=0.0)
+    expected = Decimal(repr(largest)) * count
+    if expected <= _EXPECTED:
+        return []
+    told = f"{expected:,.0f}" if expected >= 10 else f"{float(expected):.2g}"
+    return [
+        f"{LARGE_DELTA} for as many as {count:,} {_MANY[side]}: revealing each of them in full "
+        f"with probability {largest!r} would satisfy it, and reveal {told} of them on average; "
+        f"take delta = {delta_to_take(count)!r}"
+    ]
 
 
 _EXACT = "exact, integer thresholds"

@@ -13,6 +13,7 @@ __all__ = [
     "composition",
     "config",
     "features",
+    "own_code",
     "participation",
     "people",
     "per_client",

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
@@ -132,6 +132,8 @@ class Local(ABC):
             needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
+        alone: what contributes to an update by itself, whatever else is there: a client, or each of
+            its people or rows. Own code is tried for this unit; see ``own_code``.
     """
 
     tested_on: str = "the test set"
@@ -140,6 +142,7 @@ class Local(ABC):
     trains_part: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
+    alone: ClassVar[Literal["client", "person", "row"]] = "client"
 
     @abstractmethod
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
 from fedldp.core.registry import load
+from fedldp.core.trial import Trial, difference
 from fedldp.data.image_features import digest_of
 
 _MOST = 1_000_000
@@ -38,7 +39,7 @@ class OwnFeatures:
 
     Raises:
         ConfigError: the function cannot be loaded, fails on public examples, or returns different
-            numbers when it is called again with the same example.
+            numbers for the same example after other examples; see ``difference``.
     """
 
     address: str
@@ -53,7 +54,7 @@ class OwnFeatures:
         if not callable(function):
             raise ConfigError(f"features = {self.address}: it is not a function; check the name")
         object.__setattr__(self, "_function", function)
-        object.__setattr__(self, "size", self._tried())
+        self._try()
 
     def _made(self, owner: type) -> Any:
         try:
@@ -93,13 +94,13 @@ class OwnFeatures:
         with np.errstate(all="ignore"):
             return np.asarray(self._function(example.copy()), np.float32)
 
-    def _tried(self) -> int:
-        """Return the number of features, found by trying random public examples and zeros."""
+    def _try(self) -> None:
+        """Find the number of features, and refuse a function that fails or keeps something."""
         drawn = numbered_generator(0, 0).random((3, *self.input_shape)).astype(np.float32)
         drawn[1] = 0
         refused = f"features = {self.address}: for an example of shape {self.input_shape}"
         try:
-            found = [self._of(drawn[index]) for index in (0, 1, 2, 0)]
+            found = [self._of(each) for each in drawn]
         except Exception as error:
             raise ConfigError(
                 f"{refused} it failed with {type(error).__name__}: {first_line(error)}"
@@ -111,9 +112,15 @@ class OwnFeatures:
                 f"{refused} it must return a vector of finite numbers, always of the same length, "
                 f"at most {_MOST:,}"
             )
-        if found[0].tobytes() != found[3].tobytes():
+        object.__setattr__(self, "size", int(size))
+        after = difference(Trial(self.input_shape, lambda: self._answer))
+        if after is not None:
             raise ConfigError(
-                f"{refused} it returned different numbers when it was called again; its result "
-                "must depend on the example alone"
+                f"{refused} it returned different numbers after {after}; its result must depend on "
+                "the example alone"
             )
-        return int(size)
+
+    def _answer(self, units: Sequence[NDArray[np.float32]], factor: float) -> bytes:
+        """Return the last example's features, computed after the others'; see ``Answer``."""
+        found: bytes = self(np.stack(units))[-1].tobytes()
+        return found

@@ -46,7 +46,7 @@ from fedldp.algorithms.participation import Participation, most_rounds, particip
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Needs
+from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
 from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import LEFT_OUT
@@ -144,6 +144,7 @@ class PersonSteps(Local):
 
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
+    alone: ClassVar[Literal["person"]] = "person"
 
     settings: Settings
     calibration: PerPersonRun
@@ -383,7 +384,8 @@ class MeanOfPeople:
         mean = total.mean()
         if self.noise is not None:
             noise = self.noise(size)
-            steps = noise.noisy(total.total(), draw("mechanism"))
+            summed = total.total()
+            steps = noise.noisy(summed, stream_of_noise(summed, draw))
             mean = steps.astype(np.float64) * (noise.step / self.clients)
         if state.round <= self.count_rounds:
             counts = state.arrays[_COUNTS]

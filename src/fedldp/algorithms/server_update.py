@@ -29,6 +29,7 @@ from fedldp import mechanisms
 from fedldp.accounting.events import Event
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
 from fedldp.mechanisms.bounded_steps import BoundedSteps
 from fedldp.mechanisms.counting import count
@@ -285,7 +286,7 @@ class NoisySum:
             came += 1
         if came == 0:
             raise RunError("no report arrived, so there is no mean to compute")
-        total += mechanism.noise(total.size, draw("mechanism"))
+        total += mechanism.noise(total.size, stream_of_noise(total, draw))
         return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
 
 
@@ -323,11 +324,20 @@ class NoisyTotal:
             clipped = ball.clip(alone.mean())
             found.add(clipped.astype(INTEGER).tobytes())
         total = found.total()
-        # A second sum for the same round, for example after a crash, gets different noise. With the
-        # same noise, the two broadcasts would reveal the exact difference of the sums.
+        # As in ``stream_of_noise``; a simulation's stream, too, depends on the sum.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
         total = self.steps.noisy(total, stream)
         return Estimated(values=factor * (total * (ball.step / self.number)))
+
+
+def stream_of_noise(total: NDArray[np.int64], draw: Draw) -> Stream:
+    """Return the stream of a server's noise on a sum, which depends on the sum.
+
+    A second sum for the same round, for example after the server is restored from a copy of its
+    disk, gets different noise. With the same noise, the two broadcasts would reveal the exact
+    difference of the sums.
+    """
+    return draw("mechanism").bound_to(lambda: hashlib.sha256(total.tobytes()).digest())
 
 
 def read_plain(payload: bytes, size: int) -> Values:

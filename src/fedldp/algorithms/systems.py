@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.statement import Assumed
+from fedldp.accounting.accountants import Side
+from fedldp.accounting.guarantees import HOUSE, Unit
+from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.statement import SIDES, Assumed, ShufflerInPath, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import rounded_count
 from fedldp.core.registry import is_address, load, scan, scan_papers
 
 
@@ -108,6 +111,63 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         what = "no number in class_weights was counted on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
     return tuple(found)
+
+
+def stated(
+    config: RunConfig,
+    problem: Problem | None,
+    releases: ReleaseHistory,
+    *,
+    asked: Unit | None,
+    summed: SumInPath | None,
+    shuffler: ShufflerInPath | None = None,
+    delta: float | None = None,
+) -> dict[str, Any]:
+    """Return the statement of a configuration for what was or will be released.
+
+    Args:
+        config: the configuration.
+        problem: the public facts about the data; None if they are unknown.
+        releases: what every client releases.
+        asked: the unit that the run is to protect.
+        summed: the secure sum between the clients and the server, if there is one.
+        shuffler: the shuffler between the clients and the server, if there is one.
+        delta: the delta of the approximate lines; None uses ``config.delta``.
+    """
+    return statement(
+        releases,
+        claim=config.claim(),
+        shuffler=shuffler,
+        summed=summed,
+        delta=config.delta if delta is None else delta,
+        own_code=own_code(config),
+        assumed=assumed(config),
+        persons_at_sites=config.persons_at_sites,
+        protected=_protected(config, problem, asked),
+    )
+
+
+def _protected(config: RunConfig, problem: Problem | None, asked: Unit | None) -> dict[Side, int]:
+    """Return how many records, people or clients the asked and the claimed unit protect.
+
+    Only public numbers are returned. A number that was counted in private rows is rounded up, and
+    is returned only for the asked unit: its neighbours have equally many of them.
+    """
+    claim, found = config.claim(), dict[Side, int]()
+    for unit in (asked, None if claim is None else claim.unit):
+        if unit is None:
+            continue
+        side = SIDES[unit]
+        if side == "client":
+            found[side] = config.num_clients
+        elif problem is not None:
+            whole = problem.num_examples
+            number = whole if side == "record" or problem.people is None else problem.people
+            if not problem.counted_in_private:
+                found[side] = number
+            elif unit == asked:
+                found[side] = rounded_count(number)
+    return found
 
 
 def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | None:

@@ -28,7 +28,7 @@ from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import TrialStreams
 from fedldp.core.errors import FedldpError, RunError, first_line
-from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
@@ -373,7 +373,8 @@ class AdversaryView:
 
 def _drawn(keys: TrialKeys, round: int, purpose: str) -> Stream:
     """Return the server's randomness in a trial; an adversary who sees only broadcasts lacks it."""
-    return keys.kept(f"server/{round}/{purpose}")
+    check_purpose(Source.ROUND, purpose)
+    return keys.labelled("kept", "server", round, purpose)
 
 
 def _public(label: int, purpose: str) -> Stream:

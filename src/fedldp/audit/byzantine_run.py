@@ -9,11 +9,9 @@ within ``LARGEST_WEIGHT``). Every forged report is checked against these rules b
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from fedldp.audit.harness import RUN, population_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import FedldpError
+from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
@@ -42,6 +41,7 @@ from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
+from fedldp.simulation.schedule import world_of_seed
 
 
 def accuracy_of(
@@ -49,8 +49,8 @@ def accuracy_of(
 ) -> tuple[float, str]:
     """Run a configuration with lying clients; return the accuracy and why it stopped early."""
     scheduled = config.with_schedule(draws_of_seed(config.seed))
-    with tempfile.TemporaryDirectory() as folder:
-        population = population_of(scheduled, inputs, Path(folder))
+    with scratch() as folder:
+        population = population_of(scheduled, inputs, folder)
         byzantine = _ByzantineRun(
             population, attack, frozenset(liars), scheduled.algorithm(inputs.problem).server()
         )
@@ -108,11 +108,7 @@ class _ByzantineRun:
         direct, delays = InProcess(self._answers), config.composition.channel.delays
         if delays is None:
             return direct
-
-        def stream(round: int, client: int, purpose: str) -> Stream:
-            return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
-
-        return Counting(direct, delays, config.num_clients, stream)
+        return Counting(direct, delays, config.num_clients, world_of_seed(config.seed))
 
     def _answers(
         self, request: SentRequest, clients: Sequence[int]

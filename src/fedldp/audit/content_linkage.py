@@ -21,11 +21,9 @@ masks that it can.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +36,7 @@ from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.harness import population_of
 from fedldp.audit.observations import AuditKeys
 from fedldp.core.errors import ConfigError
+from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
@@ -111,9 +110,9 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     first of the run, as many as take part in one round; they take part in both rounds.
     """
     count, bits = config.round_size, BitReports.of(config, inputs.problem)
-    with tempfile.TemporaryDirectory() as folder:
-        population = population_of(config, inputs, Path(folder))
-        shadows = [population_of(*each, Path(folder)) for each in _shadows(config, inputs)]
+    with scratch() as folder:
+        population = population_of(config, inputs, folder)
+        shadows = [population_of(*each, folder) for each in _shadows(config, inputs)]
         draws = draws_of_seed(config.seed)
         server = config.algorithm(inputs.problem).server()
         state = server.initial(draws(0))

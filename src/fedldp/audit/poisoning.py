@@ -20,9 +20,12 @@ from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.influence import influence
 from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Source, declare
 from fedldp.data import Dataset
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
+
+declare(Source.RUN, "liars")
 
 
 def mean_lost(rows: Iterable[Result]) -> Mapping[tuple[str, str, float], float]:

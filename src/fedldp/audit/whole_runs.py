@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -19,11 +18,12 @@ from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.core.randomness import KEY_BYTES
 from fedldp.data.examples import Examples
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply
 from fedldp.training.tensors import one_thread
 
@@ -121,8 +121,7 @@ class WholeRun:
             if len(reports) < len(answers):
                 return  # the clients have no turns left
             yield state, broadcast, reports
-            draw = partial(_of_server, round)
-            state, _ = attacked.server.aggregate(state, reports, draw)
+            state, _ = attacked.server.aggregate(state, reports, draws_of_seed(0)(round))
 
     def _client_data(self, attacked: AttackedClient, label: int) -> Examples:
         count = max(1, self.problem.num_examples // self.config.num_clients)
@@ -137,10 +136,6 @@ class WholeRun:
 def rounds_in_words(rounds: int) -> str:
     """Return "1 round", "2 rounds", and so on."""
     return "1 round" if rounds == 1 else f"{rounds} rounds"
-
-
-def _of_server(round: int, purpose: str) -> Stream:
-    return Stream.simulation(seed=0, round=round, client=-1, purpose=purpose)
 
 
 @dataclass(frozen=True, kw_only=True)

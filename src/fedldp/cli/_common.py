@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
 
 if TYPE_CHECKING:
@@ -83,6 +87,19 @@ def charts_or_notice(stderr: Console, later: str) -> bool:
         markup=False,
     )
     return False
+
+
+@contextmanager
+def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder]:
+    """Yield the folder that the user gave, or else own a new folder in runs/, named after the time.
+
+    A new folder is removed if nothing was written into it.
+    """
+    if given is not None:
+        yield given
+        return
+    with owned_new(Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}", "out") as own:
+        yield own
 
 
 def print_json(document: Any) -> None:

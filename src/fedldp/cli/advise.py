@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ from fedldp.cli._common import (
     charts_or_notice,
     folder,
     print_json,
+    results_folder,
 )
 
 if TYPE_CHECKING:
@@ -82,13 +82,10 @@ def advise(
     )
 
     from fedldp.comparing.advising import advise as give
-    from fedldp.reporting.record import unused
     from fedldp.simulation.settings import assignment
 
-    place = out or unused(Path("runs") / f"advise-{time.strftime('%Y%m%d-%H%M%S')}")
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-    charts_or_notice(stderr, f"the same command with --out {place}")
     bar = Progress(
         TextColumn("run"),
         MofNCompleteColumn(),
@@ -103,28 +100,30 @@ def advise(
     def say(line: str) -> None:
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    try:
-        with bar, redirect_stdout(sys.stderr):
-            result = give(
-                table,
-                client=client,
-                person=person,
-                label=label,
-                settings=dict(assignment(text) for text in set_ or []),
-                budget=budget,
-                out=place,
-                data_dir=data_dir,
-                workers=workers,
-                say=say,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )
-    except KeyboardInterrupt:
-        say(f"interrupted; continue with the same command and --out {place}")
-        raise typer.Exit(130) from None
+    with results_folder(out, "advise") as place:
+        charts_or_notice(stderr, f"the same command with --out {place}")
+        try:
+            with bar, redirect_stdout(sys.stderr):
+                result = give(
+                    table,
+                    client=client,
+                    person=person,
+                    label=label,
+                    settings=dict(assignment(text) for text in set_ or []),
+                    budget=budget,
+                    out=place,
+                    data_dir=data_dir,
+                    workers=workers,
+                    say=say,
+                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                )
+        except KeyboardInterrupt:
+            say(f"interrupted; continue with the same command and --out {place}")
+            raise typer.Exit(130) from None
     if as_json:
         print_json(result.summary())
     else:
-        _print(result, place)
+        _print(result, Path(place))
     if result.missing:
         say(
             f"missing    {len(result.missing)} rows; to continue, give the same command with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,6 +89,7 @@ def audit(
     from rich.console import Console
 
     from fedldp.audit.playing import check_arguments, play
+    from fedldp.core.locks import alone
     from fedldp.reporting.html import check_place
     from fedldp.simulation.plan import cores
 
@@ -96,31 +98,33 @@ def audit(
             f"mechanism = {mechanism}: give either --mechanism or the recipe {recipe}"
         )
     check_arguments(confidence, trials)
-    if page is not None:
-        check_place(page, "page")
-    if client is None:
-        _check_no_claim(epsilon, unit, shape)
-        games = _planned(recipe, mechanism, quick=quick)
-    elif recipe is not None or mechanism is not None:
-        raise ConfigError(f"client = {client}: give either --client, or a recipe or mechanism")
-    else:
-        games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
-    more = None
-    if (
-        page is not None and recipe is not None
-    ):  # before the games, so that missing data are reported at once
-        more = _extra_attacks(recipe, quick=quick, seed=seed)
-    found = play(
-        recipe or mechanism or client or "all mechanisms and systems",
-        games,
-        confidence=confidence,
-        trials=trials,
-        seed=seed,
-        workers=at_most_cores(workers, Console(stderr=True)) or cores(),
-        tell=lambda line: typer.echo(line, err=True),
-    )
-    if page is not None:
-        _write(page, found, more)
+    with ExitStack() as stack:
+        if page is not None:
+            check_place(page, "page")
+            stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
+        if client is None:
+            _check_no_claim(epsilon, unit, shape)
+            games = _planned(recipe, mechanism, quick=quick)
+        elif recipe is not None or mechanism is not None:
+            raise ConfigError(f"client = {client}: give either --client, or a recipe or mechanism")
+        else:
+            games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
+        more = None
+        if (
+            page is not None and recipe is not None
+        ):  # before the games, so that missing data are reported at once
+            more = _extra_attacks(recipe, quick=quick, seed=seed)
+        found = play(
+            recipe or mechanism or client or "all mechanisms and systems",
+            games,
+            confidence=confidence,
+            trials=trials,
+            seed=seed,
+            workers=at_most_cores(workers, Console(stderr=True)) or cores(),
+            tell=lambda line: typer.echo(line, err=True),
+        )
+        if page is not None:
+            _write(page, found, more)
     if as_json:
         print_json(found.as_json())
     else:

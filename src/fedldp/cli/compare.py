@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ from fedldp.cli._common import (
     charts_or_notice,
     folder,
     print_json,
+    results_folder,
 )
 from fedldp.core.errors import ConfigError
 
@@ -104,40 +104,38 @@ def compare(
     from rich.console import Console
 
     from fedldp.comparing.running import carry_out, design_of
-    from fedldp.reporting.record import unused
     from fedldp.simulation.settings import assignment
 
-    place = out or unused(Path("runs") / f"compare-{time.strftime('%Y%m%d-%H%M%S')}")
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-
-    drawn = charts_or_notice(stderr, f"the same command with --out {place}")
 
     def say(line: str) -> None:
         stderr.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    try:
-        with redirect_stdout(sys.stderr):  # a user's own model may print
-            design = design_of(
-                recipes,
-                dict(assignment(text) for text in set_ or []),
-                guarantee=guarantee,
-                epsilon=None if epsilon is None else _epsilons(epsilon),
-                delta=delta,
-                metric=metric,
-                tries=tries,
-                seeds=seeds,
-            )
-            result = carry_out(design, None, data_dir, place, budget, workers, say, cluster)
-    except KeyboardInterrupt:
-        say(f"interrupted; continue with the same command and --out {place}")
-        raise typer.Exit(130) from None
-    if as_json:
-        print_json(result.summary())
-    else:
-        _print(result)
-    if drawn:
-        _plot(stderr, result, place)
+    with results_folder(out, "compare") as place:
+        drawn = charts_or_notice(stderr, f"the same command with --out {place}")
+        try:
+            with redirect_stdout(sys.stderr):  # a user's own model may print
+                design = design_of(
+                    recipes,
+                    dict(assignment(text) for text in set_ or []),
+                    guarantee=guarantee,
+                    epsilon=None if epsilon is None else _epsilons(epsilon),
+                    delta=delta,
+                    metric=metric,
+                    tries=tries,
+                    seeds=seeds,
+                )
+                result = carry_out(design, None, data_dir, place, budget, workers, say, cluster)
+        except KeyboardInterrupt:
+            say(f"interrupted; continue with the same command and --out {place}")
+            raise typer.Exit(130) from None
+        if as_json:
+            print_json(result.summary())
+        else:
+            _print(result)
+        if drawn:
+            _plot(stderr, result, Path(place))
     if result.missing:
         say(
             f"missing    {len(result.missing)} rows; to continue, give the same command with "

@@ -788,9 +788,9 @@ def demo(
 
 def _change_key(folder: Path, yes: bool) -> None:
     """Give a new key to the site in a folder."""
+    from fedldp.core.locks import alone
     from fedldp.deployment.joining import POLICY
     from fedldp.deployment.key_changes import change_key, runs_of
-    from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.words import words_of
 

@@ -50,8 +50,8 @@ def restored(
 
     With --moved: declare that the ledger was moved here and is complete.
     """
+    from fedldp.core.locks import alone
     from fedldp.deployment.agreement import read_agreement
-    from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.restored import charge_lost, moved_to
     from fedldp.deployment.site_ledger import SiteLedger

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +20,13 @@ from fedldp.cli._common import (
     folder,
     print_json,
     recipe_names,
+    results_folder,
 )
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.algorithms.config import RunConfig
+    from fedldp.core.locks import OwnedFolder
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
@@ -81,12 +84,10 @@ def run(
     if print_config:
         typer.echo(to_toml(config), nl=False)
         return
-    if out is None and begun is None:
-        from fedldp.api import new_run_dir
-
-        out = new_run_dir(Path(name or config.system).stem, config.seed)
     shown: list[dict[str, Any]] = []
-    result = _simulate(config, name, device, workers, cluster, out, begun, data_dir, shown)
+    title = f"{Path(name or config.system).stem}-seed{config.seed}"
+    with nullcontext() if begun else _new_folder(out, title) as own:
+        result = _simulate(config, name, device, workers, cluster, own, begun, data_dir, shown)
     if as_json:
         print_json(result.summary())
         for doubt in result.doubts:
@@ -101,6 +102,16 @@ def run(
             config.epsilon_in_words(result.privacy["guarantees"]),
             stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
         )
+
+
+@contextmanager
+def _new_folder(out: Path | None, name: str) -> Iterator[OwnedFolder]:
+    """Own the folder for a new run: the one that the user gave, or else a new one in runs/."""
+    from fedldp.core.locks import owned
+    from fedldp.reporting.record import check_new
+
+    with results_folder(out, name) as place, owned(place, "out", "run", check_new) as own:
+        yield own
 
 
 def _one_place() -> bool:
@@ -134,7 +145,7 @@ def _simulate(
     device: str,
     workers: int | None,
     cluster: str | None,
-    out: Path | None,
+    out: OwnedFolder | None,
     folder: RunFolder | None,
     data_dir: Path | None,
     shown: list[dict[str, Any]],
@@ -158,9 +169,7 @@ def _simulate(
 
     try:
         planned = (
-            None
-            if folder or cluster is not None
-            else _planned(config, device, workers, out, data_dir)
+            None if folder or cluster is not None else _planned(config, device, workers, data_dir)
         )
         if planned is not None:
             show(planned)
@@ -183,7 +192,7 @@ def _simulate(
                 after_round=progress.show,
             )
     except KeyboardInterrupt:
-        place = folder.path if folder else out
+        place = folder.path if folder else out.path if out else None
         kept = place is not None and (place / "checkpoint").exists()
         stderr.print(
             f"interrupted; continue with: fedldp run --resume {place}"
@@ -196,16 +205,13 @@ def _simulate(
 
 
 def _planned(
-    config: RunConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
+    config: RunConfig, device: str, workers: int | None, data_dir: Path | None
 ) -> Plan | None:
     """Return the plan, unless a slow check could still refuse the run."""
-    from fedldp.reporting.record import check_new
     from fedldp.simulation.plan import early_plan
 
     if device not in ("auto", "cpu") or (workers is not None and workers < 1):
         return None
-    if out is not None:
-        check_new(out)
     return early_plan(config, data_dir)
 
 

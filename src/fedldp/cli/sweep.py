@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from fedldp.cli._common import (
     file,
     folder,
     print_json,
+    results_folder,
 )
 from fedldp.core.errors import ConfigError
 
@@ -120,32 +120,33 @@ def sweep(
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues in this folder; leave out --out")
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
-    place = resume or out or _new_folder(design)
     if csv is not None:
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
     workers = at_most_cores(workers, stderr)
-    drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
-    try:
-        # A user's own model may print to stdout, and Ray prints when a worker dies.
-        with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
-            result = carry_out_all(design, context, place, workers, progress, view)
-    except KeyboardInterrupt:
-        kept = f"continue with: fedldp sweep --resume {place}"
-        text = kept if (place / "sweep.json").exists() else "nothing had begun"
-        stderr.print(f"interrupted; {text}", soft_wrap=True, highlight=False)
-        raise typer.Exit(130) from None
-    if csv is not None:
-        replace_file(csv, result.to_csv().encode())
-    if as_json:
-        print_json(result.summary())
-    else:
-        _print(result)
-    if drawn:
-        _plot(stderr, result, place)
+    name = Path(next(iter(design.bases))).stem
+    with results_folder(resume or out, f"sweep-{name}") as place:
+        drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
+        try:
+            # A user's own model may print to stdout, and Ray prints when a worker dies.
+            with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
+                result = carry_out_all(design, context, place, workers, progress, view)
+        except KeyboardInterrupt:
+            kept = f"continue with: fedldp sweep --resume {place}"
+            text = kept if Path(place, "sweep.json").exists() else "nothing had begun"
+            stderr.print(f"interrupted; {text}", soft_wrap=True, highlight=False)
+            raise typer.Exit(130) from None
+        if csv is not None:
+            replace_file(csv, result.to_csv().encode())
+        if as_json:
+            print_json(result.summary())
+        else:
+            _print(result)
+        if drawn:
+            _plot(stderr, result, Path(place))
     if result.failed:
         stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
         raise typer.Exit(2)
@@ -196,13 +197,6 @@ def _design(
         seeds=old.seeds if seeds is None else read_seeds(seeds),
         device=device or old.device,
     )
-
-
-def _new_folder(design: Design) -> Path:
-    from fedldp.reporting.record import unused
-
-    name = Path(next(iter(design.bases))).stem
-    return unused(Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _print(result: Sweep) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +32,10 @@ from fedldp.comparing.design import (
 from fedldp.comparing.proving import ComparisonError
 from fedldp.comparing.results import RELEASED, Results, Row, choose, score
 from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting.record import as_json, check_new, replace_file
 from fedldp.simulation.plan import cores
-from fedldp.simulation.sweeps.folder import locked
 from fedldp.simulation.sweeps.grid import read_seeds
 from fedldp.simulation.sweeps.processes import DIED, Processes
 
@@ -208,7 +207,7 @@ def carry_out(
     design: Design,
     given: Dataset | None,
     data_dir: Path | None,
-    out: Path | None,
+    out: Path | OwnedFolder | None,
     budget: str | float | None,
     workers: int | None,
     say: Callable[[str], None],
@@ -239,11 +238,10 @@ def carry_out(
     document = {**design.document(), "own_data": work.data.own_data}
     if not work.data.is_public:
         say(f"note: {RELEASED}")
-    if out is not None:
-        _check_place(out, document)
     with ExitStack() as stack:
-        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
-        stack.enter_context(locked(folder, "comparison"))
+        own = owned(out, "out", "comparison", lambda path: _check_place(path, document))
+        folder = stack.enter_context(own).path
+        kept = None if out is None else folder
         replace_file(folder / NAME, as_json(document))
         results = Results(folder / "results.jsonl")
         makers = _makers(work, workers, cluster, data_dir)
@@ -256,9 +254,9 @@ def carry_out(
             lambda: end is None or time.monotonic() < end,
             say,
         )
-        found = compared(design, comparison, results.rows, work.data, out, failed)
-        if out is not None:
-            found.write(out)
+        found = compared(design, comparison, results.rows, work.data, kept, failed)
+        if kept is not None:
+            found.write(kept)
     return found
 
 

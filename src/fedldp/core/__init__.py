@@ -1,4 +1,4 @@
-"""Code that all other parts use: errors, randomness, plug-ins, frozen settings, ranges, checks.
+"""Code that all other parts use: errors, randomness, plug-ins, frozen settings, ranges, locks.
 
 It may use nothing.
 """
@@ -9,7 +9,9 @@ __all__ = [
     "exact",
     "formatting",
     "frozen_config",
+    "locks",
     "numbers",
     "randomness",
     "registry",
+    "trial",
 ]

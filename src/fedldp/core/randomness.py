@@ -4,6 +4,9 @@ In deployment a stream is keyed with 32 fresh bytes from the operating system. I
 is derived from (seed, round, client, purpose). A draw then depends only on this key, never on the
 process or the time, so any number of workers gives the same bits. Both cases use the same
 generator. It is faster than numpy's generators, so a fast but insecure mode is not needed.
+
+``PURPOSES`` says which purpose draws from which kind of stream, and nothing draws for a purpose
+that it does not name.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +24,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
+
+from fedldp.core.errors import PrivacyError
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +38,70 @@ SERVER = -1
 _ZEROS = memoryview(bytes(1 << 18))
 _FEW_BYTES = 4096
 """Up to this many bytes, copying the output is cheaper than passing a buffer for it."""
+
+
+class Source(Enum):
+    """Who draws for a purpose, and whether each draw has a new stream."""
+
+    FRESH = "a client's fresh stream"
+    """New for each answer. Noise, and whatever else hides a value, must come from it."""
+
+    KEPT = "a client's kept stream"
+    """The same throughout a run: for choices that a client makes only once."""
+
+    ROUND = "the server's stream of a round"
+    """New in each round: a server's noise, and whom it selects."""
+
+    RUN = "the server's stream of a run"
+    """The stream of round 0: for what the server draws once, before the first round."""
+
+    WORLD = "a simulation's stream"
+    """For what nobody draws in a deployment, such as how long a message travels."""
+
+
+PURPOSES: dict[Source, set[str]] = {
+    Source.FRESH: {"batches", "mechanism", "model", "people", "secure sum"},
+    Source.KEPT: {"held-out people", "portions", "rows of a person"},
+    Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
+    Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},
+    Source.WORLD: {"arrivals", "delay", "delays", "latency", "ties *"},
+}
+"""For each source, the purposes that draw from it; "*" stands for any text.
+
+A party draws for a purpose either afresh or once, never both. Papers, and users' own parts, add
+their purposes with ``declare``. An own mechanism adds none: its encoder draws for "mechanism".
+"""
+
+_OF_ONE_PARTY = ({Source.FRESH, Source.KEPT}, {Source.ROUND, Source.RUN})
+
+
+def declare(source: Source, *purposes: str) -> None:
+    """Add purposes to ``PURPOSES``; call this in the module that draws for them.
+
+    Raises:
+        PrivacyError: the same party draws for one of them from its other kind of stream.
+    """
+    for other in set().union(*(party - {source} for party in _OF_ONE_PARTY if source in party)):
+        for purpose in PURPOSES[other].intersection(purposes):
+            raise PrivacyError(
+                f"purpose {purpose!r}: it draws from {other.value}, so it cannot draw from "
+                f"{source.value} too; choose another name"
+            )
+    PURPOSES[source].update(purposes)
+
+
+def check_purpose(source: Source, purpose: str) -> None:
+    """Refuse to draw for a purpose from a source that ``PURPOSES`` does not name for it.
+
+    Raises:
+        PrivacyError: ``source`` has no such purpose.
+    """
+    known = PURPOSES[source]
+    if purpose in known or any(fnmatchcase(purpose, row) for row in known if "*" in row):
+        return
+    right = [other for other, rows in PURPOSES.items() if purpose in rows]
+    remedy = f"draw from {right[0].value}" if right else "call randomness.declare in its module"
+    raise PrivacyError(f"purpose {purpose!r}: it does not draw from {source.value}; {remedy}")
 
 
 class Stream:

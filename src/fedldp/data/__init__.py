@@ -18,7 +18,7 @@ from fedldp.data.datasets import (
     load_dataset,
     standardised,
 )
-from fedldp.data.encoding import check_people
+from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import Dataset, Examples, as_dataset
 from fedldp.data.folder import FileStatus, resolve_data_dir, verify
 from fedldp.data.partition import (
@@ -29,6 +29,7 @@ from fedldp.data.partition import (
     parse_scheme,
     partition,
 )
+from fedldp.data.rules import check_columns
 from fedldp.data.tables import read_table
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Shares",
     "as_dataset",
     "cells",
+    "check_columns",
     "check_partition",
     "check_people",
     "check_standardise",
@@ -68,10 +70,12 @@ __all__ = [
     "random_convolutions",
     "read_table",
     "resolve_data_dir",
+    "rules",
     "soft_gradients",
     "sources",
     "standardised",
     "tables",
+    "undeclared",
     "unit_norm",
     "verify",
 ]

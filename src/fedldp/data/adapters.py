@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
 
@@ -23,6 +23,9 @@ MOST_OF_UNKNOWN_LENGTH = 1_000_000
 
 LABEL = "label"
 """The name of the column that holds the classes, unless the user gives another name."""
+
+Column = Callable[[slice], NDArray[Any]]
+"""Returns the numbers in some rows of a column; NaN for what is not a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +39,23 @@ class Gathered:
         names: the names of the features, if they are columns.
         classes: the names of the classes, if the source has them.
         aside: columns of a table that are not features, by name.
+        undeclared: columns of a table that are features although nothing declares what they mean,
+            by name.
     """
 
-    features: NDArray[Any]
-    labels: NDArray[Any]
-    groups: NDArray[Any] | None = None
+    features: ArrayLike
+    labels: ArrayLike
+    groups: ArrayLike | None = None
     names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     aside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    undeclared: Mapping[str, Column] = field(default_factory=dict)
 
 
 def is_source(given: Any) -> bool:
     """Return whether an object holds labelled examples, and is not a pair of arrays."""
+    if isinstance(given, tuple | list):  # before the slow search for libraries
+        return False
     torch = _found("torch.utils.data", "DataLoader", "Dataset")
     known: tuple[type, ...] = (*torch, *_hugging_face())
     return isinstance(given, known) or _is_frame(given)
@@ -160,7 +168,37 @@ def of_columns(
     features = {name: each for name, each in columns.items() if name not in (label, *aside)}
     if not features:
         raise DataError(f"{context} it has no feature columns besides {label!r}; add some")
-    for name, column in features.items():
+    classes = _class_names(table, label)
+    labels = columns[label] if classes is None else _named(columns[label], classes)
+    found = replace(_stacked(features, context), labels=labels, classes=classes)
+    return replace(found, aside={name: columns[name] for name in aside})
+
+
+def of_arrays(features: Any, labels: Any, groups: Any = None, *, context: str) -> Gathered:
+    """Return the examples of arrays; the columns of a pandas ``DataFrame`` keep their names.
+
+    Args:
+        features: the features of each example, shape (N, ...).
+        labels: shape (N,).
+        groups: the person of each example, shape (N,).
+        context: the beginning of error messages.
+
+    Raises:
+        DataError: a column of a data frame is not a feature.
+    """
+    if not _is_frame(features) or not all(isinstance(name, str) for name in features.columns):
+        return Gathered(features, labels, groups)
+    found = _stacked(_columns_of(features, context), context)
+    return replace(found, labels=labels, groups=groups)
+
+
+def _stacked(columns: Mapping[str, NDArray[Any]], context: str) -> Gathered:
+    """Return columns as the features of each row; the labels are still missing.
+
+    Raises:
+        DataError: a column does not hold numbers, or one of several columns holds arrays.
+    """
+    for name, column in columns.items():
         if column.dtype.kind not in "buif":
             raise DataError(
                 f"{context} column {name!r} holds {_kind_of(column)}; make a 0/1 column for each "
@@ -169,21 +207,21 @@ def of_columns(
                 "path as dataset, and list the values in categories (if the column names each "
                 "row's client or person, use from_table(client=..., person=...))"
             )
-    wide = [name for name, column in features.items() if column.ndim > 1]
-    if wide and len(features) > 1:
-        others = ", ".join(name for name in features if name != wide[0])
+    wide = [name for name, column in columns.items() if column.ndim > 1]
+    if wide and len(columns) > 1:
+        others = ", ".join(name for name in columns if name != wide[0])
         raise DataError(
             f"{context} column {wide[0]!r} holds arrays, so it must be the only feature column, "
             f"but the table also has {others}; drop one or the other"
         )
-    names = None if wide else tuple(map(str, features))
-    stacked = features[wide[0]] if wide else np.stack(list(features.values()), axis=1)
+    if wide:
+        return Gathered(columns[wide[0]], ())
+    named = {str(name): column for name, column in columns.items()}
     return Gathered(
-        stacked,
-        columns[label],
-        names=names,
-        classes=_class_names(table, label),
-        aside={name: columns[name] for name in aside},
+        np.stack(list(named.values()), axis=1),
+        (),
+        names=tuple(named),
+        undeclared={name: column.__getitem__ for name, column in named.items()},
     )
 
 
@@ -221,6 +259,8 @@ def _found(module: str, *names: str) -> Any:
 
 
 def _is_frame(given: Any) -> bool:
+    if isinstance(given, np.ndarray):  # before the slow search for a library
+        return False
     return isinstance(given, _found("pandas", "DataFrame"))
 
 
@@ -380,6 +420,12 @@ def _class_names(table: Any, label: str) -> tuple[str, ...] | None:
         return None
     names = getattr(table.features[label], "names", None)
     return None if names is None else tuple(names)
+
+
+def _named(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
+    """Return the names of classes that are given as numbers; an unknown number stays one."""
+    known = dict(enumerate(classes))
+    return np.array([known.get(each, str(each)) for each in labels.tolist()], np.str_)
 
 
 def _kind_of(column: NDArray[Any]) -> str:

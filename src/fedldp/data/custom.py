@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError, DataMissing
+from fedldp.data.adapters import Gathered
 from fedldp.data.columns import Columns
-from fedldp.data.encoding import Encoded, encode, is_integer, labels_of, numbered
-from fedldp.data.examples import Dataset, Examples, checked, of_examples, with_owners
+from fedldp.data.encoding import Encoded, encode, undeclared
+from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
 from fedldp.data.people import as_numbers, check_sites, numbers_of_parts
+from fedldp.data.rules import checked
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
@@ -98,7 +100,8 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
                 f"{' and '.join(_WITHOUT_TEST_SET)}"
             )
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-        return checked(features, labels, f"{path}:", arrays.get(_PEOPLE))
+        read = Gathered(features, labels, arrays.get(_PEOPLE))
+        return as_examples(read, f"{path}:", columns.classes)
     table = read_table(path)
     return encode_examples(table, columns, people=columns.person in table.names, names=names)
 
@@ -120,20 +123,13 @@ def encode_examples(
         people: whether a person column that ``columns`` names is required and read.
         names: the names of the features, in the wanted order; None for the file's own order.
     """
-    path = table.path
     found = encode(
         table, columns, leave_out=leave_out, clients=False, people=people, features=names
     )
-    if columns.classes is None and not all(map(is_integer, found.labels)):
-        raise DataError(
-            f"{path}: some labels are not integers; give integers from 0 with the same meaning at "
-            "all parties, or the public list of classes"
-        )
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
-    examples = checked(found.features, labels_of(found, columns), f"{path}:")
-    return replace(examples, people=numbers_of_parts([found.people])[0])
+    return as_examples(_gathered(found)[0], f"{table.path}:", columns.classes)
 
 
 def load_features(
@@ -164,40 +160,37 @@ def load_features(
         table = read_table(path)
         found = encode(table, columns, clients=False, people=False, labels=False, features=names)
         features = found.features
-    nothing = np.zeros(len(features), np.int64)
-    return checked(features, nothing, f"{path}:").features
+    nothing = np.zeros(features.shape[:1], np.int64)
+    return checked(Gathered(features, nothing), f"{path}:").features
 
 
 def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:
-    found = encode(read_table(path), columns)
-    parts: list[Encoded] = [found]
+    table = read_table(path)
+    every = [encode(table, columns)]
     if test_file is not None:
-        table = read_table(test_file)
-        test = encode(table, columns, clients=False, people=columns.person in table.names)
-        if test.names != found.names:
-            other = sorted(set(found.names) ^ set(test.names))
-            raise DataError(
-                f"test_file {test_file}: its columns are not the columns of {path}; they differ in "
-                f"{', '.join(other) or 'their order'}"
-            )
-        parts.append(test)
-    classes, labels = numbered(parts, columns)
-    contexts = (f"data set {path.name!r}:", f"data set {path.name!r}: test")
-    people = numbers_of_parts([part.people for part in parts])
-    train, *others = (
-        replace(checked(part.features, own, context), people=each)
-        for part, own, context, each in zip(parts, labels, contexts, people, strict=False)
+        other = read_table(test_file)
+        every.append(encode(other, columns, clients=False, people=columns.person in other.names))
+    read, *held = _gathered(*every)
+    owners = None if every[0].clients is None else as_numbers(every[0].clients)
+    if read.groups is not None and owners is not None:
+        check_sites(np.asarray(read.groups), owners, columns.persons_at_sites, f"{path}:")
+    return of_rows(
+        replace(read, undeclared=undeclared(table, columns)),
+        held[0] if held else None,
+        clients=owners,
+        classes=columns.classes,
+        seed=seed,
+        name=path.name,
     )
-    held = others[0] if others else None
-    if found.clients is None:
-        dataset = of_examples(train, test=held, seed=seed, name=path.name)
-    else:
-        owners = as_numbers(found.clients)
-        if train.people is not None:
-            check_sites(train.people, owners, columns.persons_at_sites, f"{path}:")
-        dataset = with_owners(train, owners, test=held, seed=seed, name=path.name)
-    count = dataset.num_classes if classes is None else len(classes)
-    return replace(dataset, classes=classes, features=found.names, num_classes=count)
+
+
+def _gathered(*parts: Encoded) -> list[Gathered]:
+    """Return the parts of one owner's data, in which a person has the same number everywhere."""
+    people = numbers_of_parts([part.people for part in parts])
+    return [
+        Gathered(part.features, part.labels, own, names=part.names)
+        for part, own in zip(parts, people, strict=True)
+    ]
 
 
 def _load_npz(path: Path, seed: int) -> Dataset:

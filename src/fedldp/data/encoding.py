@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError
+from fedldp.data.adapters import Column
 from fedldp.data.cells import (
     INEXACT,
     identity,
@@ -22,10 +23,10 @@ from fedldp.data.cells import (
     value,
 )
 from fedldp.data.columns import Columns
+from fedldp.data.rules import class_of
 from fedldp.data.tables import Table
 
 _LARGEST = float(np.finfo(np.float32).max)
-_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,47 +182,11 @@ def _centre(
         found -= np.array([columns.centred(name) for name in names], np.float32)
 
 
-def numbered(
-    parts: Sequence[Encoded], columns: Columns
-) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64]]]:
-    """Return the names of the classes, if they have names, and the labels of each part.
-
-    Raises:
-        DataError: labels are numbers but not integers.
-    """
-    if columns.classes is not None:
-        return columns.classes, [labels_of(part, columns) for part in parts]
-    table = parts[0].table
-    texts = {text for part in parts for text in part.labels}
-    if all(map(is_integer, texts)):
-        if (least := min(map(int, texts), default=0)) > 0:
-            found = ", ".join(f'"{each}"' for each in sorted(texts, key=int)[:3])
-            raise DataError(
-                f"{table.path}: the labels are integers from {least}; give integers from 0, or "
-                f"list the classes in order: classes = [{found}, ...]"
-            )
-        return None, [labels_of(part, columns) for part in parts]
-    if not (texts <= {"true", "false"} or np.isnan(numbers(list(texts))).any()):
-        raise DataError(
-            f"{table.path}: the labels are numbers but not integers; give integers from 0, or list "
-            "the classes: classes = [...]"
-        )
-    classes = tuple(sorted(texts))
-    place = {text: number for number, text in enumerate(classes)}
-    return classes, [np.array([place[text] for text in part.labels]) for part in parts]
-
-
-def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
-    """Return labels as classes: positions in the declared list, or the integers themselves."""
-    if columns.classes is None:
-        return np.array([int(text) for text in found.labels])
-    place = {text: number for number, text in enumerate(columns.classes)}
-    return np.array([place[text] for text in found.labels], dtype=np.int64)
-
-
-def is_integer(text: str) -> bool:
-    """Return whether a label is an integer."""
-    return _INTEGER.fullmatch(text) is not None
+def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
+    """Return the columns that become features as they are, without a range or categories."""
+    known = {columns.label, columns.client, columns.person, *columns.ignored}
+    known |= {*columns.scaled, *columns.categories}
+    return {name: partial(table.numbers, name) for name in table.names if name not in known}
 
 
 def _feature(
@@ -335,7 +300,7 @@ def _labels(
         return [columns.classes[place] for place in places], np.array(places) < 0
     found = of_each(texts, value)
     if leave_out:
-        bad = [not is_integer(each) or int(each) < 0 for each in found]
+        bad = [place is None for place in of_each(texts, class_of(None))]
     else:
         bad = of_each(texts, is_missing)
         tell_spellings(texts, value, f"{table.path}: column {columns.label!r}:", "class")

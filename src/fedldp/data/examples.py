@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,18 @@ from fedldp.core.formatting import rounded_count
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.adapters import (
     LABEL,
+    Column,
     Gathered,
     any_source,
     gathered,
     is_clients,
     is_federated,
     is_source,
+    of_arrays,
     of_columns,
     partitions_of,
 )
+from fedldp.data.columns import Columns
 from fedldp.data.partition import Shares, shares_of
 from fedldp.data.people import (
     as_numbers,
@@ -35,6 +38,7 @@ from fedldp.data.people import (
     numbers_of_parts,
     usual_labels,
 )
+from fedldp.data.rules import Checked, check_columns, checked, labels_of, numbered, text_of
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
@@ -192,6 +196,7 @@ class Dataset:
         groups: ArrayLike | None = None,
         test_groups: ArrayLike | None = None,
         clients: ArrayLike | None = None,
+        classes: Sequence[Any] | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -203,11 +208,11 @@ class Dataset:
 
         Args:
             features: numbers of shape (N, *input_shape) that are finite, also as float32.
-            labels: integers of shape (N,), from 0; the number of classes is the largest label in
-                either set plus one.
+            labels: shape (N,): integers from 0, each of which occurs in at least one of the two
+                sets; or strings, which become 0 to K - 1 in sorted order.
             test_features: a test set of shape (M, *input_shape), given together with its labels;
                 without it, some of the examples are split off.
-            test_labels: integers of shape (M,).
+            test_labels: labels of the same kind, shape (M,).
             groups: the person of each row, integers from 0 or strings, shape (N,): rows with the
                 same value belong to one person, and are all for training or all for testing.
                 Without groups every row is a separate person.
@@ -215,6 +220,8 @@ class Dataset:
             clients: the client of each row, integers from 0 or strings, shape (N,): a run then has
                 these clients, in sorted order. The same group at two clients means one person with
                 rows at both, and a run refuses such data unless ``persons_at_sites`` allows them.
+            classes: the public list of all possible labels, whose positions are the classes; a
+                label may then also be absent.
             test_share: the share of the examples to split off, between 0 and 1; stratified by label
                 if every label has at least two examples and both parts have room for every label.
                 With groups it is a share of the people, and a person's label is the most frequent
@@ -246,23 +253,19 @@ class Dataset:
                 f"data set {name!r}: test_groups is given without a test set; give test_features "
                 "and test_labels too"
             )
-        context = f"data set {name!r}:"
-        train, test = checked(features, labels, context), None
-        named = None if groups is None else names_of(groups, len(train), context)
-        people, tested = numbers_of_parts([named, None])
-        if test_features is not None and test_labels is not None:
-            test = checked(test_features, test_labels, f"{context} test")
-            if test_groups is not None:
-                others = names_of(test_groups, len(test), f"{context} test")
-                people, tested = numbers_of_parts([named, others])
-            test = replace(test, people=tested)
-        train = replace(train, people=people)
-        if clients is not None:
-            owners = numbers_of(clients, len(train), context, "clients", "client")
-            return with_owners(
-                train, owners, test=test, test_share=test_share, seed=seed, name=name
-            )
-        return of_examples(train, test=test, test_share=test_share, seed=seed, name=name)
+        context, held = f"data set {name!r}:", None
+        if test_features is not None:
+            held = of_arrays(test_features, test_labels, test_groups, context=f"{context} test")
+        read = of_arrays(features, labels, groups, context=context)
+        return of_rows(
+            read,
+            held,
+            clients=clients,
+            classes=classes,
+            test_share=test_share,
+            seed=seed,
+            name=name,
+        )
 
     @classmethod
     def from_table(
@@ -272,6 +275,7 @@ class Dataset:
         label: str = LABEL,
         client: str | None = None,
         person: str | None = None,
+        classes: Sequence[Any] | None = None,
         test: Any = None,
         test_share: float = 0.2,
         seed: int = 0,
@@ -285,17 +289,18 @@ class Dataset:
             table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to
                 arrays. All other columns are features: either columns of numbers, or a single
                 column of arrays or of images, which become numbers from 0 to 1.
-            label: the column that holds the classes, integers from 0.
+            label: the column that holds the classes; see ``labels`` in ``from_arrays``.
             client: the column that names each row's client; without it a run divides the rows.
             person: the column that names each row's person; see ``groups`` in ``from_arrays``.
+            classes: see ``from_arrays``.
             test: a second table to test on; it needs neither a client column nor a person column.
             test_share: see ``from_arrays``.
             seed: the seed of the split.
             name: the name of the data set in messages and records.
 
         Raises:
-            DataError, ConfigError: see ``from_arrays``; also, a column is missing or is not a
-                feature.
+            DataError, ConfigError: see ``from_arrays``; also, a column is missing, is not a
+                feature, or may only number the rows.
 
         >>> rows = {"age": [0.3, 0.7, 0.4, 0.9], "label": [0, 1, 0, 1], "site": [*"aabb"]}
         >>> data = Dataset.from_table(rows, client="site", test_share=0.5)
@@ -305,30 +310,23 @@ class Dataset:
         context = f"data set {name!r}:"
         aside = [each for each in (client, person) if each is not None]
         read = of_columns(table, label=label, aside=aside, context=context)
-        held, groups = None, None
+        held = None
         if test is not None:
             held = of_columns(
                 test, label=label, aside=aside, optional=True, context=f"{context} test"
             )
-            if held.names != read.names:
-                raise DataError(
-                    f"{context} the test set has the columns {_listed(held.names)}, and the "
-                    f"training set {_listed(read.names)}; make the names and their order equal"
-                )
-            groups = None if person is None else held.aside.get(person)
-        found = cls.from_arrays(
-            read.features,
-            read.labels,
-            test_features=None if held is None else held.features,
-            test_labels=None if held is None else held.labels,
-            groups=None if person is None else read.aside[person],
-            test_groups=groups,
+        if person is not None:
+            read = replace(read, groups=read.aside[person])
+            held = None if held is None else replace(held, groups=held.aside.get(person))
+        return of_rows(
+            read,
+            held,
             clients=None if client is None else read.aside[client],
+            classes=classes,
             test_share=test_share,
             seed=seed,
             name=name,
         )
-        return _with_names(found, read)
 
     @classmethod
     def from_clients(
@@ -336,6 +334,7 @@ class Dataset:
         clients: Sequence[Rows],
         *,
         test: Rows | None = None,
+        classes: Sequence[Any] | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -352,6 +351,7 @@ class Dataset:
                 has rows at both.
             test: features and labels of a test set, and groups as a third array if it has any;
                 without it, some of every client's examples are split off.
+            classes: see ``from_arrays``.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
                 down, so that a client with few examples contributes none. With groups, about that
                 share of all people is split off, rounded up or down for each client, but never a
@@ -369,152 +369,226 @@ class Dataset:
         """
         if not len(clients):
             raise DataError(f"data set {name!r}: there are no clients; give at least one")
-        read = [_read(each, f"data set {name!r}: client {i}:") for i, each in enumerate(clients)]
-        parts = [
-            checked(each.features, each.labels, f"data set {name!r}: client {i}:", each.groups)
-            for i, each in enumerate(read)
-        ]
-        for i, part in enumerate(parts):
-            if part.features.shape[1:] != parts[0].features.shape[1:]:
-                raise DataError(
-                    f"data set {name!r}: an example of client {i} has shape "
-                    f"{part.features.shape[1:]}, and of client 0 {parts[0].features.shape[1:]}"
-                )
-        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        whole = Examples(
-            np.concatenate([part.features for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-            _people_of_all(parts, name),
+        contexts = [f"data set {name!r}: client {i}:" for i in range(len(clients))]
+        return _of_owners(
+            clients,
+            contexts,
+            test,
+            clients=True,
+            classes=classes,
+            test_share=test_share,
+            seed=seed,
+            name=name,
         )
-        for i, each in enumerate(read):
-            if each.names != read[0].names:
-                raise DataError(
-                    f"data set {name!r}: client {i} has the columns {_listed(each.names)}, and "
-                    f"client 0 {_listed(read[0].names)}; make the names and their order equal"
-                )
-        held = None if test is None else checked_rows(test, f"data set {name!r}: test")
-        if held is not None and held.people is not None and whole.people is not None:
-            held = replace(held, people=held.people + whole.people.max() + 1)
-        found = with_owners(whole, owners, test=held, test_share=test_share, seed=seed, name=name)
-        return _with_names(found, read[0])
 
 
-def of_examples(
-    train: Examples,
+def of_rows(
+    read: Gathered,
+    held: Gathered | None,
     *,
-    test: Examples | None,
+    clients: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
     test_share: float = 0.2,
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
-    """Return a data set of examples without clients; see ``Dataset.from_arrays``.
+    """Return a data set of one owner's rows; see ``Dataset.from_arrays``.
 
     Args:
-        train: the examples.
-        test: a test set, in which people have the same numbers as in ``train``; None splits off
-            some of ``train``.
+        read: the examples.
+        held: a test set, in which the same group is the same person; None splits off some examples.
+        clients: the client of each row.
+        classes: the names of all classes.
         test_share: the share to split off; 0 for no test set.
         seed: the seed of the split.
         name: the name of the data set.
-
-    Raises:
-        DataError: the sets do not match, or have too few classes, examples or people.
     """
-    held_out = test is None and test_share != 0
-    if test is None and test_share == 0:
-        test = train.taken(slice(0, 0))
-    elif test is None:
-        train, test = _parted(train, test_share, seed, name)
-    elif test.features.shape[1:] != train.features.shape[1:]:
+    context = f"data set {name!r}:"
+    every = [read] if held is None else [read, held]
+    contexts = [context, f"{context} test"][: len(every)]
+    parts = [
+        checked(replace(each, groups=None), where)
+        for each, where in zip(every, contexts, strict=True)
+    ]
+    named = [
+        None if each.groups is None else names_of(each.groups, len(part.labels), where)
+        for each, part, where in zip(every, parts, contexts, strict=True)
+    ]
+    parts = [
+        replace(part, people=own) for part, own in zip(parts, numbers_of_parts(named), strict=True)
+    ]
+    owners = None
+    if clients is not None:
+        owners = numbers_of(clients, len(parts[0].labels), context, "clients", "client")
+    whole = _whole(every, parts, contexts, held is not None, owners, classes, name)
+    return _divided(whole, owners, test_share, seed) if held is None else _of_clients(whole, owners)
+
+
+def _of_owners(
+    rows: Sequence[Rows],
+    contexts: Sequence[str],
+    test: Rows | None,
+    *,
+    clients: bool,
+    classes: Sequence[Any] | None = None,
+    test_share: float = 0.2,
+    seed: int = 0,
+    name: str = "custom",
+) -> Dataset:
+    """Return a data set of several owners' rows; the same group at two of them is two persons.
+
+    Args:
+        rows: the rows of each owner.
+        contexts: for each owner, the beginning of error messages.
+        test: a test set; its groups are other persons. None splits off some examples.
+        clients: whether each owner is a client.
+        classes: the names of all classes.
+        test_share: the share to split off.
+        seed: the seed of the split.
+        name: the name of the data set.
+    """
+    if test is not None:
+        rows, contexts = [*rows, test], [*contexts, f"data set {name!r}: test"]
+    every = list(map(_read, rows, contexts))
+    parts = list(map(checked, every, contexts))
+    trained = parts if test is None else parts[:-1]
+    lacking = [i for i, part in enumerate(trained) if part.people is None]
+    if 0 < len(lacking) < len(trained):
         raise DataError(
-            f"data set {name!r}: an example has shape {train.features.shape[1:]} in the "
-            f"training set and {test.features.shape[1:]} in the test set"
+            f"data set {name!r}: client {lacking[0]} has no groups, but other clients have; give "
+            "groups for all clients or for none"
         )
+    sizes = [0 if part.people is None else int(part.people.max()) + 1 for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    parts = [
+        part if part.people is None else replace(part, people=part.people + start)
+        for part, start in zip(parts, starts, strict=True)
+    ]
+    owners = None
+    if clients:
+        owners = np.repeat(np.arange(len(trained)), [len(part.labels) for part in trained])
+    whole = _whole(every, parts, contexts, test is not None, owners, classes, name)
+    return _divided(whole, owners, test_share, seed) if test is None else _of_clients(whole, owners)
+
+
+def _whole(
+    read: Sequence[Gathered],
+    parts: Sequence[Checked],
+    contexts: Sequence[str],
+    tested: bool,
+    owners: NDArray[np.int64] | None,
+    classes: Sequence[Any] | None,
+    name: str,
+) -> Dataset:
+    """Return the data set of all parts, before it is divided.
+
+    Args:
+        read: the parts as they were given.
+        parts: the parts, checked; the persons of all parts are numbered together.
+        contexts: for each part, the beginning of error messages.
+        tested: whether the last part is the test set.
+        owners: the client of each training row, if there are clients.
+        classes: the names of all classes; None for those that a table brings along.
+        name: the name of the data set.
+    """
+    context = f"data set {name!r}:"
+    _check_alike(read, parts, contexts)
+    listed = read[0].classes
+    if classes is not None:
+        listed = Columns(classes=tuple(map(text_of, classes))).classes
+    found = numbered([part.labels for part in parts], contexts, listed, context)
+    every = [
+        Examples(part.features, labels, part.people)
+        for part, labels in zip(parts, found.labels, strict=True)
+    ]
+    test = every.pop() if tested else every[0].taken(slice(0, 0))
+    train = every[0]
+    if len(every) > 1:
+        people = [part.people for part in every if part.people is not None]
+        train = Examples(
+            np.concatenate([part.features for part in every]),
+            np.concatenate([part.labels for part in every]),
+            np.concatenate(people) if people else None,
+        )
+    check_columns(_joined_columns(read[: len(every)]), context, owners)
     if train.people is not None and test.people is not None:
         both = len(np.intersect1d(train.people, test.people))
         if both:
             raise DataError(
-                f"data set {name!r}: {both} {'person is' if both == 1 else 'persons are'} in the "
-                "training and in the test set; take their rows out of one"
+                f"{context} {both} {'person is' if both == 1 else 'persons are'} in the training "
+                "and in the test set; take their rows out of one"
             )
-    all_labels = np.concatenate([train.labels, test.labels])
-    if len(np.unique(all_labels)) < 2:
-        raise DataError(
-            f"data set {name!r}: every label is {all_labels[0]}; classification needs at "
-            "least two classes"
-        )
     return Dataset(
-        name=name,
-        train=train,
-        test=test,
-        num_classes=int(all_labels.max()) + 1,
-        held_out=held_out,
+        name, train, test, found.num_classes, classes=found.names, features=read[0].names
     )
 
 
-def with_owners(
-    examples: Examples,
-    owners: NDArray[np.int64],
-    *,
-    test: Examples | None,
-    test_share: float = 0.2,
-    seed: int = 0,
-    name: str = "custom",
-) -> Dataset:
-    """Return a data set of known clients' examples; see ``Dataset.from_clients``.
+def _check_alike(
+    read: Sequence[Gathered], parts: Sequence[Checked], contexts: Sequence[str]
+) -> None:
+    """Refuse parts of a data set whose examples have other shapes or columns than the first."""
+    shape, names = parts[0].features.shape[1:], read[0].names
+    for given, part, context in zip(read, parts, contexts, strict=True):
+        if part.features.shape[1:] != shape:
+            raise DataError(
+                f"{context} an example has shape {part.features.shape[1:]}, but in the first "
+                f"examples it is {shape}; give all of them the same shape"
+            )
+        if given.names != names:
+            raise DataError(
+                f"{context} the columns are {_listed(given.names)}, but in the first examples they "
+                f"are {_listed(names)}; make the names and their order equal"
+            )
 
-    Person numbers are global: the same number at two clients means one person with rows at both.
+
+def _joined_columns(read: Sequence[Gathered]) -> Mapping[str, Column]:
+    """Return the undeclared columns of several tables as those of one table."""
+    if len(read) == 1:
+        return read[0].undeclared
+
+    def joined(name: str) -> Column:
+        everything = slice(None)
+        return lambda rows: np.concatenate([one.undeclared[name](everything) for one in read])[rows]
+
+    return {name: joined(name) for name in read[0].undeclared}
+
+
+def _of_clients(whole: Dataset, owners: NDArray[np.int64] | None) -> Dataset:
+    """Return the data set with the client of each training row, if there are clients."""
+    if owners is None:
+        return whole
+    return replace(whole, clients=shares_of(owners, int(owners.max()) + 1))
+
+
+def _divided(
+    whole: Dataset, owners: NDArray[np.int64] | None, test_share: float, seed: int
+) -> Dataset:
+    """Return the data set with a test set that is split off from its training examples.
 
     Args:
-        examples: the examples of all clients.
-        owners: the client of each example, shape (N,); clients are numbered from 0 without gaps.
-        test: a test set; None splits off some of each client's examples.
-        test_share: the share of a client's examples, or of its people.
+        whole: the data set, without a test set.
+        owners: the client of each row; each client's rows are divided.
+        test_share: the share to split off; 0 for no test set.
         seed: the seed of the split.
-        name: the name of the data set.
     """
-    held, held_out = test, test is None and test_share != 0
-    if held is None and not held_out:
-        held = examples.taken(slice(0, 0))
-    elif held is None:
-        rows = _split_of_each(owners, examples.people, test_share, seed, name)
-        held = examples.taken(rows)
-        kept = np.setdiff1d(np.arange(len(owners)), rows)
-        examples, owners = examples.taken(kept), owners[kept]
-    found = of_examples(examples, test=held, name=name)
-    shares = shares_of(owners, int(owners.max()) + 1)
-    return replace(found, clients=shares, held_out=held_out)
-
-
-def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | None:
-    """Return each row's person, numbered so that no two clients share a number."""
-    known = [part.people for part in parts if part.people is not None]
-    if not known:
-        return None
-    if len(known) < len(parts):
-        lacking = next(i for i, part in enumerate(parts) if part.people is None)
-        raise DataError(
-            f"data set {name!r}: client {lacking} has no groups, but other clients have; give "
-            "groups for all clients or for none"
-        )
-    sizes = [int(people.max()) + 1 for people in known]
-    return np.concatenate(known) + np.repeat(
-        np.cumsum(sizes) - sizes, [len(each) for each in known]
-    )
+    if test_share == 0:
+        return _of_clients(whole, owners)
+    if owners is None:
+        kept, held = _parted(whole.train, test_share, seed, whole.name)
+    else:
+        held = _split_of_each(owners, whole.train.people, test_share, seed, whole.name)
+        kept = np.setdiff1d(np.arange(len(owners)), held)
+        owners = owners[kept]
+    train, test = whole.train.taken(kept), whole.train.taken(held)
+    return _of_clients(replace(whole, train=train, test=test, held_out=True), owners)
 
 
 def _parted(
     examples: Examples, test_share: float, seed: int, name: str
-) -> tuple[Examples, Examples]:
-    """Return a training and a test part; each person's rows are in only one of them."""
-    if len(examples) < 2:
-        raise DataError(
-            f"data set {name!r}: a single example cannot be split; add more examples, or give a "
-            "test set"
-        )
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows for training and for testing; each person's rows are in only one of them."""
     if examples.people is None:
-        train, test = split(examples.labels, test_share, seed)
-        return examples.taken(train), examples.taken(test)
+        return split(examples.labels, test_share, seed)
     number = as_numbers(examples.people)
     labels = usual_labels(examples.labels, number)
     if len(labels) < 2:
@@ -523,7 +597,7 @@ def _parted(
             "people's rows, or give a test set"
         )
     held = np.isin(number, split(labels, test_share, seed)[1])
-    return examples.taken(~held), examples.taken(held)
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def _split_of_each(
@@ -603,77 +677,24 @@ def split(
     return train, test
 
 
-def _integers(kind: str) -> str:
-    """Return a one-line suggestion for turning labels of this kind into integers."""
-    if kind in "bf":
-        return "give integers from 0, such as labels.astype(int)"
-    return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"
+def checked_rows(rows: Rows, context: str, classes: Sequence[str] | None = None) -> Examples:
+    """Return ``Examples`` made from the features and labels of one party, or from a source.
 
-
-def checked(
-    features: ArrayLike, labels: ArrayLike, context: str, groups: ArrayLike | None = None
-) -> Examples:
-    """Turn a user's arrays into Examples, or refuse them with a one-line reason."""
-    x, y = _as_array(features, "features", context), _as_array(labels, "labels", context)
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{context} labels are of type {y.dtype}; {_integers(y.dtype.kind)}")
-    if x.ndim < 2 or y.ndim != 1:
-        raise DataError(
-            f"{context} features have shape {x.shape} and labels {y.shape}; "
-            "give (N, ...) and (N,), with at least one feature axis"
-        )
-    if len(x) != len(y):
-        raise DataError(
-            f"{context} there are {len(x)} rows of features but {len(y)} labels; give "
-            "one label per row"
-        )
-    if x.size == 0:
-        raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
-    x = checked_features(x, context)
-    y = y.astype(np.int64)
-    if y.min() < 0:
-        raise DataError(
-            f"{context} the smallest label is {y.min()}; give integers from 0, such as (labels == "
-            "CLASS).astype(int) for two classes"
-        )
-    return Examples(x, y, None if groups is None else numbers_of(groups, len(y), context))
-
-
-def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
-    """Turn a user's own examples into float32, or refuse them with a one-line reason.
+    Args:
+        rows: the examples.
+        context: the beginning of error messages.
+        classes: the names of all classes; None if labels are integers from 0.
 
     Raises:
-        DataError: they are ragged, not numbers, or not finite.
+        DataError: they are malformed; the message says how.
     """
-    x = _as_array(features, "features", context)
-    if x.dtype.kind not in "buif":
-        raise DataError(f"{context} features are of type {x.dtype}; give numbers")
-    with np.errstate(over="ignore"):  # a float32 overflow becomes infinite, and is refused
-        x = np.ascontiguousarray(x, dtype=np.float32)
-    if not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0][0])
-        raise DataError(
-            f"{context} features of row {row} are NaN, infinite or too large for float32; "
-            "drop or repair such rows"
-        )
-    return x
+    return as_examples(_read(rows, context), context, classes)
 
 
-def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:
-        raise DataError(f"{context} {what} are ragged: {error}") from None
-
-
-def checked_rows(rows: Rows, context: str) -> Examples:
-    """Return ``Examples`` made from features and labels, or from a source.
-
-    Raises:
-        DataError: they are malformed; the message, which begins with ``context``, says how.
-    """
-    read = _read(rows, context)
-    return checked(read.features, read.labels, context, read.groups)
+def as_examples(read: Gathered, context: str, classes: Sequence[str] | None) -> Examples:
+    """Return ``Examples`` made from what was read of one party; see ``checked_rows``."""
+    found = checked(read, context)
+    return Examples(found.features, labels_of(found.labels, classes, context), found.people)
 
 
 def _read(rows: Rows, context: str) -> Gathered:
@@ -688,19 +709,7 @@ def _read(rows: Rows, context: str) -> Gathered:
             f"{context} {type(rows).__name__} holds no examples; give features and labels, a torch "
             "data set or DataLoader, or a table with a column label"
         )
-    return Gathered(*rows)
-
-
-def _with_names(dataset: Dataset, read: Gathered) -> Dataset:
-    """Return a data set with the names that a table gives."""
-    classes = read.classes
-    if classes is not None and len(classes) < dataset.num_classes:
-        raise DataError(
-            f"data set {dataset.name!r}: it has the label {dataset.num_classes - 1}, but the table "
-            f"names only {len(classes)} classes; name every class"
-        )
-    count = dataset.num_classes if classes is None else len(classes)
-    return replace(dataset, features=read.names, classes=classes, num_classes=count)
+    return of_arrays(*rows, context=context)
 
 
 def _listed(names: Sequence[str] | None) -> str:
@@ -745,13 +754,7 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if is_clients(given):
         return Dataset.from_clients(given, test=test)
     if is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
-        context = "data set 'custom':"
-        read = _read(given, context)
-        train = checked(read.features, read.labels, context, read.groups)
-        held = None if test is None else checked_rows(test, f"{context} test")
-        if held is not None and held.people is not None and train.people is not None:
-            held = replace(held, people=held.people + train.people.max() + 1)
-        return _with_names(of_examples(train, test=held), read)
+        return _of_owners([given], ["data set 'custom':"], test, clients=False)
     raise ConfigError(
         f"dataset: {type(given).__name__} is not data; give features and labels as a pair of "
         "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"

@@ -27,6 +27,7 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
+from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import KEEPS_NOTHING, NOT_FROM_ROWS, name_and_digest, noted_frozen
@@ -218,6 +219,7 @@ class Agreement:
         self._check_schedule()
         check_system(config, self.problem)
         self._check_frozen()
+        check_own_code(config.algorithm(self.problem))
         _check_features(self.problem)
         if not 1 <= self.quorum <= self.fewest_in_sum:
             of = "round" if config.committee is None else "committee"
@@ -478,6 +480,7 @@ class Agreement:
         )
         return stated(
             self.config,
+            self.problem,
             releases,
             summed=self.sum_in_path(dict.fromkeys(asked, self.quorum))
             if self.channel == "sum"

@@ -15,6 +15,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.core.locks import is_held
 from fedldp.data import Examples
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
@@ -23,7 +24,6 @@ from fedldp.deployment.examples import check_people, is_about_people
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.initial import agreed_initial, beside
-from fedldp.deployment.listening import is_held
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, private_to_owner
 from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun

@@ -22,6 +22,7 @@ from fedldp.accounting.accountants import BudgetKind, releases_nothing
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
+from fedldp.core.locks import scratch
 from fedldp.deployment.agreement import Channel, Link
 from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
@@ -123,8 +124,8 @@ def run_demo(
         events.append(what)
         say(what)
 
-    with tempfile.TemporaryDirectory(prefix="fedldp-") as place:
-        world = DemoEnvironment.made(Path(place), config, channel, link, data_dir)
+    with scratch() as place:
+        world = DemoEnvironment.made(place, config, channel, link, data_dir)
         try:
             return _run(world, config, kill, tell, events)
         except RunError as error:

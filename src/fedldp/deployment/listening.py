@@ -6,17 +6,13 @@ SuperNode, which runs code that others sent and so must not run as the agent's u
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from fedldp.core.errors import RunError, WireError
+from fedldp.core.errors import WireError
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.sockets import listen
@@ -25,8 +21,6 @@ log = logging.getLogger("fedldp.site")
 
 _MOST_CONNECTIONS = 32
 _SECONDS_TO_READ = 60.0
-_LOOKS = 5
-"""How many times to try to take a lock that another process holds, before raising an error."""
 
 
 class Listening:
@@ -87,46 +81,3 @@ class Listening:
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
         finally:
             self._free.release()
-
-
-@contextmanager
-def alone(file: Path, what: str) -> Iterator[None]:
-    """Hold the lock ``file``, created if missing, so that no other process does the same.
-
-    Raises:
-        RunError: another process holds the lock.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise RunError(f"{file}: {error.strerror}; check the folder") from error
-    try:
-        for left in reversed(range(_LOOKS)):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not left:
-                    raise RunError(
-                        f"{file}: another {what} is running there; stop it first"
-                    ) from error
-                time.sleep(0.02)  # perhaps another process is only checking the lock
-        yield
-    finally:
-        os.close(handle)
-
-
-def is_held(file: Path) -> bool:
-    """Return whether a process holds ``file`` through :func:`alone`, without creating the file."""
-    try:
-        handle = os.open(file, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False

@@ -6,9 +6,7 @@ to stop a round for all sites.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import WireError
 from fedldp.core.randomness import Stream
 from fedldp.deployment.agreement import Agreement
-from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Draws, Sender, ServerRole, State
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Report, RoundRequest, Sensitive
@@ -66,15 +64,14 @@ class ReportChecker:
         found = self._like.get(client)
         if found is None or found.round != request.broadcast.round:
             encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(client)
-            with tempfile.TemporaryDirectory() as folder:
-                sender = Sender(
-                    index=client,
-                    num_examples=Sensitive(1),
-                    fresh=lambda purpose: Stream(bytes(32), simulated=True),
-                    kept=lambda purpose: Stream(bytes(32), simulated=True),
-                    store=FolderStore(Path(folder), request.run, lasting=False),
-                )
-                found = alone(encoder, Sensitive(None), request.broadcast, sender)
+            sender = Sender(
+                index=client,
+                num_examples=Sensitive(1),
+                fresh=lambda purpose: Stream(bytes(32), simulated=True),
+                kept=lambda purpose: Stream(bytes(32), simulated=True),
+                store=MemoryStore(),
+            )
+            found = alone(encoder, Sensitive(None), request.broadcast, sender)
             self._like[client] = found
         return found
 

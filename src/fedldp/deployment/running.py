@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
+from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
@@ -27,7 +28,7 @@ from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.key_changes import next_key_of
-from fedldp.deployment.listening import Listening, alone
+from fedldp.deployment.listening import Listening
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.policy import SitePolicy

@@ -182,6 +182,7 @@ class Server:
             summed = agreement.sum_in_path(in_sum)
         return stated(
             agreement.config,
+            agreement.problem,
             ledger.releases(agreement.run),
             summed=summed,
             simulated=agreement.test_seed is not None,
@@ -408,7 +409,7 @@ def _schema(agreement: Agreement) -> Schema:
     return Schema(
         input_shape=problem.input_shape,
         num_classes=problem.num_classes,
-        num_examples=problem.num_examples,
+        num_examples=None if problem.counted_in_private else problem.num_examples,
         classes=classes if classes is not None and len(classes) == problem.num_classes else None,
         features=problem.features,
     )

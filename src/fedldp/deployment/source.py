@@ -9,11 +9,13 @@ from pathlib import Path
 from fedldp.data import (
     Columns,
     Examples,
+    check_columns,
     check_people,
     encode_examples,
     is_table,
     load_examples,
     read_table,
+    undeclared,
 )
 from fedldp.data.people import count_of
 from fedldp.data.tables import Table
@@ -62,6 +64,8 @@ class SiteData:
         if isinstance(self.found, Examples):
             return self.found
         columns = self._columns(agreed)
+        if features is None and not leave_out:  # only the site's operator sees this refusal
+            check_columns(undeclared(self.found, columns), f"{self.found.path}:")
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def people_are_said(self, agreed: Columns) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.guarantees import IDEALISED, Unit
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SIMULATED, SumInPath, statement
+from fedldp.accounting.statement import SIMULATED, SumInPath
+from fedldp.algorithms import systems
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.systems import assumed, own_code
+from fedldp.algorithms.problem import Problem
 
 _TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
@@ -22,6 +23,7 @@ program runs on a site's machine."""
 
 def stated(
     config: RunConfig,
+    problem: Problem | None,
     releases: ReleaseHistory,
     *,
     summed: SumInPath | None,
@@ -33,21 +35,15 @@ def stated(
 
     Args:
         config: the configuration of the run.
+        problem: the agreed facts about the data; None if they are unknown.
         releases: who released what in which round, and, if reports are summed, who is in each sum.
         summed: the secure sum between the clients and the server, if there is one.
         simulated: whether all randomness comes from a seed.
         timed: what the statement does not cover about the timing of answers.
         delta: the delta for approximate guarantees. None: the configuration's delta.
     """
-    found = statement(
-        releases,
-        claim=config.claim(),
-        shuffler=None,
-        summed=summed,
-        delta=config.delta if delta is None else delta,
-        own_code=own_code(config),
-        assumed=assumed(config),
-        persons_at_sites=config.persons_at_sites,
+    found = systems.stated(
+        config, problem, releases, asked=_asked(config, problem), summed=summed, delta=delta
     )
     # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
     # apply to what is sent here.
@@ -55,3 +51,12 @@ def stated(
     warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
     warnings += [*config.composition.notes, timed]
     return {**found, "guarantees": lines, "warnings": warnings}
+
+
+def _asked(config: RunConfig, problem: Problem | None) -> Unit | None:
+    """Return the unit of the setting that meets the target; an agreement has no target itself."""
+    meaning = config.composition.calibration.meaning
+    if meaning is None:
+        return None
+    of_people = meaning.unit == "record" and problem is not None and problem.people is not None
+    return "person" if of_people else meaning.unit

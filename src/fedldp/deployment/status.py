@@ -15,9 +15,9 @@ from typing import Any
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
+from fedldp.core.locks import is_held
 from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.listening import is_held
 from fedldp.deployment.policy import SitePolicy, is_retired
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.watch import read_status

@@ -292,7 +292,7 @@ class PrivateClient:
                 amounts = " and ".join(budget.amount(spent) for budget, spent in total)
                 more = [EARLIER_RUNS.format(amounts)]
             releases = _history([each for each in entries if each.run == latest])
-        found = stated(self.config, releases, summed=None, simulated=False, timed=TIMED)
+        found = stated(self.config, None, releases, summed=None, simulated=False, timed=TIMED)
         if self.config.trainable != ALL:
             more.append(_FROZEN)
         return Statement({**found, "warnings": [*found["warnings"], *more, WHOSE_CODE]})

@@ -27,8 +27,14 @@ def check_module(
     if trainable != ALL:
         freeze(found, names_of_trained(found, name, trainable))
         check_buffers(found, name)
+    known = {label for label, _ in found.named_parameters()}
     _try_training(found, name, input_shape, num_classes)
     _try_testing(found, name, input_shape, num_classes)
+    for label in {label for label, _ in found.named_parameters()} - known:
+        raise ConfigError(
+            f"model = {name}: the parameter {label} appears only when the model is used; create it "
+            "in __init__"
+        )
     return found
 
 

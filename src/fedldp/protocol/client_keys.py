@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from fedldp.core.errors import PrivacyError
-from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
 
 
 class Keys(Protocol):
     """The source of a client's streams in one run.
+
+    Both methods raise ``PrivacyError`` for a purpose that does not draw from this kind of stream;
+    see ``randomness.PURPOSES``.
 
     Attributes:
         simulated: whether the keys come from a seed; such keys protect nothing.
@@ -53,12 +56,14 @@ class SimulationKeys:
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         """Return the simulation's stream for the round; see ``Keys``."""
+        check_purpose(Source.FRESH, purpose)
         if phase:
             purpose = f"{purpose}, exchange {phase}"
         return Stream.simulation(seed=self.seed, round=round, client=self.client, purpose=purpose)
 
     def kept(self, purpose: str) -> Stream:
         """Return the simulation's stream for round 0; see ``Keys``."""
+        check_purpose(Source.KEPT, purpose)
         return Stream.simulation(seed=self.seed, round=0, client=self.client, purpose=purpose)
 
 
@@ -87,10 +92,12 @@ class SecretKeys:
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         """Return a stream from fresh random bytes, never used before; see ``Keys``."""
+        check_purpose(Source.FRESH, purpose)
         return Stream(self.entropy(KEY_BYTES), simulated=False)
 
     def kept(self, purpose: str) -> Stream:
         """Return the stream derived from the secret for this run and purpose; see ``Keys``."""
+        check_purpose(Source.KEPT, purpose)
         return Stream.derived(self.secret, "client", self.run, purpose)
 
 
@@ -116,15 +123,18 @@ class TrialKeys:
 
     def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         """Return a stream for one purpose in one phase of a round; see ``Keys``."""
+        check_purpose(Source.FRESH, purpose)
         number = len(self._drawn) if self.again else 0
         self._drawn.append(None)
-        return self._stream("fresh", round, phase, purpose, number)
+        return self.labelled("fresh", round, phase, purpose, number)
 
     def kept(self, purpose: str) -> Stream:
         """Return the stream for a purpose that is drawn only once in the run; see ``Keys``."""
-        return self._stream("kept", purpose)
+        check_purpose(Source.KEPT, purpose)
+        return self.labelled("kept", purpose)
 
-    def _stream(self, *labels: object) -> Stream:
+    def labelled(self, *labels: object) -> Stream:
+        """Return the trial's stream with some labels, for draws that are not the client's own."""
         text = "/".join(map(str, labels)).encode()
         key = hashlib.blake2b(text, key=self.secret, digest_size=KEY_BYTES).digest()
         return Stream(key, simulated=self.streams_simulated)

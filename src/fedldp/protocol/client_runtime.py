@@ -41,7 +41,7 @@ from fedldp.core.errors import (
     RunError,
     WireError,
 )
-from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
 from fedldp.data.examples import Examples
 from fedldp.ledgers.protocol import Ledgers, Place, Rows
 from fedldp.protocol.client_keys import Keys
@@ -449,10 +449,14 @@ class _Asked:
         without any charge to the client's budget.
         """
         members, broadcast = self.runtime.members, self.broadcast
-        nothing = Stream(bytes(KEY_BYTES), simulated=False)
+
+        def nothing(purpose: str) -> Sequence[Stream]:
+            check_purpose(Source.FRESH, purpose)
+            return [Stream(bytes(KEY_BYTES), simulated=False)]
+
         trial = replace(
             members.senders([index], broadcast.round, self.request.phase),
-            fresh=lambda purpose: [nothing],
+            fresh=nothing,
             store=lambda place: MemoryStore(members.store(index)),
         )
         try:

@@ -24,9 +24,9 @@ from fedldp.accounting.statement import (
 )
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
+from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.reporting.html import render
-from fedldp.reporting.record import as_json, check_replaceable, missing_folders, replace_file
-from fedldp.reporting.record import remove_empty as remove_folders
+from fedldp.reporting.record import as_json, check_replaceable, replace_file
 from fedldp.reporting.runs import FinishedRun, read_run
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import (
@@ -58,7 +58,7 @@ DOUBTFUL = (
 """The text does not depend on the scores, because it would then reveal something about them."""
 
 COUNTS = "the numbers of examples and people, which are rounded up and which no guarantee covers"
-"""The counts of the clients' own rows that the documents reveal."""
+"""The counts of the clients' own rows that config.json reveals, which is published beside."""
 
 _README, _PRIVACY = FILES = ("README.md", "privacy.json")
 _BEGINS = {_README: b"---\n# made by fedldp card\n", _PRIVACY: b'{\n  "document": "fedldp privacy'}
@@ -95,7 +95,7 @@ def write_card(
         replace_file(place / _PRIVACY, as_json(document))
         replace_file(place / _README, model_card(run, document).encode("utf-8", "replace"))
     except OSError as error:
-        remove_folders(made)
+        remove_empty(made)
         raise RunError(f"out = {place}: {error.strerror}; choose a writable folder") from error
     return place, document
 
@@ -309,12 +309,8 @@ def _domain(run: FinishedRun) -> str | None:
     shape = " x ".join(map(str, known.input_shape))
     inputs = f"numbers of shape {shape}" if known.features is None else ", ".join(known.features)
     labels = ", ".join(known.class_name(label) for label in range(min(known.num_classes, 100)))
-    about = "up to " if known.rounded else ""
-    people = "" if known.people is None else f" of {about}{known.people:,} people"
-    return (
-        f"{about}{known.num_examples:,} labelled examples{people}; inputs: {inputs}; "
-        f"classes: {labels}"
-    )
+    count = "" if known.num_examples is None else f"{known.num_examples:,} "
+    return f"{count}labelled examples; inputs: {inputs}; classes: {labels}"
 
 
 def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
@@ -327,7 +323,7 @@ def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
     found = [f"nothing is proven for {what}" for what in open_lines]
     if scores_are_private(privacy["warnings"]):
         found.append(HELD_OUT)
-    if run.schema is not None and run.schema.rounded:
+    if run.own_data is not None:
         found.append(COUNTS)
     return "; ".join(found) or None
 

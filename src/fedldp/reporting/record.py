@@ -14,6 +14,7 @@ summary.json       the result, as `fedldp run --json` prints it
 report.html        the result as a web page
 card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, if record_arrivals is on
+lock               held by the process that is carrying out the run
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedldp.core.errors import FedldpError, RunError
+from fedldp.core.locks import LOCK, missing_folders, remove_empty
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
@@ -53,23 +55,17 @@ _DOCUMENT = "document"
 class RunFolder:
     """A run's folder on disk."""
 
-    def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._made = made
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
-        """Make a new folder and write what is known before training.
+        """Write what is known before training into a new folder, which the caller owns.
 
         Raises:
-            RunError: the folder exists and is not empty, or cannot be written.
+            RunError: the folder cannot be written.
         """
-        try:
-            check_new(path)
-            folder = cls(path, made=missing_folders(path))
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+        folder = cls(path)
         try:
             folder.write_json("config.json", config)
             folder.digest  # noqa: B018 (it is cached)
@@ -101,10 +97,15 @@ class RunFolder:
         return self.path.resolve() / found if isinstance(found, str) else None
 
     def discard(self) -> None:
-        """Remove everything the run made, because it ended before its first round was complete."""
+        """Remove everything the run wrote, because it ended before its first round was complete.
+
+        The folder itself stays, with its lock; its owner removes it.
+        """
         for entry in self.path.glob("*"):
-            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
-        remove_empty(self._made)
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != LOCK:
+                entry.unlink()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` atomically."""
@@ -278,11 +279,15 @@ def as_json(content: Mapping[str, Any]) -> bytes:
 def check_new(path: Path) -> None:
     """Refuse a path that cannot become a new run folder; the check leaves nothing behind.
 
+    A lock alone is nothing: a process that was killed at once leaves it.
+
     Raises:
         RunError: something other than an empty folder is there, or the path is not writable.
     """
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (
+            not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir())
+        ):
             begun = (path / "config.json").is_file()
             resume = f", or continue the run in it: {how_to_resume(path)}" if begun else ""
             raise RunError(f"out = {path}: it exists already; choose another folder{resume}")
@@ -296,29 +301,6 @@ def check_new(path: Path) -> None:
 def how_to_resume(path: Path) -> str:
     """Return how to continue the run in a folder, for users of the command line or of Python."""
     return f"fedldp run --resume {shlex.quote(str(path))} (Python: fedldp.resume({str(path)!r}))"
-
-
-def unused(path: Path) -> Path:
-    """Return ``path``, with a number appended if it exists, because runs may start together."""
-    found, number = path, 1
-    while found.exists():
-        number += 1
-        found = path.with_name(f"{path.name}-{number}")
-    return found
-
-
-def missing_folders(path: Path) -> list[Path]:
-    """Return the folders that have to be created so that ``path`` exists, innermost first."""
-    return [place for place in (path, *path.parents) if not place.exists()]
-
-
-def remove_empty(made: Sequence[Path]) -> None:
-    """Remove folders that were created, innermost first, up to the first one that is not empty."""
-    for place in made:
-        try:
-            place.rmdir()
-        except OSError:
-            return
 
 
 def check_replaceable(path: Path, begins: bytes) -> None:

@@ -10,43 +10,35 @@ from typing import Any
 from fedldp.core.errors import RunError
 
 FILE = "schema.json"
-FEW = 10
-"""The number of examples below which a client has too few to train on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
     """The public facts about a model's inputs and outputs.
 
-    It contains no client's name, and no digest of an example.
+    It contains no client's name, no digest of an example, and no number that was counted in a
+    user's own rows, because no guarantee covers such a number.
 
     Attributes:
         input_shape: the shape of one example.
         num_classes: the number of classes; labels are 0 to num_classes - 1.
-        num_examples: the total number of training examples across all clients.
+        num_examples: the total number of training examples across all clients, if it is public.
         classes: the names of the classes, if they have any.
         features: the names of the features, if they have any.
-        few: the number of simulated clients with fewer than ``FEW`` examples; None if unknown.
-        rounded: whether all counts are rounded up, like all counts of a user's own rows.
-        people: the number of people to whom the training examples belong, if the data identify them
-            and a person may have several examples; else None.
+        rounded: whether counts that are shown beside the model's scores are rounded up, like all
+            counts of a user's own rows.
     """
 
     input_shape: tuple[int, ...]
     num_classes: int
-    num_examples: int
+    num_examples: int | None
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
-    few: int | None = None
     rounded: bool = False
-    people: int | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the schema in the form of a JSON file."""
-        found = asdict(self)
-        if self.people is None:  # the form of the file from before this field existed
-            del found["people"]
-        return found
+        return asdict(self)
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number if it has no name."""
@@ -66,14 +58,12 @@ def read_schema(folder: Path) -> Schema:
             key: None if found[key] is None else tuple(map(str, found[key]))
             for key in ("classes", "features")
         }
-        few, people = found["few"], found.get("people")
+        total = found["num_examples"]
         return Schema(
             input_shape=tuple(map(int, found["input_shape"])),
             num_classes=int(found["num_classes"]),
-            num_examples=int(found["num_examples"]),
-            few=None if few is None else int(few),
+            num_examples=None if total is None else int(total),
             rounded=bool(found.get("rounded", False)),  # the counts of earlier versions are exact
-            people=None if people is None else int(people),
             **names,
         )
     except OSError as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedldp.core.formatting import rounded_count
 from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import Evaluation, Round
-from fedldp.reporting.schema import FEW, Schema
+from fedldp.reporting.schema import Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
 """The metrics for choosing runs; not calibration, which can be good for an uninformative model."""
@@ -195,11 +195,16 @@ def scores(
     }
 
 
+FEW = 10
+"""The number of examples below which a client has too few to train on."""
+
+
 def doubts(
     tested: Mapping[str, float | None] | None,
     confusion: NDArray[np.int64] | None,
     counts: NDArray[np.int64],
     schema: Schema,
+    few: int = 0,
 ) -> list[str]:
     """Return what makes a model's metrics doubtful, in words.
 
@@ -211,6 +216,7 @@ def doubts(
             least 1.
         schema: the model's schema; if its counts are rounded, the text also rounds the number of
             test examples.
+        few: the number of clients with fewer than ``FEW`` examples, if it is public.
     """
     examples = int(counts.sum())
     told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
@@ -218,12 +224,10 @@ def doubts(
     if tested is not None:
         doubt = _doubt(tested, confusion, counts, f"as far as {told} examples can tell")
         found += [*_untold(counts, schema), *([] if doubt is None else [doubt])]
-    few = schema.few
     if few:
         found.append(
-            f"{'up to ' if schema.rounded else ''}{few:,} "
-            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: too few to "
-            "train a model well"
+            f"{few:,} {'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
+            "too few to train a model well"
         )
     return found
 

@@ -6,15 +6,13 @@ settings, the version of what the system does with them, the data, and how accur
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -25,9 +23,11 @@ import platformdirs
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
+from fedldp.core.locks import Held, alone
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import PublishedDataset, find_source
+from fedldp.reporting.record import replace_file
 
 Device = Literal["cpu", "cuda"]
 
@@ -172,9 +172,7 @@ class MeasurementStore:
         path = self._path(measured)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                json.dump(asdict(measured), file)
-            os.replace(file.name, path)
+            replace_file(path, json.dumps(asdict(measured)).encode())
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; measurements are kept there") from error
 
@@ -195,15 +193,10 @@ class MeasurementStore:
             RunError: the folder cannot be written to.
         """
         path = self._folder / digest / _name(device, seed, rounds)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.with_suffix(".lock").open("w")
-        except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; measurements are kept there") from error
-        with lock:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                stack.enter_context(alone(path.with_suffix(".lock"), "measurement"))
+            except Held:
                 yield None
                 return
             yield path

@@ -9,14 +9,14 @@ distribution as with ``shuffler``, because the times of individual messages are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from fedldp.algorithms.settings import Delays
-from fedldp.core.randomness import SERVER, Stream
+from fedldp.core.randomness import SERVER
 from fedldp.mechanisms import Counts
 from fedldp.protocol.transport import Delivery, Transport
 from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest
-from fedldp.simulation.schedule import delay_of_run, draw_extremes, draw_schedule, times
+from fedldp.simulation.schedule import World, delay_of_run, draw_extremes, draw_schedule, times
 from fedldp.simulation.shuffler import unnamed
 
 
@@ -35,7 +35,7 @@ class Counting:
         inner: Transport,
         delays: Delays,
         clients: int,
-        stream: Callable[[int, int, str], Stream],
+        stream: World,
     ) -> None:
         self._inner = inner
         self._delays = delays

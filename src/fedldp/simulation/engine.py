@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import Stream
+from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.data import Dataset
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
@@ -28,7 +27,7 @@ from fedldp.protocol.server_loop import Evaluation, Loop, Round, stops_early
 from fedldp.protocol.transport import Transport
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.html import page
-from fedldp.reporting.record import RunFolder, replace_file
+from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.scores import evaluation, final_of
@@ -43,6 +42,7 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, config_document, run_name
+from fedldp.simulation.schedule import world_of_seed
 from fedldp.simulation.shuffler import Shuffler
 from fedldp.simulation.spending import Spending
 from fedldp.simulation.trained import check_features, check_frozen
@@ -62,7 +62,7 @@ def simulate(
     workers: int = 1,
     alone_if_small: bool = False,
     cluster: str | None = None,
-    out: Path | None = None,
+    out: Path | OwnedFolder | None = None,
     resume: RunFolder | None = None,
     inputs: Inputs | None = None,
     planned: Plan | None = None,
@@ -81,7 +81,8 @@ def simulate(
         alone_if_small: whether a small run uses only one process, regardless of ``workers``.
         cluster: "auto" or the address of a Ray cluster, whose workers then act as the clients; the
             result is bit for bit the same.
-        out: where to create the run folder; None writes nothing.
+        out: where to create the run folder, or an empty folder that the caller owns; None writes
+            nothing.
         resume: the folder of an interrupted run of this configuration, to continue.
         inputs: the run's data, if they are already partitioned.
         planned: the plan, if it was made before the data were read.
@@ -90,6 +91,7 @@ def simulate(
             run.
 
     Raises:
+        Held: another process works in the run folder.
         FedldpError: a setting, the data, or a value to release is refused. The run folder is kept
             only if a round was completed.
     """
@@ -143,65 +145,71 @@ def simulate(
     if resume is not None:
         check_features(resume, features)
         check_frozen(resume, frozen)
-    folder = resume
     server = algorithm.server()
     # Derive a resumed run's name from the config.json in its folder, because earlier versions
     # describe the same data differently.
     run = run_name(document if resume is None else resume.read_config())
-    start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
-    if resume is None and out is not None:
-        folder = RunFolder.create(out, document, planned.privacy)
-        folder.keep_own_data(inputs.exact_data)
-    with ExitStack() as stack:
-        try:
-            population = Population(
-                config=planned.scheduled,
-                problem=inputs.problem,
-                dataset=inputs.dataset,
-                members=inputs.members,
-                device=chosen,
-                folder=_scratch(stack) if folder is None else folder.path / "clients",
-                lasting=folder is not None,
-                run=run,
-            )
-            executor = stack.enter_context(
-                _executor(population, start.ledger, workers, cluster, stack)
-            )
-            if planned is not early:
-                before(planned)
-            for record in start.rounds:
-                after_round(record)
-            test = _Test(executor, population.num_tests > 0)
-            end = _rounds(planned, server, executor, test, start, folder, run, after_round)
-            confusion = test.confusion(server.tested(end))
-        except BaseException:
-            if out is not None and folder is not None and not start.rounds:
-                folder.discard()
-            raise
-    trained = population.layout.split(server.result(end))
-    result = Result(
-        recipe=recipe,
-        config=planned.config,
-        rounds=start.rounds,
-        weights={**{name: w.copy() for name, w in trained.items()}, **algorithm.frozen()},
-        privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
-        ledger=start.ledger,
-        run=run,
-        seconds=sum(record.seconds for record in start.rounds),
-        run_dir=None if folder is None else folder.path,
-        schema=inputs.schema,
-        doubts=inputs.doubts(
-            None
-            if population.clients_test or not population.num_tests
-            else final_of(start.rounds[-1], None),
-            confusion,
-        ),
-        confusion=confusion,
-    )
-    if folder is not None:
-        folder.write_json(SCHEMA, inputs.schema.to_document())
-        _finish(folder, result)
-    return result
+    with ExitStack() as owning:
+        folder = resume
+        if resume is not None:
+            owning.enter_context(owned(resume.path, "resume", "run"))
+        elif out is not None:
+            own = owning.enter_context(owned(out, "out", "run", check_new))
+            folder = RunFolder.create(own.path, document, planned.privacy)
+            folder.keep_own_data(inputs.exact_data)
+        start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
+        with ExitStack() as stack:
+            try:
+                population = Population(
+                    config=planned.scheduled,
+                    problem=inputs.problem,
+                    dataset=inputs.dataset,
+                    members=inputs.members,
+                    device=chosen,
+                    folder=stack.enter_context(scratch())
+                    if folder is None
+                    else folder.path / "clients",
+                    lasting=folder is not None,
+                    run=run,
+                )
+                executor = stack.enter_context(
+                    _executor(population, start.ledger, workers, cluster, stack)
+                )
+                if planned is not early:
+                    before(planned)
+                for record in start.rounds:
+                    after_round(record)
+                test = _Test(executor, population.num_tests > 0)
+                end = _rounds(planned, server, executor, test, start, folder, run, after_round)
+                confusion = test.confusion(server.tested(end))
+            except BaseException:
+                if out is not None and folder is not None and not start.rounds:
+                    folder.discard()
+                raise
+        trained = population.layout.split(server.result(end))
+        result = Result(
+            recipe=recipe,
+            config=planned.config,
+            rounds=start.rounds,
+            weights={**{name: w.copy() for name, w in trained.items()}, **algorithm.frozen()},
+            privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
+            ledger=start.ledger,
+            run=run,
+            seconds=sum(record.seconds for record in start.rounds),
+            run_dir=None if folder is None else folder.path,
+            schema=inputs.schema,
+            doubts=inputs.doubts(
+                None
+                if population.clients_test or not population.num_tests
+                else final_of(start.rounds[-1], None),
+                confusion,
+            ),
+            confusion=confusion,
+        )
+        if folder is not None:
+            folder.write_json(SCHEMA, inputs.schema.to_document())
+            _finish(folder, result)
+        return result
 
 
 @dataclass(frozen=True)
@@ -291,10 +299,6 @@ def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) ->
     return found
 
 
-def _scratch(stack: ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
-
-
 def _device(name: str, workers: int, cluster: str | None) -> torch.device:
     """Return the device that models are trained on; refuse contradictory settings."""
     if workers < 1:
@@ -323,7 +327,7 @@ def _executor(
     workers = min(workers, population.config.num_clients)
     if workers == 1 or population.device.type != "cpu":  # one process keeps a GPU busy
         return Serial(population, ledger)
-    return Pool(population, ledger, workers, _scratch(stack))
+    return Pool(population, ledger, workers, stack.enter_context(scratch()))
 
 
 def _transport(
@@ -336,11 +340,8 @@ def _transport(
     delays = channel.delays
     if delays is None:
         return direct, lambda: None
-
-    def stream(round: int, client: int, purpose: str) -> Stream:
-        return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
-
     shuffler: Shuffler | Counting
+    stream = world_of_seed(config.seed)
     if folder is not None and delays.record_arrivals:
         shuffler = Shuffler(direct, delays, config.num_clients, stream, folder.write_arrivals)
     else:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.data import Dataset, Examples, load_examples, load_features
+from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema
@@ -26,7 +27,7 @@ _BEGINS = b"row,class,probability of "
 
 def evaluate(
     run: Result | Path,
-    data: Dataset | Examples | Path | None = None,
+    data: Dataset | Rows | Path | None = None,
     data_dir: Path | None = None,
     threshold: float | None = None,
 ) -> dict[str, Any]:
@@ -34,9 +35,9 @@ def evaluate(
 
     Args:
         run: a run's result, or its folder.
-        data: labelled examples; a data set, whose test set is used; or a file of examples, either
-            .npz (features, labels) or a table with the run's columns. None uses the run's own test
-            set.
+        data: features and labels, or another source of them; a data set, whose test set is used; or
+            a file of examples, either .npz (features, labels) or a table with the run's columns.
+            None uses the run's own test set.
         data_dir: the data folder.
         threshold: for a model with two classes, the lowest probability at which it predicts class
             1, above 0 and below 1; None predicts the more probable class.
@@ -71,7 +72,7 @@ def evaluate(
 
 
 def _tested(
-    trained: Trained, data: Dataset | Examples | Path | None, data_dir: Path | None
+    trained: Trained, data: Dataset | Rows | Path | None, data_dir: Path | None
 ) -> tuple[str, Examples, list[str]]:
     """Return the name of the test set, its prepared examples, and warnings."""
     if data is None:
@@ -79,11 +80,12 @@ def _tested(
         return "the run's test set", dataset.test, _warnings(dataset)
     if isinstance(data, Dataset):
         found, name, warnings = data.test, data.name, _warnings(data)
-    elif isinstance(data, Examples):
-        found, name, warnings = data, "custom", []
-    else:
+    elif isinstance(data, Path):
         columns, features = trained.columns, trained.schema.features
         found, name, warnings = load_examples(data, columns=columns, names=features), str(data), []
+    else:
+        found = checked_rows(data, "dataset:", trained.schema.classes)
+        name, warnings = "custom", []
     return name, replace(found, features=trained.prepared(found.features)), warnings
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, DataMissing
-from fedldp.core.formatting import rounded_count
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -24,8 +23,8 @@ from fedldp.data import (
 )
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.reporting.schema import FEW, Schema
-from fedldp.reporting.scores import doubts
+from fedldp.reporting.schema import Schema
+from fedldp.reporting.scores import FEW, doubts
 from fedldp.simulation.plan import check_examples, problem_with, with_few_rows
 
 
@@ -90,26 +89,28 @@ class Inputs:
 
     @property
     def schema(self) -> Schema:
-        """Return the schema to keep with the model; counts of the user's own data are rounded."""
-        own, people = not self.dataset.is_public, self.dataset.num_people
-        total, few = self.problem.num_examples, int(np.count_nonzero(self.members.sizes < FEW))
+        """Return the schema to keep with the model."""
+        public = self.dataset.is_public
         return Schema(
             input_shape=self.dataset.input_shape,
             num_classes=self.dataset.num_classes,
-            num_examples=rounded_count(total) if own else total,
+            num_examples=self.problem.num_examples if public else None,
             classes=self.dataset.classes,
             features=self.dataset.features,
-            few=rounded_count(few) if own else few,
-            people=rounded_count(people) if own and people is not None else people,
-            rounded=own,
+            rounded=not public,
         )
 
     def doubts(
         self, tested: Mapping[str, float | None] | None, confusion: NDArray[np.int64] | None
     ) -> tuple[str, ...]:
-        """Return the reasons why a model's metrics on the test set are doubtful; see ``doubts``."""
+        """Return the reasons why a model's metrics on the test set are doubtful; see ``doubts``.
+
+        They are kept with the run, so they say which clients have few examples only if the examples
+        are public.
+        """
         counts = np.bincount(self.dataset.test.labels, minlength=self.dataset.num_classes)
-        return tuple(doubts(tested, confusion, counts, self.schema))
+        few = int(np.count_nonzero(self.members.sizes < FEW)) if self.dataset.is_public else 0
+        return tuple(doubts(tested, confusion, counts, self.schema, few))
 
     @classmethod
     def _of_clients(

@@ -12,8 +12,9 @@ from fedldp.accounting.accountants import releases_nothing, sides_of
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import rounded_up
 from fedldp.accounting.releases import ClientIndices, ReleaseHistory
+from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.participation import most_rounds
+from fedldp.algorithms.participation import All, Preselected, most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.ledgers.budget import Budget
@@ -35,16 +36,8 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
         ConfigError: a release protects single people or rows, and no limit of a budget can cover
             it; or ``person_budget`` leaves a round without a client that may answer.
     """
-    found: dict[Event, list[ClientIndices]] = {}
     algorithm = config.algorithm(problem)
-    for group in config.encoder_groups():
-        encoder = algorithm.encoder(group[0])
-        for event in events_of_round(encoder, algorithm.parts.channel.phases):
-            found.setdefault(event, []).append(group)
-    groups = {
-        event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
-    }
-    participation = algorithm.parts.participation
+    groups, participation = _groups(algorithm), algorithm.parts.participation
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.budgets:
         _check_may_pay(config.budgets, groups)
@@ -52,6 +45,50 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
             _check_lasts(config.person_budget.budget(), config, groups, asked)
         asked = _within_budgets(config.budgets, config, groups, asked)
     return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
+
+
+def releases_over_draws(config: RunConfig, problem: Problem) -> list[ReleaseHistory]:
+    """Return releases of which one costs each client at least as much as any draw's releases.
+
+    Each client is taken to be drawn as often as it may be, in rounds with as few others that
+    release the same event as there may be. The list is empty if all clients answer every round.
+    """
+    participation = config.composition.participation
+    if isinstance(participation, All):
+        return []
+    candidates = [config]
+    if isinstance(participation, Preselected):  # a client's noise depends on its number of rounds
+        candidates = [config.changed(turns=turns) for turns in range(1, config.rounds + 1)]
+    return [_most(each, problem) for each in candidates]
+
+
+def _most(config: RunConfig, problem: Problem) -> ReleaseHistory:
+    algorithm = config.algorithm(problem)
+    groups, participation = _groups(algorithm), algorithm.parts.participation
+    asked: dict[int, list[int]] = {round: [] for round in range(1, config.rounds + 1)}
+    for clients in groups.values():
+        others = config.num_clients - len(clients)
+        # Others may be drawn first, and budgets may be spent at different times.
+        fewest = 1 if config.budgets else max(1, config.fewest_in_round - others)
+        there = [int(client) for client in clients[:fewest]]
+        for round in range(1, most_rounds(participation, there[0], config.rounds) + 1):
+            asked[round] += there
+    answering: dict[int, ClientIndices | None] = {r: sorted(each) for r, each in asked.items()}
+    if config.budgets:
+        answering = _within_budgets(config.budgets, config, groups, answering)
+    return ReleaseHistory.planned(groups, answering, algorithm.server().downlink)
+
+
+def _groups(algorithm: Algorithm) -> dict[Event, ClientIndices]:
+    """Return the clients that release each event whenever they take part."""
+    found: dict[Event, list[ClientIndices]] = {}
+    for group in algorithm.config.encoder_groups():
+        encoder = algorithm.encoder(group[0])
+        for event in events_of_round(encoder, algorithm.parts.channel.phases):
+            found.setdefault(event, []).append(group)
+    return {
+        event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
+    }
 
 
 def _within_budgets(

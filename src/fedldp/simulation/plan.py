@@ -17,13 +17,14 @@ from fedldp.accounting.statement import (
     HELD_OUT,
     ShufflerInPath,
     SumInPath,
+    over_draws,
     server_lines,
-    statement,
 )
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
-from fedldp.algorithms.systems import assumed, own_code
+from fedldp.algorithms.systems import own_code, stated
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
@@ -40,15 +41,10 @@ from fedldp.data.folder import in_use, locate
 from fedldp.data.people import check_sites
 from fedldp.data.sources import find_source
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.simulation.participation import planned_releases
+from fedldp.simulation.participation import planned_releases, releases_over_draws
 
 _SMALL = 1e9
 """The largest size of a small run, as visited examples times weights: a few seconds of training."""
-
-COHORTS = (
-    "lines against a shuffled server count the fewest clients of one budget in any round, as drawn "
-    "here: another seed may draw fewer"
-)
 
 SHARED = (
     "partition = drawn: simulated clients share examples; a line for a record is for one client's "
@@ -97,7 +93,8 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         delta: the delta of the statement's approximate lines; None uses ``config.delta``.
 
     Raises:
-        ConfigError: settings are incompatible, or no budget meets the target.
+        ConfigError: settings are incompatible, no budget meets the target, or the user's own code
+            is refused; see ``check_own_code``.
     """
     selftest()
     if problem.num_clients is None:
@@ -113,6 +110,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         delta = (
             config.target.delta
         )  # so that the statement has the line for which the budget was calibrated
+    check_own_code(scheduled.algorithm(problem))
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
 
@@ -159,26 +157,14 @@ def state(
     config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was or will be released."""
-    channel = config.composition.channel
-    shuffler = None
-    if channel.delays is not None or channel.shuffles_reports:
-        shuffler = ShufflerInPath(
-            chunk=1 if channel.delays is None else channel.delays.chunk,
-            untrusted_clients=config.untrusted_clients,
-            prediction_error=0.0 if channel.delays is None else channel.delays.prediction_error,
-        )
-    found = statement(
-        releases,
-        claim=config.claim(),
-        shuffler=shuffler,
-        delta=config.delta if delta is None else delta,
-        summed=sum_of(config),
-        own_code=own_code(config),
-        assumed=assumed(config),
-        persons_at_sites=config.persons_at_sites,
-    )
-    if shuffler is not None and config.answers_once and len(releases.events) > 1:
-        found["warnings"].append(COHORTS)
+    shuffler = _shuffler_of(config)
+    found = _stated(config, problem, releases, delta, shuffler)
+    worse = [
+        _stated(config, problem, each, delta, shuffler)["guarantees"]
+        for each in releases_over_draws(config, problem)
+        if not each.costs_as(releases)
+    ]
+    found["warnings"] += over_draws(found["guarantees"], worse)
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
     if problem.private_scores:
@@ -203,19 +189,36 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, An
         config = _calibrated(config, config.target, problem)
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
-    return _without_shuffler(scheduled, planned_releases(scheduled, problem, draws), delta)
+    return _stated(scheduled, problem, planned_releases(scheduled, problem, draws), delta)
 
 
-def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float) -> dict[str, Any]:
-    return statement(
+def _stated(
+    config: RunConfig,
+    problem: Problem,
+    releases: ReleaseHistory,
+    delta: float | None,
+    shuffler: ShufflerInPath | None = None,
+) -> dict[str, Any]:
+    return stated(
+        config,
+        problem,
         releases,
-        claim=config.claim(),
-        shuffler=None,
-        delta=delta,
+        asked=None if config.target is None else config.target.unit,
         summed=sum_of(config),
-        own_code=own_code(config),
-        assumed=assumed(config),
-        persons_at_sites=config.persons_at_sites,
+        shuffler=shuffler,
+        delta=delta,
+    )
+
+
+def _shuffler_of(config: RunConfig) -> ShufflerInPath | None:
+    """Return the shuffler that every report of a system goes through; None without one."""
+    channel = config.composition.channel
+    if channel.delays is None and not channel.shuffles_reports:
+        return None
+    return ShufflerInPath(
+        chunk=1 if channel.delays is None else channel.delays.chunk,
+        untrusted_clients=config.untrusted_clients,
+        prediction_error=0.0 if channel.delays is None else channel.delays.prediction_error,
     )
 
 
@@ -340,19 +343,19 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
-    def stated(candidate: RunConfig) -> dict[str, Any]:
+    def candidate_stated(candidate: RunConfig) -> dict[str, Any]:
         scheduled = candidate.with_schedule(draws)
         releases = planned_releases(scheduled, problem, draws)
-        if target.adversary == "shuffled-server":
-            return state(scheduled, problem, releases, delta=target.delta)
         if target.adversary == "server":
             at = config.persons_at_sites
             lines = server_lines(releases, target.unit, target.delta, at)
             if lines is not None:
                 return {"guarantees": lines}
-        return _without_shuffler(scheduled, releases, target.delta)
+        shuffled = target.adversary == "shuffled-server"
+        shuffler = _shuffler_of(scheduled) if shuffled else None
+        return _stated(scheduled, problem, releases, target.delta, shuffler)
 
-    return calibrated(config, target, stated)
+    return calibrated(config, target, candidate_stated)
 
 
 def calibrated(

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from fedldp.core.errors import FedldpError
+from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
@@ -152,9 +152,9 @@ def _work(
     """Do a task in a worker process; return user-facing errors, because Ray would wrap them."""
     try:
         population = _population(sent[0], expected)
-        with TemporaryDirectory(prefix="fedldp-") as folder:
+        with scratch() as folder:
             here = copy(population)
-            object.__setattr__(here, "folder", Path(folder))
+            object.__setattr__(here, "folder", folder)
             for item, files in kept.items():
                 here.store(item).add(files)
             if ledger is not None:

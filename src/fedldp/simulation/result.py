@@ -16,7 +16,7 @@ from fedldp.accounting.statement import upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
-from fedldp.data.examples import checked_features
+from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.record import RunFolder, how_to_resume

@@ -24,7 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
-from fedldp.core.randomness import SERVER, Stream
+from fedldp.core.randomness import SERVER, Source, Stream, check_purpose
+
+World = Callable[[int, int, str], Stream]
+"""Returns the stream for a round, a client and a purpose that nobody draws for in a deployment."""
+
+
+def world_of_seed(seed: int) -> World:
+    """Return a simulation's streams for what the world decides in a deployment, such as delays."""
+
+    def stream(round: int, client: int, purpose: str) -> Stream:
+        check_purpose(Source.WORLD, purpose)
+        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+
+    return stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +67,7 @@ def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) ->
     return float(np.median(proposals))
 
 
-def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
+def delay_of_run(delays: Delays, clients: int, stream: World) -> float:
     """Return the T on which all clients of a simulated run agree before its first round.
 
     The value depends only on the seed, not on which clients take part in which round. In a run that

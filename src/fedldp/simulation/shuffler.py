@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
-from fedldp.core.randomness import SERVER, Stream
+from fedldp.core.randomness import SERVER
 from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
-from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
+from fedldp.simulation.schedule import Schedule, World, delay_of_run, draw_schedule, times
 
 # The number of messages that are sorted at a time. A block has the messages of all clients at some
 # positions.
@@ -44,7 +44,7 @@ class Shuffler:
         inner: Transport,
         delays: Delays,
         clients: int,
-        stream: Callable[[int, int, str], Stream],
+        stream: World,
         record: Callable[[int, Shuffled], None] = lambda block, messages: None,
     ) -> None:
         self._inner = inner

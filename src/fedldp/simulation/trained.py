@@ -229,7 +229,8 @@ def _standardised(config: RunConfig, features: NDArray[np.float32]) -> NDArray[n
 
 
 def _problem(schema: Schema) -> Problem:
-    return Problem(schema.input_shape, schema.num_classes, schema.num_examples)
+    # How a model is used does not depend on the number of examples that trained it.
+    return Problem(schema.input_shape, schema.num_classes, schema.num_examples or 1)
 
 
 def _of(folder: Path | None) -> str:

@@ -516,6 +516,19 @@ class ModelGradients:
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people; see ``Summed``."""
+        total = np.zeros(self.layout.size, np.int64)
+        for found in self.vectors(weights, examples):
+            if not isinstance(found, Exception):
+                total += found.astype(np.int64)
+        return _cut(total)
+
+    def vectors(
+        self, weights: NDArray[np.float32], examples: Examples
+    ) -> Iterator[Floats | Exception]:
+        """Yield each person's vector in grid steps, or the error that the model raised on its rows.
+
+        An error must not affect anybody else, so it is not raised.
+        """
         import torch  # a statement needs no torch
         from torch.nn import functional
 
@@ -541,16 +554,15 @@ class ModelGradients:
             )
             return torch.cat([each.flatten() for each in parts]).numpy().astype(np.float64)
 
-        total = np.zeros(self.layout.size, np.int64)
         for _, people in rows_of_people(examples):
             for rows in people:
                 try:
                     with torch_seeded(_same_draws()):
                         found = gradient(rows)
-                except Exception:  # one person's rows must not affect anybody else
+                except Exception as error:  # a user's model may raise any error
+                    yield error
                     continue
-                total += on_grid_of_clip(found, self.clip).astype(np.int64)
-        return _cut(total)
+                yield on_grid_of_clip(found, self.clip)
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
         """Return which rows the model classifies correctly; see ``Summed``."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
 
 
 def single_gradients(
@@ -82,5 +82,7 @@ def _gradient(model: nn.Module, class_weights: Tensor | None) -> Callable[..., d
 
 
 def _cannot(error: Exception) -> ConfigError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return ConfigError(f"model: torch.func cannot differentiate it for single examples: {reason}")
+    return ConfigError(
+        f"model: torch.func cannot differentiate it for single examples: {first_line(error)}; use "
+        "other layers, or system = person_dp_sgd, which takes one person or row after another"
+    )

@@ -54,7 +54,7 @@ alphas = st.floats(-3, 1.5).map(lambda x: 10.0**x)
 
 
 @pytest.mark.slow
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(alphas, st.integers(1, 40))
 def test_log_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int) -> None:
     law = laws(table(alpha, end))
@@ -65,7 +65,7 @@ def test_log_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int)
             assert law[v + 1][y] <= bound * law[v][y]
 
 
-@settings(max_examples=some(60), deadline=None)
+@settings(max_examples=some(60))
 @given(alphas, st.integers(1, 40))
 def test_epsilon_is_the_largest_ratio(alpha: float, end: int) -> None:
     found, largest = table(alpha, end).epsilon, largest_ratio(table(alpha, end))

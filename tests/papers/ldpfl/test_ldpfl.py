@@ -18,7 +18,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import PURPOSES, Source
 from fedldp.data import Examples, load_dataset
+from fedldp.papers.ldpfl import parts, preset
 from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained
 from fedldp.papers.ldpfl.networks import train
 from fedldp.papers.ldpfl.numerics import bits_epsilon
@@ -529,3 +531,19 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         ((epsilon, _),) = label.event(1).groups
         assert groups[epsilon] == max(num_trained(size, settings.test_share) for size in sizes)
         assert all(1 <= num_trained(size, settings.test_share) <= size for size in sizes)
+
+
+def test_the_bits_and_all_that_they_follow_from_are_drawn_once() -> None:
+    """Bits drawn again in each round would randomise an example many times."""
+    assert {"bits", "labels", "split", "test bits", "encoder *"} <= PURPOSES[Source.KEPT]
+    assert "public encoder *" in PURPOSES[Source.RUN]
+
+
+def test_scores_reveal_what_they_pass_through() -> None:
+    for (evaluation, encoder), said in parts._SCORES.items():
+        words = " ".join(said)
+        assert ("encoder" in words) == (encoder == "own")
+        assert ("own test examples" in words) == (evaluation == "clients")
+    assert preset._THEOREMS == {
+        "theorem_2": "Theorem 2 (eq. 13)", "theorem_1": "Theorem 1", "symmetric": "eq. 11",
+    }  # fmt: skip

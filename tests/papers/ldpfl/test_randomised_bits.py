@@ -109,7 +109,7 @@ mechanisms = st.builds(
 )
 
 
-@settings(max_examples=some(200), deadline=None)
+@settings(max_examples=some(200))
 @given(mechanisms, st.integers(1, 30_000))
 def test_the_thresholds_lie_between_the_papers_probabilities(
     mechanism: RandomisedBits, size: int
@@ -134,7 +134,7 @@ def test_the_thresholds_lie_between_the_papers_probabilities(
             assert law.if_zero <= max(q, 1) + 1 + slack + loss
 
 
-@settings(max_examples=some(200), deadline=None)
+@settings(max_examples=some(200))
 @given(st.integers(1, FULL - 1), st.integers(1, FULL - 1))
 def test_the_epsilon_of_a_law_is_exactly_its_largest_ratio(one: int, zero: int) -> None:
     if one == zero:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import PURPOSES, Source, Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise, smallest_share
 from fedldp.protocol.roles import State
@@ -188,3 +188,7 @@ def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
     np.testing.assert_array_equal(found[0], found[1])
     others = [*found[1:], averaged(server, sent, round=2, seed=0).weights]
     assert np.abs(np.corrcoef(others) - np.eye(4)).max() < 0.1
+
+
+def test_the_noise_on_the_downlink_is_new_in_each_round() -> None:
+    assert "downlink noise" in PURPOSES[Source.ROUND]

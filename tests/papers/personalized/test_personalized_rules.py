@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import SERVER, Stream
+from fedldp.core.randomness import PURPOSES, SERVER, Source, Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.parts import moments_sigma
@@ -387,3 +387,7 @@ def test_there_is_a_recipe_for_every_curve() -> None:
     mnist = found["personalized-mnist-fig2-lmh-b"]
     assert (mnist.num_examples, mnist.num_clients, mnist.rounds) == (1500, 3, 10)
     assert mnist.epsilon == [1.0, 5.0, 10.0]  # type: ignore[attr-defined]
+
+
+def test_each_round_samples_anew() -> None:
+    assert "sampling" in PURPOSES[Source.FRESH]

@@ -48,7 +48,7 @@ def test_known_figures() -> None:
 sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)
 
 
-@settings(max_examples=some(200), deadline=None)
+@settings(max_examples=some(200))
 @given(sigmas, st.floats(-6, 6).map(lambda x: 10.0**x), st.lists(st.floats(-2, 2), min_size=2))
 def test_the_integers_stay_within_epsilon_and_close_to_phi(
     sigma: float, clip: float, values: list[float]

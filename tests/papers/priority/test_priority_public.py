@@ -73,7 +73,7 @@ def noise_of(
 # The budget
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.floats(0.1, 1e4), st.sampled_from([1e-9, 1e-5, 0.01]), st.integers(1, 200), st.floats(0.1, 9)
 )

@@ -24,7 +24,7 @@ under LDP.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
@@ -79,6 +79,7 @@ class NoisySteps(Local):
 
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
+    alone: ClassVar[Literal["row"]] = "row"
 
     settings: Settings
 

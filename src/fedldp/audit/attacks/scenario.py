@@ -11,7 +11,6 @@ of a person's rows while another client has the rest.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +28,7 @@ from fedldp.algorithms.release import Encoder
 from fedldp.audit.harness import CPU, RUN, policy_of, population_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.errors import ConfigError
+from fedldp.core.locks import scratch
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
@@ -380,8 +380,8 @@ def published(
     draws = draws_of_seed(seeded.seed)
     server = seeded.algorithm(inputs.problem).server()
     states = [server.initial(draws_of_seed(config.seed)(0))]
-    with tempfile.TemporaryDirectory(prefix="fedldp-") as folder:
-        population = population_of(seeded, inputs, Path(folder))
+    with scratch() as folder:
+        population = population_of(seeded, inputs, folder)
         executor = Serial(population, _ledger(config))
         loop = Loop(
             run=RUN,

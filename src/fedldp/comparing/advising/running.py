@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,9 +17,9 @@ from fedldp.comparing.design import check_seeds, read_time
 from fedldp.comparing.results import RELEASED, Results
 from fedldp.comparing.running import Runs, measure_all
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.locks import OwnedFolder, owned
 from fedldp.reporting.record import check_new, replace_file
 from fedldp.simulation.plan import cores
-from fedldp.simulation.sweeps.folder import locked
 from fedldp.simulation.sweeps.processes import Processes
 
 NAME, PAGE = "advise.json", "advice.html"
@@ -37,7 +36,7 @@ def advise(
     tries: int = len(PEOPLE_TRIES),
     seeds: Sequence[int] | None = None,
     budget: str | float | None = None,
-    out: Path | str | None = None,
+    out: Path | OwnedFolder | str | None = None,
     data_dir: Path | None = None,
     workers: int | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -86,15 +85,14 @@ def advise(
     end = None if seconds is None else time.monotonic() + seconds
     work = Runs(request, None, data_dir)
     check_data(work.data, request.settings)
-    place = None if out is None else Path(out).expanduser()
     document = document_of(request, work.data)
-    if place is not None:
-        _check_place(place, document)
+    place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
     comparison = work.comparison
     cells = request.cells(comparison, len(work.data.clients or ()))
     with ExitStack() as stack:
-        folder = place or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
-        stack.enter_context(locked(folder, "advice"))
+        own = owned(place, "out", "advice", lambda path: _check_place(path, document))
+        folder = stack.enter_context(own).path
+        kept = None if out is None else folder
         replace_file(folder / NAME, document)
         results = Results(folder / "results.jsonl")
         say(f"note: {RELEASED}")
@@ -107,10 +105,10 @@ def advise(
             say,
             progress,
         )
-        found = advice_of(request, comparison, work.data, results.rows, place, failed)
-        if place is not None:
-            found.write(place)
-            replace_file(place / PAGE, page_of(found).encode())
+        found = advice_of(request, comparison, work.data, results.rows, kept, failed)
+        if kept is not None:
+            found.write(kept)
+            replace_file(kept / PAGE, page_of(found).encode())
     return found
 
 

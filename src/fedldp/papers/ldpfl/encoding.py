@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import Source, Stream, declare
 from fedldp.data import load_dataset
 from fedldp.data.examples import Examples
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import torch
 
     from fedldp.papers.ldpfl.networks import Augmentation, Body, FeatureNet
+
+declare(Source.KEPT, "bits", "labels", "split", "test bits", "encoder *")
+declare(Source.RUN, "public encoder *")
 
 _PREFIX = "encoder."
 _NOISE_IMAGES = 256

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,6 +290,7 @@ class RandomisedGradients(Local):
     weighs_classes: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
+    alone: ClassVar[Literal["row"]] = "row"
     uses_rounds: ClassVar[bool] = True  # the number of rounds decides each example's round
 
     settings: Settings

@@ -21,8 +21,11 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
 from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.protocol.roles import Draw
+
+declare(Source.ROUND, "downlink noise")
 
 
 def smallest_share(

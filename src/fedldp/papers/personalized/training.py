@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Source, declare
 from fedldp.data.examples import Examples
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
@@ -18,6 +19,8 @@ from fedldp.training.portions import drawn_order, indices_of_round
 
 if TYPE_CHECKING:
     from fedldp.training.local_sgd import LocalSgd
+
+declare(Source.FRESH, "sampling")
 
 
 def optimal_rate(step: int, alpha: float) -> float:

@@ -10,10 +10,8 @@ and a run folder for each run, see ``fedldp.reporting.record``
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,42 +36,9 @@ def check_place(path: Path, design: Design) -> None:
         check_new(path)
 
 
-@contextmanager
-def held(path: Path, design: Design) -> Iterator[None]:
-    """Lock a sweep's folder for this process; create the folder if it is missing.
-
-    Raises:
-        RunError: another process works in it, or it cannot be written.
-    """
-    with locked(path, "sweep"):
-        replace_file(path / NAME, as_json(_document(design)))
-        yield
-
-
-@contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Lock a folder for this process; create the folder if it is missing.
-
-    Args:
-        path: the folder.
-        what: what is done in it, for the message.
-
-    Raises:
-        RunError: another process works in it, or it cannot be written.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / "lock").open("w")
-    except OSError as error:
-        raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunError(
-                f"out = {path}: another process is working on this {what}; wait until it ends"
-            ) from error
-        yield
+def write_design(path: Path, design: Design) -> None:
+    """Write a sweep's design into its folder."""
+    replace_file(path / NAME, as_json(_document(design)))
 
 
 def read_design(path: Path) -> Design:

@@ -19,19 +19,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError
+from fedldp.core.locks import LOCK, remove_empty, scratch
 from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.record import RunFolder, as_json, remove_empty, replace_file
+from fedldp.reporting.record import RunFolder, as_json, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.memory import keep_freed_memory
@@ -137,7 +137,7 @@ class RayTasks:
             shutil.rmtree(task.place, ignore_errors=True)  # killed before it wrote its config
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json")),  # these are written again anyway
+            _read(task.place, but=("arrivals", "summary.json", LOCK)),  # all are written again
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
@@ -227,8 +227,8 @@ def _stretch(
     torch.set_num_threads(1)
     keep_freed_memory()
     plans, said = [planned], io.StringIO()
-    with TemporaryDirectory(prefix="fedldp-") as scratch:
-        folder, data_dir = Path(scratch) / task.place.name, Path(scratch) / "data"
+    with scratch() as place:
+        folder, data_dir = place / task.place.name, place / "data"
 
         def work() -> None:
             _write(folder, files)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,10 +12,11 @@ from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.accounting.statement import scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
+from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.simulation.settings import named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
-from fedldp.simulation.sweeps.folder import check_place, check_plain, held
+from fedldp.simulation.sweeps.folder import check_place, check_plain, write_design
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, summary_of
 from fedldp.simulation.sweeps.results import SHOWN, Sweep, run_of
@@ -198,7 +198,7 @@ class Planned:
 def carry_out_all(
     design: Design,
     context: RunContext,
-    out: Path | None,
+    out: Path | OwnedFolder | None,
     workers: int | None,
     watcher: Watcher,
     view: View | None = None,
@@ -208,7 +208,8 @@ def carry_out_all(
     Args:
         design: the design of the sweep.
         context: the settings and data that the runs share; ``context.workers`` is set later.
-        out: the sweep's folder, which may hold a part of the sweep; None keeps nothing.
+        out: the sweep's folder, which may hold a part of the sweep, or a folder that the caller
+            owns; None keeps nothing.
         workers: the number of processes; None starts one per core.
         watcher: receives the sweep's events.
         view: which guarantee and which metric to show for the runs.
@@ -216,24 +217,24 @@ def carry_out_all(
     Raises:
         FedldpError: the sweep cannot be made; see ``sweep``.
     """
-    if out is not None:
-        check_place(out, design)
-    found = jobs(design, context.data_dir, given_data=context.dataset is not None)
     with ExitStack() as stack:
+        own = owned(out, "out", "sweep", lambda path: check_place(path, design))
+        folder = stack.enter_context(own).path
+        kept = None if out is None else folder
+        found = jobs(design, context.data_dir, given_data=context.dataset is not None)
         sweep_executor = stack.enter_context(assembled(context, workers))
-        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
         places = {folder / job.folder: job for job in found if job.config is not None}
         left = [place for place in places if summary_of(place) is None]
         at_once = max(1, min(sweep_executor.at_most, len(left)))
         finished = len(places) - len(left)
-        watcher.planned(Planned(design, found, places, finished, at_once, out))
-        stack.enter_context(held(folder, design))
+        watcher.planned(Planned(design, found, places, finished, at_once, kept))
+        write_design(folder, design)
         reasons = _do(
             sweep_executor, [_task_of(places[place], place) for place in left], places, watcher
         )
-        result = _result(found, places, reasons, out, view or View())
-        if out is not None:
-            result.write(out)
+        result = _result(found, places, reasons, kept, view or View())
+        if kept is not None:
+            result.write(kept)
     return result
 
 

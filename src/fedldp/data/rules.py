@@ -1,0 +1,422 @@
+"""The rules for a user's own examples: each is one function, whatever the examples come from.
+
+What these functions refuse depends on rows, so they are called only where a refusal reaches nobody
+but the owner of the rows: at a desk, or at a site before it joins a run. A round leaves out invalid
+rows instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedldp.core.errors import DataError
+from fedldp.data.adapters import Column, Gathered
+from fedldp.data.cells import is_missing, numbers, places_in, text_of_float, value
+from fedldp.data.people import numbers_of
+
+_LARGEST_LABEL = 2**31 - 1
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+
+_OF_PANDAS = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
+"""The names of the columns in which pandas (and, without a name, R) writes the numbers of rows."""
+
+_FEW = 30
+"""The smallest table in which whole numbers that all differ are taken to number its rows.
+
+Whole numbers that measure something repeat: of 30 ages spread over 70 years, two are equal in 499
+of 500 tables. In a smaller table, they may all differ by chance.
+"""
+
+_FIRST = 256
+"""The number of rows that are read first: in most columns, they settle that rows are not
+numbered."""
+
+
+Where = Callable[[Sequence[int]], str]
+"""Returns the beginning of a message about the first row with one of some labels."""
+
+_DECLARE = (
+    "drop it (for a file: ignore_columns), or declare its public range (for a file: scale_columns; "
+    "in Python: scale the column to 0 to 1 by that range)"
+)
+
+# Features
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Examples of one owner that fit together.
+
+    Attributes:
+        features: float32 of shape (N, ...).
+        labels: numbers, truths or strings, shape (N,); ``numbered`` or ``labels_of`` makes them
+            classes.
+        people: the person of each row as a number, if persons were named.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[Any]
+    people: NDArray[np.int64] | None
+
+
+def checked(read: Gathered, context: str) -> Checked:
+    """Return the examples of one owner, or refuse them with a one-line reason.
+
+    Args:
+        read: the examples as they were given.
+        context: the beginning of error messages, which names the owner of the examples.
+
+    Raises:
+        DataError: the arrays are empty, ragged, of unequal lengths, not finite or of the wrong type
+            or shape; the message says which.
+    """
+    x = _as_array(read.features, "features", context)
+    y = _as_array(read.labels, "labels", context)
+    if x.ndim < 2 or y.ndim != 1:
+        raise DataError(
+            f"{context} features have shape {x.shape} and labels {y.shape}; "
+            "give (N, ...) and (N,), with at least one feature axis"
+        )
+    y = _plain(y, context)
+    if len(x) != len(y):
+        raise DataError(
+            f"{context} there are {len(x)} rows of features but {len(y)} labels; give "
+            "one label per row"
+        )
+    if x.size == 0:
+        raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
+    people = None if read.groups is None else numbers_of(read.groups, len(y), context)
+    return Checked(checked_features(x, context), y, people)
+
+
+def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
+    """Turn a user's own examples into float32, or refuse them with a one-line reason.
+
+    Raises:
+        DataError: they are ragged, not numbers, or not finite.
+    """
+    x = _as_array(features, "features", context)
+    if x.dtype.kind not in "buif":
+        raise DataError(f"{context} features are of type {x.dtype}; give numbers")
+    with np.errstate(over="ignore"):  # a float32 overflow becomes infinite, and is refused
+        x = np.ascontiguousarray(x, dtype=np.float32)
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise DataError(
+            f"{context} features of row {row} are NaN, infinite or too large for float32; replace "
+            "them with a public number (the mean of the rows would reveal something about them), "
+            "or drop such rows"
+        )
+    return x
+
+
+def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{context} {what} are ragged: {error}") from None
+
+
+def check_columns(
+    columns: Mapping[str, Column],
+    context: str,
+    owners: NDArray[np.int64] | None = None,
+) -> None:
+    """Refuse a column of a table that numbers its rows, unless the user declares what it means.
+
+    In a sorted table, such a number predicts the label, although it says nothing about an example.
+
+    Args:
+        columns: the columns of numbers that would become features without any declaration, by name.
+        context: the beginning of the error message.
+        owners: the client of each row, if the rows are those of several clients' tables.
+
+    Raises:
+        DataError: a column has the name of an index that pandas wrote; or it holds 0 to N - 1, or
+            whole numbers that differ in all rows of the table, or of each client.
+    """
+    for name, column in columns.items():
+        if _OF_PANDAS.fullmatch(name):
+            raise DataError(
+                f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
+                f"it is no feature; {_DECLARE}"
+            )
+        if _numbers_rows(column, owners):
+            raise DataError(
+                f"{context} column {name!r} may only number the rows: it holds a different whole "
+                f"number in each; {_DECLARE}"
+            )
+
+
+def _numbers_rows(column: Column, owners: NDArray[np.int64] | None) -> bool:
+    """Return whether a column numbers the rows of a table, or those of each of its clients."""
+    first = column(slice(_FIRST))
+    if not _are_whole(first):
+        return False
+    of_all = [np.zeros(len(first), np.int64)]
+    if owners is not None:
+        of_all.append(owners[:_FIRST])
+    if all(_repeats(first, each) for each in of_all):
+        return False
+    values = column(slice(None))
+    if not _are_whole(values):
+        return False
+    of_all = [np.zeros(len(values), np.int64)]
+    if owners is not None:
+        of_all.append(owners)
+    return any(_counts(values, each) for each in of_all)
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "iu" or bool(
+        values.dtype.kind == "f" and (np.isfinite(values) & (values == np.floor(values))).all()
+    )
+
+
+def _repeats(values: NDArray[Any], tables: NDArray[np.int64]) -> bool:
+    """Return whether a number occurs twice in one table."""
+    order = np.lexsort((values, tables))
+    same = tables[order][1:] == tables[order][:-1]
+    return bool((same & (values[order][1:] == values[order][:-1])).any())
+
+
+def _counts(values: NDArray[Any], tables: NDArray[np.int64]) -> bool:
+    """Return whether whole numbers differ in all rows of each table, too often to be by chance.
+
+    The chance depends on the number of pairs of rows in one table. Numbers from 0 on without a gap
+    are suspicious in any table of at least 3 rows.
+    """
+    if _repeats(values, tables):
+        return False
+    sizes = np.unique(tables, return_counts=True)[1]
+    if (sizes * (sizes - 1)).sum() >= _FEW * (_FEW - 1):
+        return True
+    places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ordered = values[np.lexsort((values, tables))]
+    return bool(sizes.max(initial=0) >= 3 and (ordered == places).all())
+
+
+# Labels
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The labels of a whole data set as classes.
+
+    Attributes:
+        labels: for each part of the data set, int64 of shape (N,).
+        names: the names of the classes, if they have names.
+        num_classes: the number of classes.
+    """
+
+    labels: list[NDArray[np.int64]]
+    names: tuple[str, ...] | None
+    num_classes: int
+
+
+def numbered(
+    parts: Sequence[NDArray[Any]],
+    contexts: Sequence[str],
+    classes: Sequence[str] | None,
+    context: str,
+) -> Numbered:
+    """Return the labels of a whole data set as classes.
+
+    With ``classes``, each label is one of them, and its position is the class. Without ``classes``,
+    either all labels are whole numbers, from 0 without a gap, or all are strings, which become 0 to
+    K - 1 in sorted order. True and False count as strings.
+
+    Args:
+        parts: the labels of each part as ``checked`` returns them.
+        contexts: for each part, the beginning of messages about one of its rows.
+        classes: the public list of all possible labels.
+        context: the beginning of messages about all labels.
+
+    Raises:
+        DataError: the labels are not of this form; the message says in which part, or which classes
+            are missing.
+    """
+    texts, places = _texts(parts, classes)
+    starts = np.cumsum([0, *map(len, parts)])
+
+    def where(bad: Sequence[int]) -> str:
+        row = int(np.isin(places, bad).argmax())
+        part = int(np.searchsorted(starts, row, side="right")) - 1
+        return f"{contexts[part]} the label of row {row - int(starts[part])}"
+
+    _refuse_missing(texts, classes, where)
+    if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
+        raise DataError(
+            f"{context} the labels have only one class; classification needs at least two"
+        )
+    names = None if classes is None else tuple(classes)
+    if names is not None:
+        found = _known(texts, names, where)
+    elif all(map(_is_number, texts)):
+        found = _without_gaps(texts, context, where)
+    else:
+        _refuse_numbers(texts, where)
+        names, found = tuple(texts), list(range(len(texts)))
+    num_classes = max(found) + 1 if names is None else len(names)
+    return Numbered(np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes)
+
+
+def labels_of(
+    labels: NDArray[Any], classes: Sequence[str] | None, context: str
+) -> NDArray[np.int64]:
+    """Return the labels of one party, which may have only some of the classes.
+
+    Args:
+        labels: the labels as ``checked`` returns them.
+        classes: the names of all classes; None if labels are whole numbers from 0.
+        context: the beginning of error messages.
+
+    Raises:
+        DataError: a label is missing, or is none of the classes.
+    """
+    texts, places = _texts([labels], classes)
+
+    def where(bad: Sequence[int]) -> str:
+        return f"{context} the label of row {int(np.isin(places, bad).argmax())}"
+
+    _refuse_missing(texts, classes, where)
+    return np.array(_known(texts, classes, where), np.int64)[places]
+
+
+def class_of(classes: Sequence[str] | None) -> Callable[[str], int | None]:
+    """Return a function from a label's text to its class; None for a text that is not a class.
+
+    Args:
+        classes: the names of all classes; None if labels are whole numbers from 0.
+    """
+    if classes is not None:
+        place_of = places_in(classes)
+        return lambda text: None if (place := place_of(text)) < 0 else place
+
+    def of_number(text: str) -> int | None:
+        number = _whole(text)
+        return number if number is not None and 0 <= number <= _LARGEST_LABEL else None
+
+    return of_number
+
+
+def _plain(labels: NDArray[Any], context: str) -> NDArray[Any]:
+    """Return labels that are numbers, truths or strings; refuse others."""
+    if labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.tolist()):
+        labels = labels.astype(np.str_)  # pandas stores strings as objects
+    if labels.dtype.kind not in "buifU":
+        raise DataError(
+            f"{context} labels are of type {labels.dtype}; give one integer from 0, or one string, "
+            "for each row"
+        )
+    return labels
+
+
+def _texts(
+    parts: Sequence[NDArray[Any]], classes: Sequence[str] | None
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the different labels of all parts as sorted strings, and each row's place there.
+
+    Without a list of classes, labels with one meaning (see ``cells.value``) are one label.
+    """
+    kinds = {"n" if part.dtype.kind in "iuf" else part.dtype.kind for part in parts}
+    if len(kinds) > 1:  # numpy would turn truths into numbers, and numbers into strings
+        parts = [np.array([text_of(each) for each in part.tolist()], np.str_) for part in parts]
+    found, places = np.unique(np.concatenate(parts), return_inverse=True)
+    spelled = map(text_of, found.tolist())
+    meant = list(spelled if classes is not None else map(value, spelled))
+    texts, number = np.unique(meant, return_inverse=True)
+    return texts.tolist(), number[places.reshape(-1)]
+
+
+def text_of(label: Any) -> str:
+    """Return a label as a table writes it: whole numbers without a decimal point."""
+    return text_of_float(label) if isinstance(label, float) else str(label)
+
+
+def _whole(text: str) -> int | None:
+    """Return the whole number that a string stands for, if it does."""
+    found = value(text)
+    return int(found) if _INTEGER.fullmatch(found) else None
+
+
+def _is_number(text: str) -> bool:
+    truth = text.strip().lower() in ("true", "false")
+    return not truth and not np.isnan(numbers([text])[0])
+
+
+def _known(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> list[int]:
+    """Return the class of each label; refuse a label without a class."""
+    found = list(map(class_of(classes), texts))
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        row = where([place for place, each in enumerate(found) if each is None])
+        if classes is None:
+            raise DataError(
+                f"{row} is not an integer from 0; give integers with the same meaning at all "
+                "parties, or the public list of classes"
+            )
+        raise DataError(
+            f"{row} is not one of classes ({', '.join(classes)}); correct it, add it to classes, "
+            "or drop the row"
+        )
+    return known
+
+
+def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]:
+    """Return labels that are whole numbers from 0 without a gap."""
+    found = [_whole(text) for text in texts]
+    numbers = [each for each in found if each is not None]
+    if len(numbers) < len(found):
+        row = where([place for place, each in enumerate(found) if each is None])
+        raise DataError(f"{row} is a number but not an integer; give integers from 0, or {_list()}")
+    least, largest, remedy = min(numbers), max(numbers), _list(numbers)
+    if least < 0:
+        raise DataError(
+            f"{context} the smallest label is {least}; give integers from 0, or {remedy}"
+        )
+    if least > 0:
+        raise DataError(
+            f"{context} the labels are integers from {least}; give integers from 0, or {remedy}"
+        )
+    present = set(numbers)
+    if lacking := largest + 1 - len(present):
+        few = islice((each for each in count() if each not in present), min(lacking, 3))
+        shown = ", ".join(map(str, few)) + (", ..." if lacking > 3 else "")
+        raise DataError(
+            f"{context} the largest label is {largest}, but {lacking} of the classes below it have "
+            f"no row ({shown}); correct the labels, number the classes without a gap, or {remedy}"
+        )
+    return numbers
+
+
+def _list(numbers: Sequence[int] = ()) -> str:
+    """Return how to list the classes; the first numbers serve as the example."""
+    shown = "".join(f'"{number}", ' for number in sorted(set(numbers))[:3])
+    return (
+        f"list the classes in order: classes = [{shown}...] (for arrays, an argument of "
+        "Dataset.from_arrays)"
+    )
+
+
+def _refuse_missing(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> None:
+    known = classes or ()
+    missing = [at for at, text in enumerate(texts) if is_missing(text) and text not in known]
+    if missing:
+        raise DataError(f"{where(missing)} is missing; fill it in or drop the row")
+
+
+def _refuse_numbers(texts: Sequence[str], where: Where) -> None:
+    """Refuse labels of which some are numbers: the others may be typing errors."""
+    others = [place for place, text in enumerate(texts) if not _is_number(text)]
+    if len(others) < len(texts):
+        raise DataError(
+            f"{where(others)} is a string, but other labels are numbers; correct it, or {_list()}"
+        )

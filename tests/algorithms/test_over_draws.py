@@ -1,0 +1,133 @@
+"""What one seed draws is not what the configuration guarantees: the bound over draws is stated."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import fedldp
+from fedldp.accounting.statement import DRAWN
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
+from fedldp.deployment.agreeing import agree
+from fedldp.simulation.plan import plan
+
+PROBLEM = Problem((1, 8, 8), 10, 60)
+SHARED: dict[str, Any] = {
+    "dataset": "digits", "model": "linear", "num_clients": 8, "rounds": 4, "learning_rate": 0.1,
+}  # fmt: skip
+DRAWN_TWO = {"participation": "drawn", "clients_per_round": 2}
+OWN = {"epsilon": [0.1] * 4 + [0.2] * 4}
+BITS = {"mechanism": "two_point", "channel": "shuffle"}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "pure reports": ("composed", {"epsilon": 0.1, **DRAWN_TWO}),
+    "Gaussian": ("composed", {"mechanism": "gaussian", "bound": "norm", "epsilon": 1.0,
+                              **DRAWN_TWO}),
+    "shuffled": ("composed", {"epsilon": 0.5, **BITS, **DRAWN_TWO}),
+    "own budgets": ("composed", {**OWN, "mechanism": "two_point", **DRAWN_TWO}),
+    "own budgets, shuffled": ("composed", {**OWN, **BITS, **DRAWN_TWO}),
+    "own budgets, shuffled, in turns": (
+        "composed",
+        {**OWN, **BITS, "participation": "balanced", "clients_per_round": 4, "rounds": 2},
+    ),
+    "own budgets, shuffled, once": (
+        "composed", {**OWN, **BITS, "participation": "once", "rounds": 2}
+    ),
+    "a client's budget": (
+        "composed", {"epsilon": 0.1, "client_budget": {"limit": 195.0}, **DRAWN_TWO}
+    ),
+    "a client's budget, shuffled": (
+        "composed", {"epsilon": 0.1, "client_budget": {"limit": 130.0}, **BITS, **DRAWN_TWO}
+    ),
+    "claimed records": ("nbafl", {"epsilon": 8.0, "clip": 1.0, "exposures": 1,
+                                  "min_client_examples": 1, "clients_per_round": 2}),
+    "selected first": ("personalized_sound", {"epsilon": [7.0] * 4 + [8.0] * 4, "clip": 1.0,
+                                              "selects_first": True}),
+}  # fmt: skip
+UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "all": ("composed", {"epsilon": 0.1}),
+    "once": ("composed", {"epsilon": 0.1, "participation": "once"}),
+    "in turns": (
+        "composed", {"epsilon": 0.1, "participation": "balanced", "clients_per_round": 2}
+    ),
+    "everybody drawn": (
+        "composed", {"epsilon": 0.1, "participation": "drawn", "clients_per_round": 8}
+    ),
+    "once, shuffled": ("composed", {"epsilon": 0.1, **BITS, "participation": "once"}),
+    "nothing proven": ("fedavg", {"clients_per_round": 2}),
+    "in secret": ("central_dp", {"noise_multiplier": 1.0, "clip": 1.0, "clients_per_round": 2}),
+}  # fmt: skip
+
+
+def made(case: tuple[str, dict[str, Any]], **changes: Any) -> RunConfig:
+    system, given = case
+    return find_system(system).model_validate({**SHARED, "system": system, **given, **changes})
+
+
+def figures(statement: Any) -> dict[tuple[str, str, float], float]:
+    return {
+        (line["unit"], line["adversary"], line["delta"]): line["epsilon"]
+        for line in statement["guarantees"]
+        if line["epsilon"] is not None
+    }
+
+
+def bounds(statement: Any) -> dict[tuple[str, str, float], float]:
+    """Return the bounds that the warning prints; without a bound, the line's own figure."""
+    found = figures(statement)
+    for text in statement["warnings"]:
+        if not text.startswith(DRAWN):
+            continue
+        for part in text.partition(" is at most ")[2].split("; "):
+            sizes, _, about = part.partition(" for ")
+            unit, _, adversary = about.partition(" against the ")
+            for size in re.finditer(r"([\d.,]+)(?: \(delta (\S+)\))?", sizes):
+                key = unit, adversary, float(size[2] or 0)
+                assert float(size[1].replace(",", "")) > found[key]
+                found[key] = float(size[1].replace(",", ""))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_no_seed_costs_more_than_the_bound_over_draws(case: tuple[str, dict[str, Any]]) -> None:
+    stated = [plan(made(case, seed=seed), PROBLEM).privacy for seed in range(8)]
+    limits = [bounds(each) for each in stated]
+    for key, limit in limits[0].items():
+        assert all(each[key] == pytest.approx(limit, rel=1e-3) for each in limits)
+        assert all(figures(each)[key] <= limit * (1 + 1e-9) for each in stated)
+    spread = {key: {figures(each)[key] for each in stated} for key in limits[0]}
+    assert any(len(each) > 1 for each in spread.values())
+
+
+@pytest.mark.parametrize("case", UNDECIDED.values(), ids=UNDECIDED)
+def test_there_is_no_bound_over_draws_where_draws_decide_nothing(
+    case: tuple[str, dict[str, Any]],
+) -> None:
+    found = plan(made(case), PROBLEM).privacy
+    assert not any(each.startswith(DRAWN) for each in found["warnings"])
+
+
+@pytest.mark.parametrize("name", ["pure reports", "Gaussian", "shuffled"])
+def test_the_bound_is_that_of_a_client_that_answers_every_round(name: str) -> None:
+    """The bound is attained if one is drawn each time."""
+    limit = bounds(plan(made(CASES[name]), PROBLEM).privacy)
+    every = made(CASES[name], participation="all", clients_per_round=None, num_clients=2)
+    assert figures(plan(every, PROBLEM).privacy) == pytest.approx(limit, rel=1e-3)
+
+
+def test_an_agreement_states_the_bound_over_draws() -> None:
+    config = made(CASES["Gaussian"])
+    sites = {f"site-{index}": f"{index:064x}" for index in range(8)}
+    agreed = figures(agree(config, PROBLEM, sites, channel="named").statement)
+    limit = bounds(plan(config, PROBLEM).privacy)
+    assert agreed == pytest.approx({key: limit[key] for key in agreed}, rel=1e-3)
+
+
+def test_a_run_that_has_ended_has_the_bound_too() -> None:
+    config = made(CASES["pure reports"], num_examples=60)
+    result = fedldp.run(config)
+    assert result.privacy == fedldp.account(config)
+    assert any(each.startswith(DRAWN) for each in result.privacy["warnings"])

@@ -1,0 +1,203 @@
+"""Own code that keeps something of rows is refused before a statement or an agreement is made."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import own_code as planted
+import pytest
+import torch
+from samples import some
+
+import fedldp
+from fedldp.algorithms.composition import Algorithm
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.own_code import _WAYS, check_own_code
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import recipes
+from fedldp.core.errors import ConfigError
+from fedldp.core.trial import difference
+from fedldp.deployment.agreeing import agree
+from fedldp.models import models
+from fedldp.simulation.plan import plan, problem_of
+
+SHAPE, CLASSES = (1, 8, 8), 3
+
+WAYS: dict[str, dict[str, Any]] = {
+    "people": {"system": "person_dp_sgd", "epsilon": 1.0},
+    "rows of people": {"system": "person_dp_sgd", "epsilon": 1.0},
+    "rows": {"system": "dp_sgd", "noise_multiplier": 1.0},
+    "clients": {"system": "fedavg"},
+}
+"""Systems in which a unit is a person, a person with a single row, a row, a client."""
+
+EVERY = set(WAYS)
+KEEPING: dict[str, set[str]] = {
+    "Largest": EVERY, "LargestTensor": EVERY, "Average": EVERY, "Counting": EVERY,
+    "Caching": EVERY, "CachingByShape": EVERY - {"rows"}, "CachedWeights": EVERY, "Global": EVERY,
+    "GlobalCache": EVERY, "OwnGenerator": EVERY, "NumpyGenerator": EVERY,
+    "PythonGenerator": EVERY, "InPlace": EVERY, "Lazy": EVERY, "nested": EVERY,
+    "WithinACall": {"people", "rows of people"},
+}  # fmt: skip
+"""Models that keep something, and the systems in which that reaches another unit."""
+
+HONEST = {
+    "own_models:good": EVERY, "own_models:dropout": EVERY, "own_models:tied": EVERY,
+    "own_models:mixing": EVERY, "own_models:several_rows": EVERY, "own_models:own_parameter": EVERY,
+    "own_code:Shapes": EVERY, "own_code:Attention": EVERY,
+    "own_code:Gru": EVERY - {"rows"}, "own_code:Words": EVERY,
+    "own_models:Branching": EVERY - {"rows"},
+}  # fmt: skip
+
+
+def config_of(way: str, **settings: Any) -> RunConfig:
+    common = {"dataset": "x", "rounds": 2, "learning_rate": 0.1, "num_clients": 3, "model": "mlp"}
+    found = {**common, **WAYS.get(way, {}), **settings}
+    from fedldp.simulation.settings import from_mapping
+
+    return from_mapping(found)
+
+
+def problem(way: str = "clients") -> Problem:
+    return Problem(SHAPE, CLASSES, 300, people=100 if way == "people" else None)
+
+
+def check(way: str, **settings: Any) -> None:
+    check_own_code(config_of(way, **settings).algorithm(problem(way)))
+
+
+def changed_by_others(algorithm: Algorithm) -> str | None:
+    trial = _WAYS[algorithm.parts.local.alone](algorithm)
+    return None if trial is None else difference(trial)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    """Let every test begin as a new process would."""
+    planted.LARGEST[:], planted.LOGITS[:] = [1.0], [1.0]
+    planted.SEEN.clear()
+
+
+def cases(named: dict[str, set[str]]) -> list[tuple[str, str]]:
+    return [(name, way) for name, ways in named.items() for way in WAYS if way in ways]
+
+
+@pytest.mark.parametrize(("name", "way"), cases(KEEPING))
+def test_a_model_that_keeps_something_is_refused_by_name(name: str, way: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model = own_code:{name}: ") as refused:
+        check(way, model=f"own_code:{name}")
+    assert "\n" not in str(refused.value)
+    named = {"nested": "Inner", "Lazy": "scale"}.get(name, name)
+    assert named in str(refused.value).partition(": ")[2]
+
+
+@pytest.mark.parametrize("name", ["Global", "GlobalCache"])
+def test_what_is_kept_in_a_global_is_found_in_every_trial(name: str) -> None:
+    """It is still there when the same run is tried again in the same process."""
+    for _ in range(3):
+        with pytest.raises(ConfigError, match=name):
+            check("people", model=f"own_code:{name}")
+
+
+@pytest.mark.parametrize(("name", "way"), cases(HONEST))
+def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
+    for _ in range(some(5)):
+        check(way, model=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", models())
+def test_the_models_of_fedldp_pass(name: str, way: str) -> None:
+    shape = (3, 32, 32) if name in ("vgg", "cnn", "cnn_32") else SHAPE
+    whole = replace(problem(way), input_shape=shape)
+    assert changed_by_others(config_of(way, model=name).algorithm(whole)) is None
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", recipes())
+def test_the_local_updates_of_fedldp_pass(name: str) -> None:
+    config = (
+        fedldp.recipe(name, target=None) if recipes()[name].config.target else fedldp.recipe(name)
+    )
+    algorithm = config.algorithm(problem_of(config, None))
+    assert changed_by_others(algorithm) is None
+
+
+@pytest.mark.parametrize("name", ["Gru", "Branching"])
+def test_a_model_that_cannot_be_differentiated_for_single_rows_is_refused_by_layer(
+    name: str,
+) -> None:
+    home = "own_code" if name == "Gru" else "own_models"
+    layer = r"layer recurrent \(GRU\)" if name == "Gru" else r"layer of the model \(Branching\)"
+    with pytest.raises(ConfigError, match=f"{layer}: .*person_dp_sgd") as refused:
+        check("rows", model=f"{home}:{name}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_failing_model_is_refused_before_a_statement_in_people_systems() -> None:
+    """Otherwise everybody would contribute zeros, and nothing would say so."""
+    with pytest.raises(ConfigError, match="first line"):
+        check("people", model="own_models:RaisingOnTests")
+
+
+@pytest.mark.parametrize("name", ["scaled", "counted"])
+@pytest.mark.parametrize("model", ["mlp", "own_models:good"])
+def test_a_loss_that_keeps_something_is_refused_by_name(name: str, model: str) -> None:
+    with pytest.raises(ConfigError, match=f"loss = own_code:{name}: tried on public rows"):
+        check("clients", loss=f"own_code:{name}", model=model)
+    check("clients", loss="own_code:focal", model=model)
+
+
+@pytest.mark.parametrize("name", ["mixes_clients", "changes_rows", "changed_sgd"])
+def test_a_local_update_that_keeps_something_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^system = own_code:{name}: tried on public rows"):
+        check("", system=f"own_code:{name}")
+    check("", system="own_code:honest")
+
+
+def test_a_refusal_comes_before_the_statement() -> None:
+    settings: dict[str, Any] = {"system": "dp_sgd", "noise_multiplier": 1.0}
+    config = config_of("rows", **settings, model="own_code:Largest")
+    with pytest.raises(ConfigError, match="Largest"):
+        plan(config, problem())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trial_leaves_the_random_generators_and_a_given_model_alone(way: str) -> None:
+    torch.manual_seed(5)
+    given = planted.Base(SHAPE, CLASSES)
+    weights = [parameter.detach().clone() for parameter in given.parameters()]
+    config = fedldp.recipe(config_of(way), model=given)
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    check_own_code(config.algorithm(problem(way)))
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()
+    assert before[2] == random.getstate()
+    assert all(map(torch.equal, weights, given.parameters()))
+
+
+def test_a_list_of_fedldps_layers_is_not_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedldp.algorithms.own_code.difference", lambda trial: 1 / 0)
+    check("clients", model="fedldp.models.mlp:build")
+    with pytest.raises(ConfigError, match="division"):
+        check("clients", model="own_models:good")
+
+
+def test_an_agreement_and_a_sites_own_copy_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server's copy keeps nothing; the site's copy of the same name does."""
+    import own_models
+
+    config = config_of("clients", model="own_models:good", num_clients=2)
+    keys = {"a": "0" * 64, "b": "1" * 64}
+    agreement = agree(config, problem(), keys, channel="named")
+    agreement.check()
+    monkeypatch.setattr(own_models, "good", planted.Largest)
+    with pytest.raises(ConfigError, match="Largest"):
+        agreement.check()
+    with pytest.raises(ConfigError, match="Largest"):
+        agree(config, problem(), keys, channel="named")

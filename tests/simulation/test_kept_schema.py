@@ -1,0 +1,88 @@
+"""What is kept with a model is the same for neighbouring data sets, whatever the unit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.data import Dataset
+from fedldp.reporting.schema import Schema, read_schema
+from fedldp.simulation.inputs import Inputs
+
+Person = list[int]
+"""The labels of one person's rows."""
+
+BEFORE: list[list[Person]] = [[[0], [1, 0]], [[0, 1], [1], [0] * 12], [[1] * 9, [0]]]
+"""The people of each client."""
+
+NEIGHBOURS: dict[str, list[Callable[[list[list[Person]]], None]]] = {
+    "record": [lambda data: data[0][1].__setitem__(0, 0)],
+    "person": [
+        lambda data: data[0].__setitem__(1, [1]),
+        lambda data: data[0].__setitem__(1, [0, 1] * 40),
+        lambda data: data[2].__setitem__(0, [1] * 10),
+    ],
+    "client-run": [
+        lambda data: data.__setitem__(0, [[1]]),
+        lambda data: data.__setitem__(0, [[0, 1]] * 60),
+        lambda data: data.__setitem__(2, [[0] * 700]),
+    ],
+}
+
+
+def kept(clients: list[list[Person]]) -> tuple[Schema, tuple[str, ...]]:
+    """Return the schema and the doubts that a run of some people's rows keeps."""
+    owners = [number for number, people in enumerate(clients) for who in people for _ in who]
+    everybody = [who for people in clients for who in people]
+    whose = [number for number, who in enumerate(everybody) for _ in who]
+    labels = np.array([label for who in everybody for label in who])
+    features = np.stack([labels, np.arange(len(labels))], 1).astype(np.float32)
+    data = Dataset.from_arrays(features, labels, clients=owners, groups=whose,
+                               test_features=features[:2], test_labels=[0, 1],
+                               test_groups=[1000, 1001])  # fmt: skip
+    config = fedldp.recipe("person-dp-sgd-digits", dataset="custom", standardise=False,
+                           model="logistic", features="none", num_clients=len(clients))  # fmt: skip
+    inputs = Inputs.of(config, data, None)
+    return inputs.schema, inputs.doubts(None, None)
+
+
+@pytest.mark.parametrize(("unit", "change"), [(u, c) for u in NEIGHBOURS for c in NEIGHBOURS[u]])
+def test_it_is_equal_for_neighbouring_data_sets(
+    unit: str, change: Callable[[list[list[Person]]], None]
+) -> None:
+    after = copy.deepcopy(BEFORE)
+    change(after)
+    assert after != BEFORE
+    assert kept(after) == kept(BEFORE), unit
+
+
+def test_a_model_that_was_trained_on_own_rows_is_used_without_their_number(
+    tmp_path: Path,
+) -> None:
+    features = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    data = Dataset.from_arrays(features, np.arange(40) % 2)
+    made: dict[str, dict[str, Any]] = {
+        "fedavg-quickstart": {"model": "logistic", "num_clients": 2},
+        "person-dp-sgd-digits": {"model": "logistic", "num_clients": 2, "features": "none"},
+        "personalized-digits": {"model": "logistic", "num_clients": 3},
+    }
+    for name, changes in made.items():
+        config = fedldp.recipe(name, dataset="custom", standardise=False, rounds=1, **changes)
+        result = fedldp.run(config, dataset=data, out=tmp_path / name)
+        assert json.loads((tmp_path / name / "schema.json").read_text())["num_examples"] is None
+        loaded = fedldp.load(tmp_path / name)
+        np.testing.assert_array_equal(loaded.predict(features), result.predict(features))
+
+
+def test_a_schema_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    schema = Schema(input_shape=(2,), num_classes=2, num_examples=40)
+    text = json.dumps({**schema.to_document(), "few": 3, "people": 20})
+    (tmp_path / "schema.json").write_text(text)
+    assert read_schema(tmp_path) == schema
