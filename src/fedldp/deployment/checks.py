@@ -32,6 +32,7 @@ from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
 from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
+from fedldp.simulation.recorded import is_finished
 
 _CLOCKS_AGREE = 5.0
 """The largest difference between two clocks, in seconds, that the check does not report."""
@@ -93,11 +94,8 @@ def check_server(
             raise FedldpError(f"{folder}: it belongs to another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
-        done = (folder / "summary.json").exists()
-        return (
-            f"{folder}: belongs to this agreement; the run "
-            f"{'is complete' if done else 'continues there'}"
-        )
+        state = "is complete" if is_finished(folder) else "continues there"
+        return f"{folder}: belongs to this agreement; the run {state}"
 
     def initial() -> str:
         found = read_agreement(agreement, own=None)

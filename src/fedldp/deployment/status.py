@@ -20,9 +20,10 @@ from fedldp.deployment.identity import read_private
 from fedldp.deployment.listening import is_held
 from fedldp.deployment.policy import SitePolicy, is_retired
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
-from fedldp.deployment.watch import read_status
+from fedldp.deployment.watch import ENDED, read_status
 from fedldp.ledgers.budget import Budget, total_of
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
+from fedldp.simulation.recorded import is_finished
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         )
     agreement = parse_agreement(file.read_bytes(), own=None)
     known, done = read_status(folder), _lines(folder / "metrics.jsonl")
-    of, complete = agreement.config.rounds, (folder / "summary.json").exists()
+    of, complete = agreement.config.rounds, is_finished(folder)
     runs = is_held(folder.with_name(f"{folder.name}.lock"))
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
     sites = [
@@ -59,6 +60,14 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         following = f"the run is complete: see {folder / 'report.html'}"
     elif runs:
         following = str(known.get("next", "begins"))
+    elif _ended(known) is not None:
+        usable = "no round is complete, so there is no model"
+        if done:
+            usable = (
+                f"the model after {done} of {of} rounds can be used, for example with fedldp "
+                f"evaluate {folder}; its statement and scores are in {folder / 'report.html'}"
+            )
+        following = f"{usable}; once the cause is mended, fedldp deploy server continues the run"
     else:
         following = (
             "start fedldp deploy server again, which continues after the last complete round"
@@ -81,9 +90,11 @@ _MORE = {"detail": None, "rounds": 0, "sent_bytes": 0, "received_bytes": 0}
 def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterable[str]:
     if not runs:
         yield "the server is not running"
-        ended = str(known.get("next", ""))
-        if ended.startswith("stopped: "):
-            yield ended
+        ended = _ended(known)
+        if ended is not None:
+            yield f"the run ended: {ended}"
+        elif str(known.get("next", "")).startswith("stopped: "):
+            yield str(known["next"])
     missed = known.get("missed", 0)
     if missed:
         yield f"the current round was tried {missed} times, but too few sites took part"
@@ -91,6 +102,12 @@ def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]
         detail = f" ({site['detail']})" if site["detail"] else ""
         if site["state"] in _AMISS:
             yield f"{site['name']} {_AMISS[site['state']]}{detail}"
+
+
+def _ended(known: dict[str, Any]) -> str | None:
+    """Return why a run ended that would end again if it were continued; None if none did."""
+    text = str(known.get("next", ""))
+    return text.removeprefix(ENDED) if text.startswith(ENDED) else None
 
 
 _AMISS = {

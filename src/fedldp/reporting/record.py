@@ -4,13 +4,15 @@ config.json        the resolved configuration
 environment.json   when and in which folder the run began, with versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
+schema.json        names of classes and features, and the shape of an example, written before
+                   training starts
 checkpoint         the server's state after the last complete round, and what every client's ledger
-                   holds; bound to config.json, and replaced atomically
+                   holds; bound to config.json, and replaced atomically. It holds the model of an
+                   unfinished run
 own_data.json      exact row counts of the user's own data, until the run has finished
 clients/           what clients keep for later rounds, if anything
 model.safetensors  the final weights
-schema.json        names of classes and features, and the shape of an example
-summary.json       the result, as `fedldp run --json` prints it
+summary.json       the result, as `fedldp run --json` prints it: the run is finished
 report.html        the result as a web page
 card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, if record_arrivals is on
@@ -45,6 +47,7 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import Shuffled, pack_arrays, read_arrays
 
+MODEL = "model.safetensors"
 _OWN_DATA = "own_data.json"
 _STATE = "state/"
 _DOCUMENT = "document"
@@ -253,7 +256,12 @@ class RunFolder:
 
     def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Write the whole model's weights by name."""
-        replace_file(self.path / "model.safetensors", save(dict(weights)))
+        replace_file(self.path / MODEL, save(dict(weights)))
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the folder has the whole model's weights in a file of their own."""
+        return (self.path / MODEL).is_file()
 
     def read_model(self) -> dict[str, NDArray[Any]]:
         """Return what ``write_model`` wrote.
@@ -261,7 +269,7 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
-        path = self.path / "model.safetensors"
+        path = self.path / MODEL
         try:
             return load(path.read_bytes())
         except OSError as error:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
 
 FILE = "schema.json"
@@ -47,6 +48,11 @@ class Schema:
         if self.people is None:  # the form of the file from before this field existed
             del found["people"]
         return found
+
+    @property
+    def problem(self) -> Problem:
+        """What the run's algorithm must know about the data to build its model again."""
+        return Problem(self.input_shape, self.num_classes, self.num_examples)
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number if it has no name."""
