@@ -77,7 +77,9 @@ class _Planned:
     ] = None
     initial: Annotated[
         Path | None,
-        typer.Option(help="start from public weights: the model.safetensors of a run folder"),
+        typer.Option(
+            help="start from public weights: a run folder, or the model.safetensors in one"
+        ),
     ] = None
     set_: Settings = None
     data_dir: DataDir = None
