@@ -164,7 +164,7 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)
         assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
-    assert "it cannot be removed (Permission denied)" in caplog.text
+    assert "cannot be written: Permission denied" in caplog.text
     assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
 
 

@@ -56,7 +56,7 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.identity import new_file, read_private, replace_secret
+from fedldp.deployment.identity import read_private, replace_secret
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
@@ -599,13 +599,15 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
                 f"run {agreement.run}: another agreement of this run was accepted before "
                 f"({other}); refuse this one, and ask for an agreement for a new run"
             )
-    path.unlink(missing_ok=True)
-    _retired(policy, agreement.digest).unlink(missing_ok=True)
     if policy.own is not None and stay_at_sites(agreement.config):
         replace_secret(
             _own_as_accepted(policy, agreement.digest), policy.own.model_dump_json().encode()
         )
-    new_file(path, agreement.to_bytes(), 0o600)
+    replace_secret(path, agreement.to_bytes())
+    try:
+        _retired(policy, agreement.digest).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error
     return path
 
 

@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.accountants import sent_of_nothing
-from fedldp.core.errors import FedldpError, LedgerLost, LedgerUnusable, PrivacyError, WireError
+from fedldp.core.errors import (
+    FedldpError,
+    LedgerLost,
+    LedgerUnusable,
+    PrivacyError,
+    StoreUnusable,
+    WireError,
+)
 from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement, Link
@@ -209,9 +216,9 @@ class Agent:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
                     self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except LedgerUnusable as error:  # the ledger may become usable again
+                except (LedgerUnusable, StoreUnusable) as error:  # it may become usable again
                     self._runs.pop(digest, None)
-                    self._rate_limited(f"the ledger cannot be used: {error}")
+                    self._rate_limited(f"an accepted agreement is not served for now: {error}")
                     return None
                 except FedldpError as error:
                     self._refused.add(digest)

@@ -206,12 +206,15 @@ class RunFolder:
     def write_arrivals(self, block: int, messages: Shuffled) -> None:
         """Record when each position arrived, in one block of a round's messages."""
         place = self.path / "arrivals"
-        place.mkdir(exist_ok=True)
-        np.savez(
-            place / f"round-{messages.round:04}-block-{block:04}.npz",
-            positions=messages.positions.astype(np.int32),
-            arrival_seconds=messages.arrival_seconds.astype(np.float32),
-        )
+        try:
+            place.mkdir(exist_ok=True)
+            np.savez(
+                place / f"round-{messages.round:04}-block-{block:04}.npz",
+                positions=messages.positions.astype(np.int32),
+                arrival_seconds=messages.arrival_seconds.astype(np.float32),
+            )
+        except OSError as error:
+            raise RunError(f"cannot write {place}: {error.strerror}; check the folder") from error
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()

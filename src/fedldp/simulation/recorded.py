@@ -150,7 +150,8 @@ def read_weights(
     if is_finished(folder.path) or published:
         return folder.read_model(), None
     saved = Saved.of(folder)
-    algorithm, layout = config.algorithm(schema.problem), config.layout(schema.problem)
+    scheduled = config.with_schedule(draws_of_seed(config.seed))
+    algorithm, layout = scheduled.algorithm(schema.problem), config.layout(schema.problem)
     if saved.state.weights.size != layout.size:
         raise RunError(
             f"{folder.path / 'checkpoint'} is damaged: it holds a different model; start the run "
