@@ -10,6 +10,7 @@ from fedldp.data.custom import (
     is_table,
     load_examples,
     load_features,
+    rows_left_out,
 )
 from fedldp.data.datasets import (
     DatasetInfo,
@@ -67,6 +68,7 @@ __all__ = [
     "random_convolutions",
     "read_table",
     "resolve_data_dir",
+    "rows_left_out",
     "soft_gradients",
     "sources",
     "standardised",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,8 @@ class Encoded:
         labels: n strings; empty if labels were not requested.
         clients: n strings, or None.
         people: n strings, or None.
+        left_out: the number of rows that were left out for a reason; a row may have several. Only
+            the owner of the table may see these counts.
     """
 
     table: Table
@@ -36,6 +38,7 @@ class Encoded:
     labels: list[str]
     clients: list[str] | None
     people: list[str] | None
+    left_out: Mapping[str, int]
 
 
 def encode(
@@ -75,6 +78,7 @@ def encode(
     names: list[str] = []
     declared = features is not None  # so the meaning of the columns can no longer be changed
     kept = np.ones(len(table), np.bool_)
+    bad_rows: dict[str, NDArray[np.bool_]] = {}  # by column
     for name in table.names:
         if name in aside:
             continue
@@ -83,11 +87,15 @@ def encode(
             row = int(bad.argmax())
             raise DataError(f"{table.where(row, name)}, {why(row)}")
         kept &= ~bad
+        bad_rows[name] = bad
         blocks.append(block)
         names += columns.made(name)
     classes = None
     if labels:
-        classes = _kept_labels(table, columns, kept, leave_out=leave_out, declared=declared)
+        labelled = np.ones(len(table), np.bool_)
+        classes = _kept_labels(table, columns, labelled, leave_out=leave_out, declared=declared)
+        kept &= labelled
+        bad_rows[columns.label] = ~labelled
     owners = None
     if clients and columns.client is not None:
         owners = table.texts(columns.client)
@@ -97,7 +105,8 @@ def encode(
         if not leave_out:
             check_people(table, columns)
         persons = table.texts(columns.person)
-        kept &= [not is_missing(text) for text in persons]
+        bad_rows[columns.person] = np.array([is_missing(text) for text in persons], np.bool_)
+        kept &= ~bad_rows[columns.person]
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
@@ -111,6 +120,7 @@ def encode(
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
+        left_out={name: int(bad.sum()) for name, bad in bad_rows.items() if bad.any()},
     )
 
 

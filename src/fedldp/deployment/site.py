@@ -51,8 +51,10 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
+    check_accepted_data,
     is_retired,
     make_accepted,
+    note_data,
     own_place,
     private_to_owner,
 )
@@ -209,6 +211,8 @@ class Agent:
                 return None
             if digest in self._refused:
                 return None
+            if digest in self._runs and not self._has_accepted_data(digest):
+                del self._runs[digest]  # accepted again, with other data
             if digest not in self._runs:
                 try:
                     agreement = accepted_agreement(self.policy, digest)
@@ -227,7 +231,16 @@ class Agent:
                 self.largest_message = max(self.largest_message, largest_message(agreement))
             return self._runs[digest]
 
+    def _has_accepted_data(self, digest: bytes) -> bool:
+        try:
+            check_accepted_data(self.policy, digest, self._source.digest)
+        except PrivacyError:
+            return False
+        return True
+
     def _begun(self, agreement: Agreement) -> _Run:
+        check_accepted_data(self.policy, agreement.digest, self._source.digest)
+        note_data(self.policy, agreement.digest, self._source.digest)
         config, problem = agreement.config, agreement.problem
         keys: Keys = SecretKeys(self._secret, agreement.run)
         if agreement.test_seed is not None:
