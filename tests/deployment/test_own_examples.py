@@ -27,6 +27,7 @@ from fedldp.deployment.messages import (
     read_by_server,
     read_by_site,
 )
+from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -49,7 +50,9 @@ def data_of(env: Environment, index: int = 0) -> dict[str, np.ndarray]:
 
 
 def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
+    """Change a site's data, and accept the agreement with them."""
     np.savez(env.policies[0].data, features=features, labels=labels)
+    write_accepted(env.policies[0], env.agreement)
 
 
 def content(answer: Answered) -> Any:
