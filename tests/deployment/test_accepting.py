@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from environments import (
     ask,
@@ -17,6 +19,9 @@ from environments import (
 )
 
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
+from fedldp.data import Examples
+from fedldp.deployment import parties
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_public
@@ -202,3 +207,27 @@ def test_rounds_that_were_paid_count_and_the_ledger_grants_the_others(
         assert rounds_paid(env.policies[0], env.agreement, 0)[0] == int(limit)
         granted += isinstance(content(ask(agent, env, request_of(env, round))), Report)
     assert granted == int(limit)
+
+
+@pytest.mark.parametrize("bad", [10, 11])
+def test_a_site_of_the_demo_with_a_bad_table_does_not_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
+) -> None:
+    write = parties._write_examples
+
+    def spoilt(path: Path, examples: Examples) -> None:
+        if path.parent.name == "site-1":
+            examples = examples.taken(np.arange(ROWS))
+            examples.labels[:bad] = 10
+        write(path, examples)
+
+    monkeypatch.setattr(parties, "_write_examples", spoilt)
+    config = resolve("quickstart", ["num_clients=3", "rounds=2"])
+    made = partial(parties.DemoEnvironment.made, tmp_path / "demo", config, "named", "flower", None)
+    if bad == 10:
+        made()
+        return
+    with pytest.raises(ConfigError, match=r"site-1.*11 of 200 rows do not fit .a label above 9: 11"):
+        made()
+    assert (tmp_path / "demo" / "site-0" / "state" / "accepted").exists()
+    assert not (tmp_path / "demo" / "site-1" / "state").exists()
