@@ -227,7 +227,9 @@ def test_a_site_of_the_demo_with_a_bad_table_does_not_accept(
     if bad == 10:
         made()
         return
-    with pytest.raises(ConfigError, match=r"site-1.*11 of 200 rows do not fit .a label above 9: 11"):
+    with pytest.raises(
+        ConfigError, match=r"site-1.*11 of 200 rows do not fit .a label above 9: 11"
+    ):
         made()
     assert (tmp_path / "demo" / "site-0" / "state" / "accepted").exists()
     assert not (tmp_path / "demo" / "site-1" / "state").exists()

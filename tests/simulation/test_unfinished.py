@@ -63,7 +63,9 @@ def test_a_stopped_run_has_the_model_of_its_checkpoint(tmp_path: Path, rounds: i
 @pytest.mark.slow
 def test_the_model_of_a_stopped_run_is_averaged_as_it_was_tested(tmp_path: Path) -> None:
     recipe, settings = RUNS[AVERAGED]
-    cut(resolve(recipe, settings), tmp_path / "run", 2)
+    cut(resolve(recipe, [*settings, "average=1.0"]), tmp_path / "run", 2)
+    vector = np.concatenate([each.ravel() for each in weights_of(tmp_path / "run").values()])
+    assert not np.array_equal(vector, checkpoint_of(tmp_path / "run")["weights"])
     line = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(json.loads(line)["accuracy"])
 
