@@ -242,8 +242,9 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
             assert part in outcome.out
         assert bool(list(accepted.glob("*"))) == (status == 0)
         assert Path("ledger.sqlite").exists() == (status == 0)  # accepting fixes its limits
-    (file,) = accepted.iterdir()
+    (file,) = accepted.glob("*.agreement")
     found = document(file.read_text())
+    assert all(each.stat().st_mode & 0o777 == 0o600 for each in accepted.iterdir())
     assert found == document(Path("run.agreement").read_text())
     assert file.stat().st_mode & 0o777 == 0o600
     assert Path("state").stat().st_mode & 0o777 == 0o700
@@ -256,6 +257,7 @@ def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
 ) -> None:
     assert agreed().status == 0
     site()
+    Path("site.toml").write_text(Path("site.toml").read_text().replace("2000.0", "20000.0"))
     accept = ("deploy", "accept", "run.agreement", "--yes")
     restored = ("deploy", "restored", "site.toml", "--yes")
     assert fedldp_command(*accept).status == 0
@@ -292,6 +294,7 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
 ) -> None:
     assert agreed().status == 0
     site()
+    Path("site.toml").write_text(Path("site.toml").read_text().replace("2000.0", "20000.0"))
     accept = ("deploy", "accept", "run.agreement", "--yes")
     restored = ("deploy", "restored", "site.toml", "--yes")
     assert "last here  no release yet; compare it with" in fedldp_command(*accept).out

@@ -365,7 +365,7 @@ def test_data_files_are_never_replaced(fedldp_command: Any, tmp_path: Path) -> N
     assert outcome.err.startswith("error: cannot write")
     assert outcome.err.count("\n") == 1
     with pytest.raises(RunError, match="it exists and is another kind of file"):
-        predict(tmp_path, data, data)
+        predict(None, data, data)  # type: ignore[arg-type] # it is refused before it is used
     older = tmp_path / "older.csv"
     older.write_text("row,class,probability of 0\n")
     check_replaceable(older, b"row,class")

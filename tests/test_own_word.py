@@ -15,8 +15,8 @@ from documents import SHORT
 
 import fedldp
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import explain, run_in_words
+from fedldp.simulation.recorded import read_run
 
 MECHANISM = """
 from dataclasses import dataclass

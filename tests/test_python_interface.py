@@ -113,7 +113,8 @@ def test_a_folder_in_use_is_refused_with_how_to_resume_in_python(tmp_path: Path)
         "out = my run: it exists already; choose another folder, or continue the run in it: "
         "fedldp run --resume 'my run' (Python: fedldp.resume('my run'))"
     )
-    Path("my run", "summary.json").unlink()
+    for name in ("summary.json", "checkpoint"):
+        Path("my run", name).unlink()
     assert "(Python: fedldp.resume('my run'))" in refusal(lambda: fedldp.load("my run"))
     assert "after_round = 3" in refusal(lambda: fedldp.resume("my run", after_round=3))  # type: ignore[arg-type]
     Path("notes").mkdir()
@@ -353,15 +354,19 @@ def test_a_finished_run_is_loaded_as_it_was() -> None:
         assert loaded.ledger.releases(loaded.run) == whole.ledger.releases(whole.run)
 
 
-def test_an_unfinished_run_is_not_loaded() -> None:
+def test_an_unfinished_run_is_loaded_as_such() -> None:
     def stop(record: Round) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fedldp.run("quickstart", out="here", after_round=stop, **SMALL)
-    assert "fedldp run --resume here" in refusal(lambda: fedldp.load("here"))
+    found = fedldp.load("here")
+    assert not found.finished
+    assert len(found.rounds) == 1
+    assert "the run is not finished" in found.privacy["warnings"][-1]
+    assert "the run is not finished" in fedldp.evaluate(found)["warnings"][0]
     fedldp.resume("here")
-    fedldp.load("here")
+    assert fedldp.load("here").finished
 
 
 @pytest.mark.parametrize("name", ["privacy.json", "model.safetensors", "checkpoint", "config.json"])

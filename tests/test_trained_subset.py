@@ -21,7 +21,7 @@ from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.trained import load_trained
+from fedldp.simulation.recorded import load_trained
 
 SMALL: dict[str, Any] = {
     "num_clients": 4, "rounds": 2, "num_examples": 120, "local_epochs": 1, "learning_rate": 0.1,

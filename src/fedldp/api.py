@@ -18,7 +18,7 @@ from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
-from fedldp.simulation.result import read_result
+from fedldp.simulation.recorded import read_result
 from fedldp.simulation.settings import from_mapping, named
 
 if TYPE_CHECKING:
@@ -150,7 +150,10 @@ def resume(
 
 
 def load(run_dir: str | Path, *, model: Any = None) -> Result:
-    """Return the result of a finished run from its folder: model, rounds, statement, configuration.
+    """Return the result of a run from its folder: model, rounds, statement, configuration.
+
+    The result of an unfinished run is that of its complete rounds; ``Result.finished`` is then
+    false.
 
     Args:
         run_dir: the run's folder.
@@ -158,8 +161,8 @@ def load(run_dir: str | Path, *, model: Any = None) -> Result:
             from the folder.
 
     Raises:
-        RunError: ``run_dir`` is not a run folder, the run is not finished, or a file is missing or
-            damaged.
+        RunError: ``run_dir`` is not a run folder, no round of the run is complete, or a file is
+            missing or damaged.
         ConfigError: a model is given, although fedldp can find the run's own model without it.
     """
     folder = _folder(run_dir)

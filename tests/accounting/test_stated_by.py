@@ -20,8 +20,8 @@ from fedldp.accounting.statement import (
     upgraded,
 )
 from fedldp.core.errors import RunError
-from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.recorded import read_run
 
 
 def stated(event: Any = None, *own: str) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.settings import from_mapping
-from fedldp.simulation.trained import load_trained
 from fedldp.training.mapped_examples import OnFeatures
 
 ON_DIGITS = one_of_a_kind(

@@ -22,9 +22,9 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.comparing import TRAINING, command, differing, twin_of
 from fedldp.reporting.record import RunFolder
-from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import from_mapping, read_toml, resolve, to_toml
 
 ON_DIGITS = one_of_a_kind(

@@ -12,12 +12,13 @@ from environments import make_environment
 from fedldp.accounting.statement import SIMULATED
 from fedldp.core.errors import RunError
 from fedldp.reporting.card import schema, write_card
+from fedldp.simulation.recorded import read_run
 
 
 def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     served = env.serve()
-    _, document = write_card(served.run_dir)
+    _, document = write_card(read_run(served.run_dir))
     jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
     assert document["run"]["simulated"] is False
     assert SIMULATED not in document["warnings"]
@@ -32,4 +33,4 @@ def test_a_deployed_run_has_a_card(tmp_path: Path) -> None:
     assert "By class" in told
     assert "simulator" not in told
     with pytest.raises(RunError, match="not a run folder"):
-        write_card(tmp_path / "site-0")
+        write_card(read_run(tmp_path / "site-0"))

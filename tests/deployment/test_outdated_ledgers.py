@@ -539,7 +539,7 @@ def budget_of(env: Environment) -> dict[str, Any]:
 
 
 def not_accepted_as_it_is(env: Environment) -> None:
-    (file,) = env.policies[0].accepted.glob("*")
+    (file,) = env.policies[0].accepted.glob("*.agreement")
     file.write_bytes(file.read_bytes().replace(b"site-1", b"site-9"))
 
 

@@ -27,6 +27,7 @@ from fedldp.deployment.messages import (
     read_by_server,
     read_by_site,
 )
+from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -49,7 +50,9 @@ def data_of(env: Environment, index: int = 0) -> dict[str, np.ndarray]:
 
 
 def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
+    """Change a site's data, and accept the agreement with them."""
     np.savez(env.policies[0].data, features=features, labels=labels)
+    write_accepted(env.policies[0], env.agreement)
 
 
 def content(answer: Answered) -> Any:
@@ -164,7 +167,7 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)
         assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
-    assert "it cannot be removed (Permission denied)" in caplog.text
+    assert "cannot be written: Permission denied" in caplog.text
     assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
 
 

@@ -34,6 +34,7 @@ from fedldp.deployment.messages import (
     pack,
     read_by_server,
 )
+from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.protocol.wire import (
@@ -286,6 +287,7 @@ def test_data_of_another_shape_is_refused_in_one_line(
 ) -> None:
     features = np.zeros((5, 1, 9, 9), np.float32)
     np.savez(env.policies[0].data, features=features, labels=np.arange(5))
+    write_accepted(env.policies[0], env.agreement)
     agent = env.agent(0)
     body = pack(Challenge(env.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(agent.answer(body)), Stranger)
@@ -299,6 +301,7 @@ def test_examples_of_other_classes_are_left_out(
 ) -> None:
     features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
     np.savez(env.policies[0].data, features=features, labels=labels)
+    write_accepted(env.policies[0], env.agreement)
     assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
     assert "1 of 5 examples are left out" in caplog.text
 

@@ -17,6 +17,7 @@ from fedldp.deployment.agreeing import agree, input_of
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
 from fedldp.simulation.evaluating import evaluate, predict
+from fedldp.simulation.recorded import load_trained
 
 AGREED = Columns(
     scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")
@@ -48,7 +49,7 @@ def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
     for name in ("auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"):
         assert found[name] == pytest.approx(final[name], abs=1e-6), name
     assert found["examples"] == len(test)
-    rows = predict(tmp_path / "server", path)
+    rows = predict(load_trained(tmp_path / "server"), path)
     right = [row["class"] == str(label) for row, label in zip(rows, test.labels, strict=True)]
     assert np.mean(right) == pytest.approx(found["accuracy"])
 

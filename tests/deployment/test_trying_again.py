@@ -130,7 +130,7 @@ def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continue
         env.server().serve(pipe, lambda record: None, 2)
     found = read_status(env.folder / "server")
     assert found["missed"] == 2
-    assert found["next"].startswith("stopped: round 1")
+    assert found["next"].startswith("ended: round 1")
     assert bits(env.serve()) == expected
 
 

@@ -31,9 +31,9 @@ from fedldp.reporting.card import (
     write_card,
 )
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import headline_first
 from fedldp.simulation.evaluating import predict
+from fedldp.simulation.recorded import load_trained, read_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,7 +159,7 @@ def test_claim_and_proof_are_next_to_each_other(
     first, registry = document["guarantees"][0], document["registry"]["privacy_loss"]
     assert (first["unit"], first["adversary"]) == ("client-run", "server")
     assert registry["privacy_parameters"]["epsilon"] == first["epsilon"]
-    place, written = write_card(runs["quickstart"], tmp_path / "card")
+    place, written = write_card(read_run(runs["quickstart"]), tmp_path / "card")
     assert json.loads((place / "privacy.json").read_text()) == written == document
     text = (place / "README.md").read_text()
     assert "| weight | server | 1 | 1 | 0 | proven |" in text
@@ -186,7 +186,7 @@ def test_the_requested_guarantee_comes_first_in_a_card(
 def test_warnings_and_doubts_are_in_both(visits: Path, tmp_path: Path) -> None:
     run = read_run(visits)
     assert run.summary["doubts"]
-    place, document = write_card(visits, tmp_path / "card", scores=True)
+    place, document = write_card(read_run(visits), tmp_path / "card", scores=True)
     assert document["warnings"] == run.warnings
     text = (place / "README.md").read_text()
     for warning in run.warnings:
@@ -200,7 +200,7 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
     told += [f"{100 * final[name]:.2f}" for name in ("accuracy", "balanced_accuracy")]
     texts = {}
     for scores in (False, True):
-        place, document = write_card(visits, tmp_path / f"card-{scores}", scores=scores)
+        place, document = write_card(read_run(visits), tmp_path / f"card-{scores}", scores=scores)
         texts[scores] = "".join(each.read_text() for each in sorted(place.iterdir()))
         assert HELD_OUT in document["warnings"]
         assert (document["scores"] is None) != scores
@@ -256,7 +256,7 @@ def test_every_null_is_listed_or_says_that_nothing_is_known(
 
 def test_the_card_begins_with_metadata_that_can_be_read(visits: Path, tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    place, document = write_card(visits, tmp_path / "card", scores=True)
+    place, document = write_card(read_run(visits), tmp_path / "card", scores=True)
     front = yaml.safe_load((place / "README.md").read_text().split("---\n")[1])
     (index,) = front["model-index"]
     (result,) = index["results"]
@@ -271,7 +271,7 @@ def test_the_model_works_from_the_published_files(visits: Path, tmp_path: Path) 
         shutil.copy(visits / name, tmp_path / name)
     new = tmp_path / "new.csv"
     new.write_text("hospital,patient,age,pressure\nh9,p,50,140\nh9,q,60,\n")
-    assert len(predict(tmp_path, new)) == 2
+    assert len(predict(load_trained(tmp_path), new)) == 2
 
 
 @pytest.mark.slow
@@ -287,20 +287,20 @@ def test_a_card_can_be_made_again_and_replaces_no_foreign_file(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     run = runs["quickstart"]
-    place, _ = write_card(run, tmp_path / "card")
+    place, _ = write_card(read_run(run), tmp_path / "card")
     before = {each.name: each.read_bytes() for each in place.iterdir()}
-    assert write_card(run, place)[0] == place
+    assert write_card(read_run(run), place)[0] == place
     assert {each.name: each.read_bytes() for each in place.iterdir()} == before
     for name in ("README.md", "privacy.json"):
         other = tmp_path / f"other-{name}"
         other.mkdir()
         (other / name).write_text("---\nlicense: mit\n---\n{}")
         with pytest.raises(RunError, match="it exists and is another kind of file"):
-            write_card(run, other)
+            write_card(read_run(run), other)
         assert [each.name for each in other.iterdir()] == [name]
         assert (other / name).read_text() == "---\nlicense: mit\n---\n{}"
     with pytest.raises(RunError, match="it exists and is another kind of file"):
-        write_card(run, run)  # its privacy.json is the statement, not a privacy document
+        write_card(read_run(run), run)  # its privacy.json is the statement, not a privacy document
 
 
 def test_bad_input_is_refused_in_one_line(
@@ -309,8 +309,9 @@ def test_bad_input_is_refused_in_one_line(
     line = fedldp_command("card", tmp_path / "nowhere").assert_refused()
     assert "not a run folder (no config.json)" in line
     begun = own_copy(to="begun")
-    (begun / "summary.json").unlink()
-    assert "the run is not finished" in fedldp_command("card", begun).assert_refused()
+    for name in ("summary.json", "checkpoint"):
+        (begun / name).unlink()
+    assert "no round of the run is complete" in fedldp_command("card", begun).assert_refused()
     assert not (begun / "card").exists()
     assert "give the folder of a run" in fedldp_command("card").assert_refused()
     (tmp_path / "file").write_text("")

@@ -15,9 +15,9 @@ from rich.console import Console
 import fedldp
 from fedldp.data import Dataset
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import print_result
 from fedldp.simulation.engine import Result
+from fedldp.simulation.recorded import read_run
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 

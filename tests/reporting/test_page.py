@@ -18,7 +18,8 @@ from pages import Page
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import FinishedRun, read_run
+from fedldp.reporting.runs import FinishedRun
+from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")

@@ -17,8 +17,8 @@ import fedldp
 from fedldp.core.errors import RunError
 from fedldp.data import standardised
 from fedldp.data.datasets import load_dataset
-from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.recorded import read_run
 
 
 def edited(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
@@ -36,7 +36,8 @@ def first_line_of(document: Any) -> Any:
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "no configuration": ("config.json", lambda f: (f / "config.json").unlink()),
-    "not finished": ("--resume", lambda f: (f / "summary.json").unlink()),
+    "no round": ("--resume", lambda f: [
+        (f / name).unlink() for name in ("summary.json", "checkpoint")]),
     "no environment": ("environment.json", lambda f: (f / "environment.json").unlink()),
     "no metrics": ("metrics.jsonl", lambda f: (f / "metrics.jsonl").unlink()),
     "torn": ("not JSON", lambda f: (f / "summary.json").write_text('{"recipe": ')),
@@ -46,7 +47,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "not a number": ("NaN", lambda f: (f / "metrics.jsonl").write_text('{"metrics": {"a": NaN}}')),
     "accuracy": ("rounds.0.accuracy", edited("summary.json", lambda d: d["rounds"][0].update(
         accuracy=90.1))),
-    "no round": ("rounds", edited("summary.json", lambda d: d.update(rounds=[]))),
+    "no rounds": ("rounds", edited("summary.json", lambda d: d.update(rounds=[]))),
     "unit": ("guarantees.0.unit", edited("summary.json", lambda d: first_line_of(d).update(
         unit="planet"))),
     "huge": ("epsilon", edited("summary.json", lambda d: first_line_of(d).update(epsilon=-1))),

@@ -22,8 +22,8 @@ from fedldp.accounting.statement import CHOOSING, HELD_OUT
 from fedldp.data import Dataset
 from fedldp.reporting import charts
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import read_run
 from fedldp.reporting.text import asked_first, explain
+from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")

@@ -42,16 +42,21 @@ def card(
     command lists the fields that cannot be derived from the run, for the publisher to fill in.
     """
     from fedldp.reporting import card as cards
+    from fedldp.reporting.record import MODEL
 
     if schema:
         print_json(cards.schema())
         return
     if run_dir is None:
         raise ConfigError("card: give the folder of a run, for example: fedldp card runs/mine")
-    place, document = cards.write_card(run_dir, out, scores=scores)
+    from fedldp.simulation.recorded import read_run, weights_of
+
+    run = read_run(run_dir)
+    weights = None if run.finished else weights_of(run_dir)
+    place, document = cards.write_card(run, out, scores=scores, weights=weights)
     if as_json:
         print_json(document)
-    for name in cards.FILES:
+    for name in (*cards.FILES, *(() if run.finished else (MODEL,))):
         typer.echo(f"card       {place / name}", err=as_json)
     missing = len(document["to_be_filled"]["fields"])
     typer.echo(

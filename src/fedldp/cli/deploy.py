@@ -77,7 +77,9 @@ class _Planned:
     ] = None
     initial: Annotated[
         Path | None,
-        typer.Option(help="start from public weights: the model.safetensors of a run folder"),
+        typer.Option(
+            help="start from public weights: a run folder, or the model.safetensors in one"
+        ),
     ] = None
     set_: Settings = None
     data_dir: DataDir = None
@@ -515,18 +517,27 @@ def accept(
             help="after a restore: state that this agreement has never been accepted here before",
         ),
     ] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="how many rounds are enough, if the budget cannot pay for all [default: all in "
+            "which this site takes part]",
+        ),
+    ] = None,
 ) -> None:
     """Show what an agreement protects and what it costs this site; accept it."""
     from rich.console import Console
 
     from fedldp.deployment.agreement import read_agreement
-    from fedldp.deployment.checks import check_people_of
+    from fedldp.deployment.checks import check_data
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.joining import fetched_agreement
     from fedldp.deployment.own_budgets import stay_at_sites
     from fedldp.deployment.policy import own_place, read_policy, write_accepted
     from fedldp.deployment.restored import Restored
     from fedldp.deployment.site_ledger import SiteLedger, left_of
+    from fedldp.deployment.status import check_can_pay_all
 
     terms = read_policy(policy)
     known = _Known.by(agreement)
@@ -543,17 +554,18 @@ def accept(
     terms.check(found)
     if not terms.accepted_as(found.digest).exists():
         Restored(terms).check_new(found, new=new)
-    check_people_of(terms, found)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
+    left_out = check_data(terms, found)
+    check_can_pay_all(terms, found, place, rounds)
     left, last = left_of(terms)
     console = Console()
     _show(console, found, found.computed_statement())
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
-    _show_cost(
-        console, found, terms, left, "refuse this agreement, and ask for one that costs less"
-    )
+    _show_cost(console, found, terms, left, "another run would have to be agreed on to go on")
+    if left_out:
+        typer.echo(f"left out   {left_out}; nobody else is told")
     typer.echo(f"last here  {last}; compare it with the release that you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(

@@ -36,8 +36,13 @@ def predict(
 ) -> None:
     """Predict the class of each example with a run's model."""
     from fedldp.simulation.evaluating import predict as classify
+    from fedldp.simulation.evaluating import unfinished
+    from fedldp.simulation.recorded import load_trained
 
-    rows = classify(run_dir, data, out, threshold)
+    trained = load_trained(run_dir)
+    rows = classify(trained, data, out, threshold)
+    if trained.after is not None:
+        typer.echo(f"warning    {unfinished(trained.after)}", err=True)
     if as_json:
         print_json(rows)
     elif out is not None:

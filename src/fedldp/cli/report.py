@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(parser=folder, metavar="DIR...", help="folders of finished runs"),
+        typer.Argument(parser=folder, metavar="DIR...", help="folders of runs"),
     ],
     out: Annotated[
         Path | None,
@@ -40,7 +40,7 @@ def report(
     """Make one HTML page about a run, or about several runs side by side."""
     from rich.console import Console
 
-    from fedldp.reporting.runs import read_run
+    from fedldp.simulation.recorded import read_run
 
     runs = [read_run(folder) for folder in folders]
     if out is not None or (tensorboard, mlflow, wandb, as_json) == (None, None, None, False):

@@ -49,6 +49,10 @@ class LedgerLost(LedgerUnusable):
     """The ledger, or the secret behind its draws, has disappeared: nobody knows what was spent."""
 
 
+class StoreUnusable(PrivacyError):
+    """A file that a client keeps for its run is damaged, or cannot be read or written."""
+
+
 class WireError(FedldpError):
     """A message is malformed, of another version, or does not answer the request."""
 

@@ -10,6 +10,7 @@ from fedldp.data.custom import (
     is_table,
     load_examples,
     load_features,
+    rows_left_out,
 )
 from fedldp.data.datasets import (
     DatasetInfo,
@@ -70,6 +71,7 @@ __all__ = [
     "random_convolutions",
     "read_table",
     "resolve_data_dir",
+    "rows_left_out",
     "rules",
     "soft_gradients",
     "sources",

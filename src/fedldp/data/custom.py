@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,17 @@ def encode_examples(
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
     return as_examples(_gathered(found)[0], f"{table.path}:", columns.classes)
+
+
+def rows_left_out(
+    table: Table, columns: Columns, *, names: Sequence[str] | None = None
+) -> Mapping[str, int]:
+    """Return how many rows ``encode_examples`` leaves out, by column; a row may count repeatedly.
+
+    Only the owner of the table may see this. The arguments are those of ``encode_examples``.
+    """
+    found = encode(table, columns, leave_out=True, clients=False, features=names)
+    return found.left_out
 
 
 def load_features(

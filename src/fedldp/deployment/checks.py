@@ -16,7 +16,6 @@ from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
 from fedldp.core.locks import is_held
-from fedldp.data import Examples
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
@@ -24,14 +23,20 @@ from fedldp.deployment.examples import check_people, is_about_people
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.initial import agreed_initial, beside
-from fedldp.deployment.policy import SitePolicy, accepted_agreement, private_to_owner
+from fedldp.deployment.policy import (
+    SitePolicy,
+    accepted_agreement,
+    check_accepted_data,
+    private_to_owner,
+)
 from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
-from fedldp.deployment.source import open_source
+from fedldp.deployment.source import SiteData, open_source
 from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
 from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.client_keys import SecretKeys, read_secret
+from fedldp.simulation.recorded import is_finished
 
 _CLOCKS_AGREE = 5.0
 """The largest difference between two clocks, in seconds, that the check does not report."""
@@ -93,11 +98,8 @@ def check_server(
             raise FedldpError(f"{folder}: it belongs to another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
-        done = (folder / "summary.json").exists()
-        return (
-            f"{folder}: belongs to this agreement; the run "
-            f"{'is complete' if done else 'continues there'}"
-        )
+        state = "is complete" if is_finished(folder) else "continues there"
+        return f"{folder}: belongs to this agreement; the run {state}"
 
     def initial() -> str:
         found = read_agreement(agreement, own=None)
@@ -223,26 +225,55 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
             )
 
 
-def all_examples(policy: SitePolicy, agreement: Agreement) -> Examples:
-    """Return a site's examples in the form that an agreement requires, or say what is wrong.
+def check_data(policy: SitePolicy, agreement: Agreement) -> str:
+    """Refuse data that a run cannot use, or of which it would leave out too many rows.
+
+    Only the site's operator may see the refusal: a round leaves rows out without a word.
+
+    Returns:
+        How many rows are left out, and why; "" if none are.
 
     Raises:
-        FedldpError: a column or a row is wrong; the message tells the operator what the site can
-            change.
+        FedldpError: the data do not fit; the message tells the operator what the site can change.
     """
     source = open_source(policy.data, policy.label_column, policy.person_column)
-    columns, features = agreement.config.columns, agreement.problem.features
+    columns, problem = agreement.config.columns, agreement.problem
+    shape = source.examples(columns, problem.features).features.shape[1:]
+    if shape != problem.input_shape:
+        raise ConfigError(
+            f"data {policy.data}: an example has the shape {shape}, but the run takes "
+            f"{problem.input_shape}; reshape the examples"
+        )
+    count, reasons = source.left_out(columns, problem.features, problem.num_classes)
+    if not count:
+        check_people_of(policy, agreement)
+        return ""
+    why = ", ".join(f"{name}: {number:,}" for name, number in reasons.items())
+    said = f"{count:,} of {len(source):,} rows do not fit ({why})"
+    if count > policy.leave_out_at_most * len(source):
+        raise ConfigError(
+            f"data {policy.data}: {said}, and the policy leaves out at most "
+            f"{policy.leave_out_at_most:.3g} of them (leave_out_at_most); "
+            f"{_first_misfit(source, agreement)}"
+        )
+    check_people_of(policy, agreement)
+    return said
+
+
+def _first_misfit(source: SiteData, agreement: Agreement) -> str:
+    """Return what is wrong with the first row that does not fit, and what the site can change."""
     try:
-        return source.examples(columns, features, leave_out=False)
+        source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
     except FedldpError as error:
         named = [each for each in _OF_THE_RUN if re.search(rf"\b{each}\b", str(error))]
         if not named:
-            raise
+            return f"the first: {error}"
         what = "is a setting" if len(named) == 1 else "are settings"
-        raise type(error)(
-            f"{error}. Only the data can be changed here: {' and '.join(named)} {what} of the "
-            "run; otherwise, ask the server's operator for another invite"
-        ) from error
+        return (
+            f"the first: {error}. Only the data can be changed here: {' and '.join(named)} {what} "
+            "of the run; otherwise, ask the server's operator for another invite"
+        )
+    return "correct the labels, or ask the server's operator for another invite"
 
 
 def _accepted(policy: SitePolicy, path: Path) -> str:
@@ -251,9 +282,9 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
         raise FedldpError(f"{path}: it no longer exists")
     key = read_private(policy.key)
     check_randomness(agreement)
+    left_out = check_data(policy, agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
-    all_examples(policy, agreement)
-    check_people_of(policy, agreement)
+    check_accepted_data(policy, agreement.digest, source.digest)
     ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
     entries = [] if ledger is None else ledger.releases()
     secret = policy.state / "secret"  # if this file is missing, nothing has been drawn or released
@@ -261,7 +292,9 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
         check_can_pay(ledger, policy.as_here(agreement), index, entries)
-    return f"run {agreement.run[:8]}: {agreement.config.name()}, as {agreement.sites[index].name}"
+    said = f"; {left_out}, so they are left out" if left_out else ""
+    name = agreement.sites[index].name
+    return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}{said}"
 
 
 def _valid(path: Path) -> str:

@@ -169,7 +169,7 @@ def begin_with(examples: Examples, store: FolderStore) -> None:
     """Record the examples that a run begins with, and remove what was stored for other examples.
 
     Raises:
-        RunError: the old files cannot be removed.
+        StoreUnusable: the old files cannot be removed, or the record cannot be written.
     """
     store.forget()
     store.arrays(_NOTED, lambda: {"digest": _digest(examples)})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import ConfigError
@@ -20,6 +20,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import new_file
 from fedldp.protocol.policy import digest_of_weights
 from fedldp.protocol.wire import Layout, Vector
+from fedldp.simulation.recorded import weights_of
 
 
 def beside(document: Path) -> Path:
@@ -27,16 +28,25 @@ def beside(document: Path) -> Path:
     return document.with_suffix(".initial.safetensors")
 
 
-def read_initial(path: Path, layout: Layout) -> Vector:
-    """Return the weights in a file, in the format of a run folder, shape (d,).
-
-    Raises:
-        ConfigError: the file cannot be read, or does not match the model.
-    """
+def _content(path: Path) -> bytes:
+    """Return the content of a file of weights, or the model of a run folder in the same form."""
+    if path.is_dir():
+        return save(weights_of(path))
     try:
-        found = load(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"initial {path}: {error.strerror}; check the path") from error
+
+
+def read_initial(path: Path, layout: Layout) -> Vector:
+    """Return the weights in a run folder, or in a file as it has one, shape (d,).
+
+    Raises:
+        FedldpError: the weights cannot be read, or do not match the model.
+    """
+    content = _content(path)
+    try:
+        found = load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise ConfigError(
             f"initial {path}: this is not the model.safetensors of a run folder; give one"
@@ -66,21 +76,21 @@ def read_initial(path: Path, layout: Layout) -> Vector:
 
 
 def digest_of_file(path: Path, layout: Layout) -> str:
-    """Return the digest of the weights in a file, for an agreement: 64 hexadecimal digits.
+    """Return the digest of weights for an agreement: 64 hexadecimal digits; see ``read_initial``.
 
     Raises:
-        ConfigError: see ``read_initial``.
+        FedldpError: see ``read_initial``.
     """
     return digest_of_weights(read_initial(path, layout)).hex()
 
 
 def write_initial(path: Path, document: Path) -> None:
-    """Copy a file of weights to the path beside ``document`` where a server looks for such a file.
+    """Copy weights to the path beside ``document`` where a server looks for such a file.
 
     Raises:
-        ConfigError: a file at that path already exists, or cannot be written.
+        FedldpError: see ``read_initial``; or a file at that path exists, or cannot be written.
     """
-    new_file(beside(document), path.read_bytes(), 0o644)
+    new_file(beside(document), _content(path), 0o644)
 
 
 def agreed_initial(agreement: Agreement, path: Path) -> Vector:

@@ -45,7 +45,7 @@ from fedldp.deployment.agreement import (
     read_agreement,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
-from fedldp.deployment.checks import all_examples, check_people_of
+from fedldp.deployment.checks import check_data
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
 from fedldp.deployment.identity import is_signed, make_identity, new_file, read_private
@@ -446,6 +446,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
                 "another --folder"
             )
         written = _policy(invite, expected, name, terms, folder)
+        _check_private(terms.data)
         check_data(SitePolicy.model_validate(written), expected)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
@@ -458,6 +459,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         authorities = _authorities_for(policy, invite)
         taken = authorities == "taken"
         policy.check(replace(expected, server_ca=()) if taken else expected)
+        _check_private(policy.data)
         check_data(policy, expected)
         if taken and policy.server is not None:
             replace_file(policy.server.ca, invite.ca_pem)
@@ -480,6 +482,11 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     new_file(file, for_people(document), 0o644)
     joining = Joining(name, public, invite.digest, document, own)
     return Joined(file, joining, policy, expected, authorities)
+
+
+def _check_private(data: Path) -> None:
+    if not private_to_owner(data):
+        raise ConfigError(f"data {data}: others may read it; run chmod 600 on it")
 
 
 def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
@@ -528,29 +535,6 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
     key = read_private(policy.key)
     content = fetch_agreement(policy.server.url, policy.server.ca, key, LARGEST)
     return parse_agreement(content, policy.data_dir, own=policy.own_code)
-
-
-def check_data(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data that are incompatible with an agreement; only the site's operator sees this.
-
-    Raises:
-        FedldpError: the data are incompatible; the message says what is wrong.
-    """
-    if not private_to_owner(policy.data):
-        raise ConfigError(f"data {policy.data}: others may read it; run chmod 600 on it")
-    problem, found = agreement.problem, all_examples(policy, agreement)
-    if found.features.shape[1:] != problem.input_shape:
-        raise ConfigError(
-            f"data {policy.data}: an example has the shape {found.features.shape[1:]}, but the "
-            f"invite asks for {problem.input_shape}; reshape the examples"
-        )
-    if len(found) and int(found.labels.max()) >= problem.num_classes:
-        raise ConfigError(
-            f"data {policy.data}: it has the label {int(found.labels.max())}, but the invite has "
-            f"{problem.num_classes} classes, 0 to {problem.num_classes - 1}; correct the labels, "
-            "or ask for another invite"
-        )
-    check_people_of(policy, agreement)
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:

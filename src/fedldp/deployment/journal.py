@@ -43,7 +43,7 @@ class Journal:
         """
         path = self._place(round) / f"{phase}.question"
         if path.exists():
-            if path.read_bytes() != request:
+            if _read(path) != request:
                 raise RunError(
                     f"round {round}: the request in {path} differs from the one that this version "
                     "would send, and sites answer only one; continue with the version of fedldp "
@@ -72,7 +72,7 @@ class Journal:
         path = self._place(round) / f"{phase}.answers"
         if not path.exists():
             return None
-        content, start, found = path.read_bytes(), 0, dict[int, bytes]()
+        content, start, found = _read(path), 0, dict[int, bytes]()
         while start < len(content):
             end = start + _ANSWER.size
             if end > len(content):
@@ -92,3 +92,10 @@ class Journal:
 
     def _place(self, round: int) -> Path:
         return self._folder / f"round-{round}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RunError(f"journal {path}: {error.strerror}; check the folder") from error

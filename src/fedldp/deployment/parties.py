@@ -24,6 +24,7 @@ from fedldp.data import Examples
 from fedldp.deployment import certificates
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel, Link
+from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.loopback import HOST, Loopback, free_ports
 from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_sites
@@ -133,6 +134,7 @@ class DemoEnvironment:
         for index, place in enumerate(places):
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
+            check_data(sites[-1], agreement)
             write_accepted(sites[-1], agreement)
             # Check this now, because the server would wait forever for a site that cannot read the
             # agreement.

@@ -56,8 +56,9 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.identity import new_file, read_private, replace_secret
+from fedldp.deployment.identity import read_private, replace_secret
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
+from fedldp.deployment.source import digest_of_data
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -125,6 +126,13 @@ class SitePolicy(FrozenConfig):
         None,
         description="a public lower bound on the number of people at the site; if the data have "
         "fewer, no agreement is accepted and the operator learns why",
+    )
+    leave_out_at_most: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="the largest share of its rows that a run may leave out because they do not "
+        "fit; if it would leave out more, no agreement is accepted and the operator learns why",
     )
     key: Path = Field(description="the site's private key, written by `fedldp deploy keys`")
     ledger: Path = Field(description="the site's ledger file")
@@ -531,6 +539,44 @@ def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
         )
 
 
+def check_accepted_data(policy: SitePolicy, digest: bytes, data: str) -> None:
+    """Refuse data other than those with which an agreement was accepted.
+
+    An earlier version of fedldp did not record them; see ``note_data``.
+
+    Args:
+        policy: the site's policy.
+        digest: the digest of the accepted agreement.
+        data: see ``digest_of_data``.
+
+    Raises:
+        PrivacyError: the data differ, or the record of the accepted data cannot be read.
+    """
+    try:
+        accepted = _data_as_accepted(policy, digest).read_text()
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError):
+        accepted = None
+    if accepted != data:
+        raise PrivacyError(
+            f"data {policy.data}: these are not the data with which agreement "
+            f"{digest.hex()[:16]} was accepted; put those back, or accept the agreement again; "
+            "then restart the agent"
+        )
+
+
+def note_data(policy: SitePolicy, digest: bytes, data: str) -> None:
+    """Record the data with which an agreement is accepted, unless they are recorded.
+
+    Raises:
+        ConfigError: the record cannot be written.
+    """
+    path = _data_as_accepted(policy, digest)
+    if not path.exists():
+        replace_secret(path, data.encode())
+
+
 def retire(policy: SitePolicy, digest: bytes) -> None:
     """Mark an accepted agreement whose run is over, so that it is no longer loaded.
 
@@ -556,6 +602,11 @@ def is_retired(policy: SitePolicy, digest: bytes) -> bool:
 def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
     """Return the file of the site's own budget as it was when an agreement was accepted."""
     return policy.accepted / f"{digest.hex()}.own"
+
+
+def _data_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
+    """Return the file with the digest of the data with which an agreement was accepted."""
+    return policy.accepted / f"{digest.hex()}.data"
 
 
 def _retired(policy: SitePolicy, digest: bytes) -> Path:
@@ -585,7 +636,8 @@ def private_to_owner(path: Path) -> bool:
 def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
     """Store an agreement that the site's operator accepts, and return its path.
 
-    A stored copy that was damaged or changed in the meantime is replaced.
+    It is accepted with the data as they are now: with others, the agent does not serve it. A stored
+    copy that was damaged or changed in the meantime is replaced.
 
     Raises:
         ConfigError: the agreement cannot be written, or another agreement of the same run was
@@ -599,13 +651,17 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
                 f"run {agreement.run}: another agreement of this run was accepted before "
                 f"({other}); refuse this one, and ask for an agreement for a new run"
             )
-    path.unlink(missing_ok=True)
-    _retired(policy, agreement.digest).unlink(missing_ok=True)
     if policy.own is not None and stay_at_sites(agreement.config):
         replace_secret(
             _own_as_accepted(policy, agreement.digest), policy.own.model_dump_json().encode()
         )
-    new_file(path, agreement.to_bytes(), 0o600)
+    data = digest_of_data(policy.data, policy.label_column, policy.person_column)
+    replace_secret(_data_as_accepted(policy, agreement.digest), data.encode())
+    replace_secret(path, agreement.to_bytes())
+    try:
+        _retired(policy, agreement.digest).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error
     return path
 
 

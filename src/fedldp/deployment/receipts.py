@@ -137,7 +137,13 @@ class KeptReceipts:
         # Servers of other runs may write a receipt of the same site at the same time.
         own = self._folder / f"{found.key}.{self._run}"
         replace_file(own, json.dumps(document).encode())
-        own.replace(self._folder / found.key)
+        try:
+            own.replace(self._folder / found.key)
+        except OSError as error:
+            raise RunError(
+                f"cannot write the receipt {self._folder / found.key}: {error.strerror}; check the "
+                "folder"
+            ) from error
 
     def _take_over(self, earlier: Path) -> None:
         """Take over receipts that an earlier version stored in the run folder, by site number."""

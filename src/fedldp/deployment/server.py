@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import spent_by_unit
 from fedldp.algorithms.systems import noted_features
-from fedldp.core.errors import ConfigError, Diverged, EndedForGood, RunError
+from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_role
@@ -43,7 +43,7 @@ from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import ReportChecker
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
-from fedldp.deployment.watch import Watch
+from fedldp.deployment.watch import ENDED, Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.protocol.client_keys import read_secret
@@ -51,16 +51,15 @@ from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.wire import Broadcast
-from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, check_new, replace_file
-from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import doubts, evaluation, final_of, most_frequent
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.result import COLUMNS, config_document
+from fedldp.simulation.recorded import TESTED_BY_SERVER, write_report
+from fedldp.simulation.result import config_document, progress, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
 
@@ -102,21 +101,18 @@ class Served:
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp deploy server --json`` prints."""
-        config = self.agreement.config
-        return {
-            "recipe": None,
-            "system": config.system,
-            "seed": self.agreement.test_seed,
-            "config": config.model_dump(),
-            "rounds": [{key: getattr(r, key) for key in COLUMNS} for r in self.rounds],
-            "final": final_of(self.rounds[-1], self.most_frequent),
-            "privacy": self.privacy,
-            "seconds": sum(record.seconds for record in self.rounds),
-            "run_dir": str(self.run_dir),
-            "tested_on": "the server's test set",
-            "confusion": None if self.confusion is None else self.confusion.tolist(),
-            "doubts": list(self.doubts),
-        }
+        return result_document(
+            self.agreement.config,
+            self.rounds,
+            self.privacy,
+            recipe=None,
+            seed=self.agreement.test_seed,
+            run_dir=self.run_dir,
+            tested_on=TESTED_BY_SERVER,
+            most_frequent=self.most_frequent,
+            confusion=self.confusion,
+            doubts=self.doubts,
+        )
 
 
 class Server:
@@ -140,6 +136,7 @@ class Server:
         self.agreement.check()
         check_stated(self.agreement)
         self.folder = _folder(folder, self.agreement, agreement)
+        self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
         secret = read_secret(folder / "secret")
         seed, run = self.agreement.test_seed, self.agreement.run
         self._draws: Draws = draws_of_secret(secret, run) if seed is None else draws_of_seed(seed)
@@ -159,21 +156,21 @@ class Server:
     def privacy(self) -> dict[str, Any]:
         """The statement about what may have been released; before round 1, the agreed statement."""
         if self._journal.begun(self._state.round):
-            return self._of_round_under_way()
+            return self._of_round_under_way(self._asked(self._state.round))
         if not self.rounds:
             return self.agreement.computed_statement()
         return self._stated(self._ledger, self._in_sum)
 
-    def _of_round_under_way(self) -> dict[str, Any]:
-        """Return the statement that holds if all participants of the next round send a report.
+    def _of_round_under_way(self, clients: Sequence[int]) -> dict[str, Any]:
+        """Return the statement that holds if these clients send a report in the next round.
 
-        The server may die during the round and never restart. So until the round is complete, all
+        The server may die during the round and never restart. So until the round ends, all
         participants are assumed to have sent a report, and the sum is assumed to be as small as the
         quorum allows.
         """
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
-        self._count(ledger, round, self._asked(round))
+        self._count(ledger, round, clients)
         return self._stated(ledger, {round: self.agreement.quorum, **self._in_sum})
 
     def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> dict[str, Any]:
@@ -254,6 +251,10 @@ class Server:
             self._go(loop, keep, tries)
             served = self._finished()
             self.watch.goes_on("the run is complete")
+        except EndedForGood as error:
+            ended = self._ended_early(error, sites)
+            self.watch.goes_on(f"{ENDED}{ended}")
+            raise ended from error
         except BaseException as error:
             self.watch.goes_on(f"stopped: {error}" if str(error) else "stopped")
             raise
@@ -297,8 +298,9 @@ class Server:
 
     def _begin(self, round: int) -> Sequence[int]:
         """Store a statement that covers what a round may release, and return its participants."""
-        self.folder.write_json("privacy.json", self._of_round_under_way())
-        return self._asked(round)
+        asked = self._asked(round)
+        self.folder.write_json("privacy.json", self._of_round_under_way(asked))
+        return asked
 
     def _asked(self, round: int) -> Sequence[int]:
         return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
@@ -333,6 +335,25 @@ class Server:
         if self._role.downlink is not None:
             known.count_downlink(self.agreement.run, round, self._role.downlink)
 
+    def _ended_early(self, error: EndedForGood, sites: Sites) -> EndedForGood:
+        """Store what was released and its report; return the error that says so.
+
+        Sites may have released something in the last round, although it is not complete.
+        """
+        if not self.rounds:
+            return error
+        try:
+            released = self._reported(sites)
+            stated = self._stated(self._ledger, self._in_sum)
+            if released:
+                stated = self._of_round_under_way(released)
+            self.folder.write_json("privacy.json", stated)
+            write_report(self.folder.path)
+        except FedldpError as amiss:  # privacy.json then still covers all that was asked for
+            log.warning("the report was not written: %s", amiss)
+        after = progress(self.agreement.config, self.rounds)
+        return EndedForGood(f"{error}; the model {after} is in {self.folder.path}")
+
     def _finished(self) -> Served:
         agreement = self.agreement
         trained = agreement.layout.split(self._role.result(self._state))
@@ -348,12 +369,10 @@ class Server:
             doubts=self._test.doubts(self.rounds[-1]),
         )
         summary = served.summary()
-        self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
         self.folder.write_model(served.weights)
         self.folder.write_json("privacy.json", served.privacy)
         self.folder.write_json("summary.json", summary)
-        shown = page([read_run(self.folder.path)])
-        replace_file(self.folder.path / "report.html", shown.encode())
+        write_report(self.folder.path)
         return served
 
 

@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.accountants import sent_of_nothing
-from fedldp.core.errors import FedldpError, LedgerLost, LedgerUnusable, PrivacyError, WireError
+from fedldp.core.errors import (
+    FedldpError,
+    LedgerLost,
+    LedgerUnusable,
+    PrivacyError,
+    StoreUnusable,
+    WireError,
+)
 from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement, Link
@@ -44,8 +51,10 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
+    check_accepted_data,
     is_retired,
     make_accepted,
+    note_data,
     own_place,
     private_to_owner,
 )
@@ -202,6 +211,8 @@ class Agent:
                 return None
             if digest in self._refused:
                 return None
+            if digest in self._runs and not self._has_accepted_data(digest):
+                del self._runs[digest]  # accepted again, with other data
             if digest not in self._runs:
                 try:
                     agreement = accepted_agreement(self.policy, digest)
@@ -209,9 +220,9 @@ class Agent:
                         return None
                     self._runs[digest] = begun = self._begun(agreement)
                     self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except LedgerUnusable as error:  # the ledger may become usable again
+                except (LedgerUnusable, StoreUnusable) as error:  # it may become usable again
                     self._runs.pop(digest, None)
-                    self._rate_limited(f"the ledger cannot be used: {error}")
+                    self._rate_limited(f"an accepted agreement is not served for now: {error}")
                     return None
                 except FedldpError as error:
                     self._refused.add(digest)
@@ -220,7 +231,16 @@ class Agent:
                 self.largest_message = max(self.largest_message, largest_message(agreement))
             return self._runs[digest]
 
+    def _has_accepted_data(self, digest: bytes) -> bool:
+        try:
+            check_accepted_data(self.policy, digest, self._source.digest)
+        except PrivacyError:
+            return False
+        return True
+
     def _begun(self, agreement: Agreement) -> _Run:
+        check_accepted_data(self.policy, agreement.digest, self._source.digest)
+        note_data(self.policy, agreement.digest, self._source.digest)
         config, problem = agreement.config, agreement.problem
         keys: Keys = SecretKeys(self._secret, agreement.run)
         if agreement.test_seed is not None:

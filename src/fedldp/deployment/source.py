@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedldp.core.errors import DataMissing
 from fedldp.data import (
     Columns,
     Examples,
@@ -15,6 +18,7 @@ from fedldp.data import (
     is_table,
     load_examples,
     read_table,
+    rows_left_out,
     undeclared,
 )
 from fedldp.data.people import count_of
@@ -28,12 +32,14 @@ class SiteData:
     Attributes:
         found: the content of the file.
         label_column: the label column of a table.
+        digest: see ``digest_of_data``.
         person_column: the person column of a table, if the site's name for it differs from the name
             in the agreement.
     """
 
     found: Examples | Table
     label_column: str
+    digest: str
     person_column: str | None = None
 
     def __len__(self) -> int:
@@ -67,6 +73,30 @@ class SiteData:
         if features is None and not leave_out:  # only the site's operator sees this refusal
             check_columns(undeclared(self.found, columns), f"{self.found.path}:")
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
+
+    def left_out(
+        self, agreed: Columns, features: Sequence[str] | None, num_classes: int
+    ) -> tuple[int, Mapping[str, int]]:
+        """Return how many rows do not fit what was agreed, and how many by reason.
+
+        A row may have several reasons. Only the site's operator may see this.
+
+        Args:
+            agreed: see ``examples``.
+            features: see ``examples``.
+            num_classes: the agreed number of classes.
+
+        Raises:
+            DataError, ConfigError: see ``examples``.
+        """
+        found = self.examples(agreed, features)
+        beyond = int((found.labels >= num_classes).sum())
+        reasons: dict[str, int] = {}
+        if not isinstance(self.found, Examples):
+            reasons |= rows_left_out(self.found, self._columns(agreed), names=features)
+        if beyond:
+            reasons[f"a label above {num_classes - 1}"] = beyond
+        return len(self) - len(found) + beyond, reasons
 
     def people_are_said(self, agreed: Columns) -> bool:
         """Return whether the file says to which person each row belongs."""
@@ -107,6 +137,24 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
     Raises:
         FedldpError: the file cannot be read, or a .npz file holds no examples.
     """
+    digest = digest_of_data(path, label_column, person_column)
     if is_table(path.name):
-        return SiteData(read_table(path), label_column, person_column)
-    return SiteData(load_examples(path, columns=Columns(label=label_column)), label_column)
+        return SiteData(read_table(path), label_column, digest, person_column)
+    return SiteData(load_examples(path, columns=Columns(label=label_column)), label_column, digest)
+
+
+def digest_of_data(path: Path, label_column: str, person_column: str | None) -> str:
+    """Return what identifies a site's data: 64 hexadecimal digits.
+
+    They stand for the file's bytes and for the columns that the site's policy names.
+
+    Raises:
+        DataMissing: the file cannot be read.
+    """
+    found = hashlib.sha256(json.dumps([label_column, person_column]).encode())
+    try:
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    except OSError as error:
+        raise DataMissing(f"data {path}: {error.strerror}; check the path") from error
+    return found.hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from fedldp.core.formatting import number
 from fedldp.core.locks import is_held
 from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.policy import SitePolicy, is_retired
+from fedldp.deployment.policy import SitePolicy, check_accepted_data, is_retired
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
-from fedldp.deployment.watch import read_status
+from fedldp.deployment.source import digest_of_data
+from fedldp.deployment.watch import ENDED, read_status
 from fedldp.ledgers.budget import Budget, total_of
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
+from fedldp.simulation.recorded import is_finished
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         )
     agreement = parse_agreement(file.read_bytes(), own=None)
     known, done = read_status(folder), _lines(folder / "metrics.jsonl")
-    of, complete = agreement.config.rounds, (folder / "summary.json").exists()
+    of, complete = agreement.config.rounds, is_finished(folder)
     runs = is_held(folder.with_name(f"{folder.name}.lock"))
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
     sites = [
@@ -59,6 +62,14 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         following = f"the run is complete: see {folder / 'report.html'}"
     elif runs:
         following = str(known.get("next", "begins"))
+    elif _ended(known) is not None:
+        usable = "no round is complete, so there is no model"
+        if done:
+            usable = (
+                f"the model after {done} of {of} rounds can be used, for example with fedldp "
+                f"evaluate {folder}; its statement and scores are in {folder / 'report.html'}"
+            )
+        following = f"{usable}; once the cause is mended, fedldp deploy server continues the run"
     else:
         following = (
             "start fedldp deploy server again, which continues after the last complete round"
@@ -81,9 +92,11 @@ _MORE = {"detail": None, "rounds": 0, "sent_bytes": 0, "received_bytes": 0}
 def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterable[str]:
     if not runs:
         yield "the server is not running"
-        ended = str(known.get("next", ""))
-        if ended.startswith("stopped: "):
-            yield ended
+        ended = _ended(known)
+        if ended is not None:
+            yield f"the run ended: {ended}"
+        elif str(known.get("next", "")).startswith("stopped: "):
+            yield str(known["next"])
     missed = known.get("missed", 0)
     if missed:
         yield f"the current round was tried {missed} times, but too few sites took part"
@@ -91,6 +104,12 @@ def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]
         detail = f" ({site['detail']})" if site["detail"] else ""
         if site["state"] in _AMISS:
             yield f"{site['name']} {_AMISS[site['state']]}{detail}"
+
+
+def _ended(known: dict[str, Any]) -> str | None:
+    """Return why a run ended that would end again if it were continued; None if none did."""
+    text = str(known.get("next", ""))
+    return text.removeprefix(ENDED) if text.startswith(ENDED) else None
 
 
 _AMISS = {
@@ -127,6 +146,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     if runs and policy.server is not None and not connected:
         warnings.append(f"the server cannot be reached: {known.get('amiss')}")
     found, names, own = list[dict[str, Any]](), list[str](), _own(policy)
+    data = _data_now(policy)
     for path in sorted(policy.accepted.glob("*.agreement")):
         try:
             agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
@@ -137,6 +157,11 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         names += [agreement.sites[place].name for place in places]
         of = agreement.rounds_of(places[0]) if places else 0
         found.append(_run(policy, agreement, entries, of))
+        if data is not None and found[-1]["state"] == "under way":
+            try:
+                check_accepted_data(policy, agreement.digest, data)
+            except FedldpError as error:
+                warnings.append(str(error))
         if ledger is not None and places and found[-1]["state"] == "under way":
             try:
                 check_can_pay(ledger, policy.as_here(agreement), places[0], entries)
@@ -186,6 +211,69 @@ def check_can_pay(
                 f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, but only "
                 f"{number(left, up=False)} is left: the agent refuses it"
             )
+
+
+def rounds_paid(policy: SitePolicy, agreement: Agreement, index: int) -> tuple[int, int]:
+    """Return how many rounds of a run the site's budgets pay for, and how many it takes part in.
+
+    Rounds that the site has already paid for count. This creates no ledger.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement of the run.
+        index: the site's number in it.
+
+    Raises:
+        LedgerUnusable: see ``SiteLedger``.
+    """
+    of, entries = agreement.rounds_of(index), list[Release]()
+    lefts = [budget.limit for budget in policy.budgets]
+    if policy.ledger.exists() or was_begun(policy):
+        kept = SiteLedger(policy, look=True)
+        entries = kept.look()
+        lefts = kept.ledger.all_remaining(entries)
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    paid = [entry.event for entry in of_run]
+    done, events = (
+        len({entry.round for entry in of_run}),
+        policy.as_here(agreement).events_of(index),
+    )
+    found = of
+    for budget, left in zip(policy.budgets, lefts, strict=True):
+        if left == math.inf:
+            continue
+        first = total_of(budget.price(event, paid) for event in events)
+        later = total_of(budget.price(event, [*paid, *events]) for event in events)
+        if first > left:
+            found = min(found, done)
+        elif later > 0:
+            found = min(found, done + 1 + int((Fraction(left) - Fraction(first)) // later))
+    return found, of
+
+
+def check_can_pay_all(
+    policy: SitePolicy, agreement: Agreement, index: int, enough: int | None
+) -> None:
+    """Refuse a run for whose rounds the site's budgets cannot pay.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement of the run.
+        index: the site's number in it.
+        enough: how many rounds are enough. None: all.
+
+    Raises:
+        FedldpError: the budgets cannot pay for so many rounds.
+    """
+    paid, of = rounds_paid(policy, agreement, index)
+    if enough is not None and not 1 <= enough <= of:
+        raise ConfigError(f"rounds = {enough}: this site takes part in {of}; give 1 to {of}")
+    if paid < (of if enough is None else enough):
+        fewer = f", or accept it for fewer rounds: --rounds {paid}" if paid else ""
+        raise ConfigError(
+            f"what is left of this site's budgets covers only {paid} of the {of} rounds that it "
+            f"takes part in; refuse this agreement, and ask for one that costs less{fewer}"
+        )
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
@@ -248,6 +336,14 @@ def _next_of_site(runs: bool, under_way: list[dict[str, Any]], found: list[dict[
     if done:
         return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"
+
+
+def _data_now(policy: SitePolicy) -> str | None:
+    """Return what identifies the site's data now; None if they cannot be read."""
+    try:
+        return digest_of_data(policy.data, policy.label_column, policy.person_column)
+    except FedldpError:
+        return None
 
 
 def _own(policy: SitePolicy) -> str | None:

@@ -26,6 +26,9 @@ log = logging.getLogger("fedldp.server")
 FILE = "status.json"
 """The file's name in a server's folder and in a site's state."""
 
+ENDED = "ended: "
+"""How a server's ``next`` begins after a run has ended for good; why it ended follows."""
+
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
 ]

@@ -39,6 +39,7 @@ from fedldp.core.errors import (
     OverBudget,
     PrivacyError,
     RunError,
+    StoreUnusable,
     WireError,
 )
 from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
@@ -264,7 +265,8 @@ class ClientRuntime:
 
     Guarantee: before an answer other than a refusal leaves, the client's ledger is charged the
     price of the event that the encoder states. For one (run, round, phase) a client gives at
-    most one such answer. Whether an answer is a refusal depends on no example.
+    most one such answer. Whether an answer is a refusal depends on no example. If a file of the
+    client's store cannot be used, nothing is released and nothing is charged.
 
     Attributes:
         members: the clients.
@@ -383,6 +385,15 @@ class _Asked:
 
     def answers(self) -> Rows:
         """Return the answers, in the order of the clients."""
+        try:
+            return self._answers()
+        except StoreUnusable as error:
+            if self.runtime.members.simulated and self.runtime.failed is None:
+                raise
+            _log.error("nothing was released: %s", error)
+            return [_refusal(self.request, Reason.LEDGER)] * len(self.indices)
+
+    def _answers(self) -> Rows:
         encoder_groups = self.runtime.members.encoder_groups(self.indices)
         found: dict[int, bytes] = {}
         open_: list[tuple[EncoderGroup, Event]] = []
@@ -461,6 +472,8 @@ class _Asked:
         )
         try:
             group.encoder(_no_update(broadcast, 1), broadcast, trial)
+        except StoreUnusable:
+            raise
         except Exception as error:
             self.runtime.fails(error)
             return False
@@ -488,6 +501,8 @@ class _Asked:
             batch = members.batch(indices, broadcast.round)
             update = members.local_update(broadcast, batch, runtime.group)
             return check_shape(update, len(indices), broadcast.weights.size)
+        except StoreUnusable:
+            raise
         except Exception as error:
             runtime.fails(error)
             return _no_update(broadcast, len(indices))
@@ -511,6 +526,8 @@ class _Asked:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # such as a full disk
             return [_refusal(request, _reason_of(error))] * len(indices)
+        except StoreUnusable:
+            raise
         except Exception as error:  # from the encoder, which may reject the request
             runtime.fails(error)
             return [_refusal(request, Reason.POLICY)] * len(indices)

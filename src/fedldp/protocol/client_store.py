@@ -7,15 +7,16 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from fedldp.core.errors import RunError
+from fedldp.core.errors import StoreUnusable, first_line
 from fedldp.protocol.roles import Arrays, Store
 
 _synced: set[Path] = set()
@@ -33,6 +34,8 @@ class FolderStore:
         folder: the client's folder, created when something is first stored.
         run: the run's name; what is kept for one run is invisible to every other run.
         lasting: whether files are synced; false if the folder is removed when the process ends.
+
+    All methods raise ``StoreUnusable`` for a damaged file, and where the disk fails or is full.
     """
 
     def __init__(self, folder: Path, run: str, *, lasting: bool = True) -> None:
@@ -42,12 +45,14 @@ class FolderStore:
 
     def holds(self, name: str) -> bool:
         """Return whether arrays are kept as ``name`` for the run."""
-        return (self.folder / f"{name}.safetensors").exists()
+        with self._reading():
+            return (self.folder / f"{name}.safetensors").exists()
 
     def known(self, name: str, round: int | None = None) -> Arrays | None:
         """Return the arrays kept as ``name``, if there are any."""
         path = self._path(name, round)
-        return load_file(path) if path.exists() else None
+        with self._reading():
+            return load_file(path) if path.exists() else None
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
         """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
@@ -56,14 +61,19 @@ class FolderStore:
         processes make the same arrays at once, both get those that were kept first.
         """
         path = self._path(name, round)
-        if not path.exists():
+        with self._reading():
+            there = path.exists()
+        if not there:
             made = make()
-            self._keep(made, path)
-            if round is not None:
-                self._forget_before(round)
+            with self._writing():
+                self._keep(made, path)
+                if round is not None:
+                    self._forget_before(round)
         elif self._lasting and path not in _synced:
-            self._sync(path)  # the process that wrote it may have been killed before the sync
-        return load_file(path)
+            with self._writing():
+                self._sync(path)  # the process that wrote it may have been killed before the sync
+        with self._reading():
+            return load_file(path)
 
     def _path(self, name: str, round: int | None) -> Path:
         folder = self.folder if round is None else self.folder / f"round-{round}"
@@ -71,40 +81,54 @@ class FolderStore:
 
     def files(self) -> dict[str, bytes]:
         """Return all files kept for the run, by path below ``folder``, to carry them elsewhere."""
-        paths = sorted(self.folder.rglob("*.safetensors"))
-        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
+        with self._reading():
+            paths = sorted(self.folder.rglob("*.safetensors"))
+            return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
     def add(self, files: Mapping[str, bytes]) -> None:
         """Store what ``files`` returned for the same client; existing files are not replaced."""
-        for name, content in files.items():
-            path = self.folder / name
-            if not path.exists():
-                self._place(path, methodcaller("write_bytes", content))
-            if path.parent != self.folder:
-                self._forget_before(_round_of(path.parent))
+        with self._writing():
+            for name, content in files.items():
+                path = self.folder / name
+                if not path.exists():
+                    self._place(path, methodcaller("write_bytes", content))
+                if path.parent != self.folder:
+                    self._forget_before(_round_of(path.parent))
 
     def forget(self) -> None:
-        """Remove everything kept for the run, in one step, so that no part of it is used again.
-
-        Raises:
-            RunError: the folder cannot be removed.
-        """
-        if self.folder.exists():
-            try:
+        """Remove everything kept for the run, in one step, so that no part of it is used again."""
+        with self._writing():
+            if self.folder.exists():
                 gone = Path(tempfile.mkdtemp(dir=self.folder.parent, suffix=".gone"))
                 self.folder.rename(gone / self.folder.name)
                 shutil.rmtree(gone)
-            except OSError as error:
-                raise RunError(
-                    f"state {self.folder}: it cannot be removed ({error.strerror}); check the "
-                    "folder, and who may write in it"
-                ) from error
         _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})
 
     def forget_rounds(self) -> None:
         """Remove everything that is kept for one round only."""
-        for folder in self.folder.glob("round-*"):
-            shutil.rmtree(folder)
+        with self._writing():
+            for folder in self.folder.glob("round-*"):
+                shutil.rmtree(folder)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            raise StoreUnusable(
+                f"state {self.folder}: what the client keeps for its run cannot be read: "
+                f"{_reason(error)}; restore the folder from a copy, or take part in new runs only"
+            ) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            raise StoreUnusable(
+                f"state {self.folder}: what the client keeps for its run cannot be written: "
+                f"{_reason(error)}; free space on its disk, or check who may write there"
+            ) from error
 
     def _keep(self, made: Arrays, path: Path) -> None:
         # safetensors writes memory as it is laid out, and would scramble a view with strides.
@@ -114,12 +138,14 @@ class FolderStore:
     def _place(self, path: Path, write: Callable[[Path], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
-        write(partial)
-        if self._lasting:
-            _sync(partial)
-        with suppress(FileExistsError):
-            os.link(partial, path)  # a link never replaces an existing file
-        partial.unlink()
+        try:
+            write(partial)
+            if self._lasting:
+                _sync(partial)
+            with suppress(FileExistsError):
+                os.link(partial, path)  # a link never replaces an existing file
+        finally:  # a full disk must not fill further with what could not be completed
+            partial.unlink(missing_ok=True)
         if self._lasting:
             self._sync(path)
 
@@ -178,6 +204,11 @@ class MemoryStore:
 
 def _round_of(folder: Path) -> int:
     return int(folder.name.removeprefix("round-"))
+
+
+def _reason(error: Exception) -> str:
+    """Return why a file could not be used; safetensors hides the reason in its own words."""
+    return getattr(error, "strerror", None) or first_line(error)
 
 
 def _sync(path: Path) -> None:

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from fedldp.accounting.guarantees import DISCRETE, HOUSE, IDEALISED, TAKES_PART
 from fedldp.accounting.statement import (
     AT_SITES,
@@ -26,8 +28,14 @@ from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
 from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.reporting.html import render
-from fedldp.reporting.record import as_json, check_replaceable, replace_file
-from fedldp.reporting.runs import FinishedRun, read_run
+from fedldp.reporting.record import (
+    MODEL,
+    RunFolder,
+    as_json,
+    check_replaceable,
+    replace_file,
+)
+from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import (
     MEANINGLESS,
@@ -65,35 +73,43 @@ _BEGINS = {_README: b"---\n# made by fedldp card\n", _PRIVACY: b'{\n  "document"
 
 
 def write_card(
-    run_dir: Path, out: Path | None = None, *, scores: bool = False
+    run: FinishedRun,
+    out: Path | None = None,
+    *,
+    scores: bool = False,
+    weights: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Write the privacy document and the model card of a finished run.
+    """Write the privacy document and the model card of a run.
 
     Args:
-        run_dir: the folder of the run, simulated or a server's.
+        run: the run, simulated or a server's.
         out: the folder to write into, created if missing; by default ``card`` in the run's folder.
         scores: whether to include scores that were measured on private rows.
+        weights: the model to write beside the documents, for an unfinished run, whose folder does
+            not have it in a file of its own.
 
     Returns:
         The folder of the documents, and the privacy document.
 
     Raises:
-        RunError: there is no such run, it is not finished, or a file to replace was not written by
-            fedldp.
+        RunError: a file to replace was not written by fedldp, or the folder cannot be written.
     """
-    run = read_run(run_dir)
     document = privacy_document(run, scores=scores)
-    place = run_dir / "card" if out is None else out
+    place = run.path / "card" if out is None else out
     if place.exists() and not place.is_dir():
         raise RunError(f"out = {place}: it is not a folder; choose another path")
     for name, begins in _BEGINS.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
+    if weights is not None and (place / MODEL).exists() and not (place / _README).exists():
+        raise RunError(f"out = {place}: it has another {MODEL}; choose another folder")
     made = missing_folders(place)
     try:
         place.mkdir(parents=True, exist_ok=True)
         replace_file(place / _PRIVACY, as_json(document))
         replace_file(place / _README, model_card(run, document).encode("utf-8", "replace"))
+        if weights is not None:
+            RunFolder(place).write_model(weights)
     except OSError as error:
         remove_empty(made)
         raise RunError(f"out = {place}: {error.strerror}; choose a writable folder") from error
@@ -127,7 +143,7 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
     """Return what a run protects, in the form of ``schema``; docs/card.md explains each field.
 
     Args:
-        run: a finished run.
+        run: the run.
         scores: whether to include scores that were measured on private rows.
     """
     config, privacy = run.summary["config"], headline_first(run.summary["privacy"], run.asked)
@@ -294,10 +310,11 @@ def _description(run: FinishedRun) -> str:
     config, rounds = run.summary["config"], len(run.summary["rounds"])
     clients = _whole(config.get("num_clients"))
     over = "" if clients is None else f" over {clients:,} clients"
+    of = "" if run.finished else f" of {_word(config.get('rounds'))}"
     classes = "" if run.schema is None else f" for {run.schema.num_classes} classes"
     return (
         f"A classifier{classes} (model {_word(config.get('model'))}), trained by federated "
-        f"learning{over} in {rounds:,} {'round' if rounds == 1 else 'rounds'} with the system "
+        f"learning{over} in {rounds:,}{of} {'round' if rounds == 1 else 'rounds'} with the system "
         f"{run.summary['system']}"
     )
 
@@ -532,7 +549,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
     """Return a model card in Hugging Face's format: YAML, then text in Markdown.
 
     Args:
-        run: a finished run.
+        run: the run.
         document: its privacy document.
     """
     privacy = headline_first(run.summary["privacy"], run.asked)

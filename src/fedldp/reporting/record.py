@@ -4,13 +4,15 @@ config.json        the resolved configuration
 environment.json   when and in which folder the run began, with versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
+schema.json        names of classes and features, and the shape of an example, written before
+                   training starts
 checkpoint         the server's state after the last complete round, and what every client's ledger
-                   holds; bound to config.json, and replaced atomically
+                   holds; bound to config.json, and replaced atomically. It holds the model of an
+                   unfinished run
 own_data.json      exact row counts of the user's own data, until the run has finished
 clients/           what clients keep for later rounds, if anything
 model.safetensors  the final weights
-schema.json        names of classes and features, and the shape of an example
-summary.json       the result, as `fedldp run --json` prints it
+summary.json       the result, as `fedldp run --json` prints it: the run is finished
 report.html        the result as a web page
 card/              what `fedldp card` makes for publication
 arrivals/          every message's position and time, if record_arrivals is on
@@ -39,6 +41,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.core.locks import LOCK, missing_folders, remove_empty
 from fedldp.ledgers.budget import Budget
@@ -47,7 +50,9 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import Shuffled, pack_arrays, read_arrays
 
+MODEL = "model.safetensors"
 _OWN_DATA = "own_data.json"
+_COUNTS = ("num_examples", "people")
 _STATE = "state/"
 _DOCUMENT = "document"
 
@@ -145,10 +150,21 @@ class RunFolder:
             raise RunError(f"{path} is damaged: start the run again")
         return document
 
-    def keep_own_data(self, exact: str | None) -> None:
+    def keep_own_data(self, exact: str | None, problem: Problem) -> None:
         """Record what identifies the user's own data, in case the run is resumed; see ``is_of``."""
         if exact is not None:
-            self.write_json(_OWN_DATA, {"own_data": exact})
+            counts = {name: getattr(problem, name) for name in _COUNTS}
+            self.write_json(_OWN_DATA, {"own_data": exact, **counts})
+
+    def own_counts(self) -> dict[str, Any]:
+        """Return the exact counts of the user's own data, as fields of ``Problem``.
+
+        They are empty if the data are public, or the run has finished.
+        """
+        if not (self.path / _OWN_DATA).exists():
+            return {}
+        found = self.read_json(_OWN_DATA)
+        return {name: found[name] for name in _COUNTS if name in found}
 
     def forget_own_data(self) -> None:
         """Remove the record of ``keep_own_data``; a finished run's folder has no exact count."""
@@ -204,12 +220,15 @@ class RunFolder:
     def write_arrivals(self, block: int, messages: Shuffled) -> None:
         """Record when each position arrived, in one block of a round's messages."""
         place = self.path / "arrivals"
-        place.mkdir(exist_ok=True)
-        np.savez(
-            place / f"round-{messages.round:04}-block-{block:04}.npz",
-            positions=messages.positions.astype(np.int32),
-            arrival_seconds=messages.arrival_seconds.astype(np.float32),
-        )
+        try:
+            place.mkdir(exist_ok=True)
+            np.savez(
+                place / f"round-{messages.round:04}-block-{block:04}.npz",
+                positions=messages.positions.astype(np.int32),
+                arrival_seconds=messages.arrival_seconds.astype(np.float32),
+            )
+        except OSError as error:
+            raise RunError(f"cannot write {place}: {error.strerror}; check the folder") from error
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()
@@ -254,7 +273,12 @@ class RunFolder:
 
     def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Write the whole model's weights by name."""
-        replace_file(self.path / "model.safetensors", save(dict(weights)))
+        replace_file(self.path / MODEL, save(dict(weights)))
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the folder has the whole model's weights in a file of their own."""
+        return (self.path / MODEL).is_file()
 
     def read_model(self) -> dict[str, NDArray[Any]]:
         """Return what ``write_model`` wrote.
@@ -262,7 +286,7 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
-        path = self.path / "model.safetensors"
+        path = self.path / MODEL
         try:
             return load(path.read_bytes())
         except OSError as error:

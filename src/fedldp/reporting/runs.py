@@ -1,4 +1,4 @@
-"""Finished runs, as a report reads them from their folders.
+"""Runs with at least one complete round, as a report reads them from their folders.
 
 A folder may come from somebody else, so every file is checked, and its content is treated only as
 text.
@@ -7,6 +7,7 @@ text.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,11 +164,13 @@ _T = TypeVar("_T", bound=_Document)
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run.
+    """A run that has a result.
 
     Attributes:
         path: its folder.
-        summary: what ``fedldp run --json`` printed, without the folder.
+        summary: what ``fedldp run --json`` printed, without the folder; for an unfinished run, the
+            same about its complete rounds.
+        finished: whether the run has ended as planned.
         environment: when the run began (UTC), versions and hardware.
         own_data: what identifies the user's own data; None for a published data set.
         means: the system's own metrics, by name, averaged over the rounds.
@@ -183,6 +186,7 @@ class FinishedRun:
 
     path: Path
     summary: dict[str, Any]
+    finished: bool
     environment: dict[str, Any]
     own_data: Any
     means: dict[str, float]
@@ -263,11 +267,11 @@ class FinishedRun:
         }
 
 
-def read_run(path: Path) -> FinishedRun:
-    """Return the finished run in a folder.
+def check_run_folder(path: Path) -> None:
+    """Refuse a path that is not the folder of a run.
 
     Raises:
-        RunError: there is no such run, it is not finished, or one of its files is damaged.
+        RunError: it is not; the message says what to give instead.
     """
     if (path / "sweep.json").is_file():
         raise RunError(
@@ -275,16 +279,52 @@ def read_run(path: Path) -> FinishedRun:
         )
     if not (path / "config.json").is_file():
         raise RunError(f"{path}: not a run folder (no config.json); give the folder of a run")
-    if not (path / "summary.json").is_file():
-        raise RunError(
-            f"{path}: the run is not finished; continue it with fedldp run --resume {path}"
-        )
-    summary = _read(path / "summary.json", _Summary).model_dump()
+
+
+def read_statement(path: Path) -> dict[str, Any]:
+    """Return the statement in a run folder, with all keys of this version.
+
+    Raises:
+        RunError: it is missing or damaged.
+    """
+    return upgraded(_read(path / "privacy.json", _Statement).model_dump())
+
+
+def read_finished(path: Path) -> FinishedRun:
+    """Return the finished run in a folder.
+
+    Raises:
+        RunError: one of its files is missing or damaged.
+    """
+    summary = _read(path / "summary.json", _Summary)
+    lines = _text(path / "metrics.jsonl").splitlines()
+    measured = [_checked(path / "metrics.jsonl", _Measured, line) for line in lines]
+    return _run(path, summary, measured, finished=True)
+
+
+def unfinished(
+    path: Path, summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]
+) -> FinishedRun:
+    """Return a run that is not finished.
+
+    Args:
+        path: its folder.
+        summary: the document that ``fedldp run --json`` would print after its last complete round.
+        rounds: the records of all its complete rounds.
+
+    Raises:
+        RunError: one of its files is missing or damaged.
+    """
+    place = path / "checkpoint"
+    measured = [_valid(place, _Measured, dict(each)) for each in rounds]
+    return _run(path, _valid(place, _Summary, dict(summary)), measured, finished=False)
+
+
+def _run(
+    path: Path, document: _Summary, measured: Sequence[_Measured], *, finished: bool
+) -> FinishedRun:
+    summary = document.model_dump()
     summary["privacy"] = upgraded(summary["privacy"])
-    measured = [
-        _checked(path / "metrics.jsonl", _Measured, line)
-        for line in _text(path / "metrics.jsonl").splitlines()
-    ]
     refused: dict[str, int] = {}
     for one in measured:
         for reason, count in one.refused.items():
@@ -292,6 +332,7 @@ def read_run(path: Path) -> FinishedRun:
     found = FinishedRun(
         path=path,
         summary=summary,
+        finished=finished,
         environment=_read(path / "environment.json", _Environment).model_dump(),
         own_data=_read(path / "config.json", _Started).own_data,
         means=means_of([one.metrics for one in measured]),
@@ -344,14 +385,24 @@ def _text(path: Path) -> str:
 
 def _checked(path: Path, kind: type[_T], text: str) -> _T:
     try:
-        return kind.model_validate(json.loads(text, parse_constant=_no_number))
+        document = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        reason = "not JSON" if isinstance(error, RecursionError) else f"not JSON: {error}"
+        raise _damaged(path, reason) from error
+    return _valid(path, kind, document)
+
+
+def _valid(path: Path, kind: type[_T], document: Any) -> _T:
+    try:
+        return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the document"
-        reason = f"{place}: {first['msg']}"
-    except (ValueError, RecursionError) as error:
-        reason = "not JSON" if isinstance(error, RecursionError) else f"not JSON: {error}"
-    raise RunError(f"{path} is damaged ({reason}): use another copy, or repeat the run")
+        raise _damaged(path, f"{place}: {first['msg']}") from error
+
+
+def _damaged(path: Path, reason: str) -> RunError:
+    return RunError(f"{path} is damaged ({reason}): use another copy, or repeat the run")
 
 
 def _no_number(name: str) -> float:

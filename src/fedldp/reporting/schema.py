@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
 
 FILE = "schema.json"
@@ -39,6 +40,14 @@ class Schema:
     def to_document(self) -> dict[str, Any]:
         """Return the schema in the form of a JSON file."""
         return asdict(self)
+
+    @property
+    def problem(self) -> Problem:
+        """What the run's algorithm must know about the data to build its model again.
+
+        How a model is used does not depend on the number of examples that trained it.
+        """
+        return Problem(self.input_shape, self.num_classes, self.num_examples or 1)
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number if it has no name."""

@@ -17,6 +17,7 @@ __all__ = [
     "participation",
     "plan",
     "population",
+    "recorded",
     "report_shuffler",
     "result",
     "schedule",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import noted_features
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.data import Dataset
 from fedldp.ledgers.columns import MemoryLedger
@@ -26,9 +26,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round, stops_early
 from fedldp.protocol.transport import Transport
 from fedldp.protocol.wire import Broadcast
-from fedldp.reporting.html import page
-from fedldp.reporting.record import RunFolder, check_new, replace_file
-from fedldp.reporting.runs import read_run
+from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.scores import evaluation, final_of
 from fedldp.reporting.statement import Statement
@@ -37,9 +35,10 @@ from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import Plan, check_installed, plan, state
+from fedldp.simulation.plan import REFUSED, Plan, check_installed, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
+from fedldp.simulation.recorded import write_report
 from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.schedule import world_of_seed
@@ -47,9 +46,7 @@ from fedldp.simulation.shuffler import Shuffler
 from fedldp.simulation.spending import Spending
 from fedldp.simulation.trained import check_features, check_frozen
 
-__all__ = ["Result", "simulate"]
-
-REFUSED = "clients refused some rounds: the lines cover what was released, not what was planned"
+__all__ = ["REFUSED", "Result", "simulate"]
 
 
 def simulate(
@@ -156,7 +153,9 @@ def simulate(
         elif out is not None:
             own = owning.enter_context(owned(out, "out", "run", check_new))
             folder = RunFolder.create(own.path, document, planned.privacy)
-            folder.keep_own_data(inputs.exact_data)
+            folder.keep_own_data(inputs.exact_data, inputs.problem)
+        if folder is not None:
+            folder.write_json(SCHEMA, inputs.schema.to_document())
         start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
         with ExitStack() as stack:
             try:
@@ -182,9 +181,12 @@ def simulate(
                 test = _Test(executor, population.num_tests > 0)
                 end = _rounds(planned, server, executor, test, start, folder, run, after_round)
                 confusion = test.confusion(server.tested(end))
-            except BaseException:
+            except BaseException as error:
                 if out is not None and folder is not None and not start.rounds:
                     folder.discard()
+                elif folder is not None and start.rounds and isinstance(error, RunError):
+                    with suppress(FedldpError):  # the user must see the error that ended the run
+                        write_report(folder.path)
                 raise
         trained = population.layout.split(server.result(end))
         result = Result(
@@ -207,7 +209,6 @@ def simulate(
             confusion=confusion,
         )
         if folder is not None:
-            folder.write_json(SCHEMA, inputs.schema.to_document())
             _finish(folder, result)
         return result
 
@@ -293,10 +294,7 @@ def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) ->
     """Return the statement about the actual releases, which may be fewer than the planned ones."""
     if releases == planned.releases:
         return planned.privacy
-    found = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
-    if any(record.refused for record in rounds):
-        found["warnings"].append(REFUSED)
-    return found
+    return stated_so_far(planned.scheduled, planned.problem, releases, rounds, planned.delta)
 
 
 def _device(name: str, workers: int, cluster: str | None) -> torch.device:
@@ -382,5 +380,5 @@ def _finish(folder: RunFolder, result: Result) -> None:
     folder.write_model(result.weights)
     folder.write_json("privacy.json", result.privacy)
     folder.write_json("summary.json", result.summary())
-    replace_file(folder.path / "report.html", page([read_run(folder.path)]).encode())
+    write_report(folder.path)
     folder.forget_own_data()

@@ -19,8 +19,9 @@ from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import doubts, named, scores
 from fedldp.simulation.inputs import load
+from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.result import Result
-from fedldp.simulation.trained import Trained, load_trained
+from fedldp.simulation.trained import Trained
 
 _BEGINS = b"row,class,probability of "
 
@@ -65,6 +66,7 @@ def evaluate(
         "threshold": threshold,
         **found,
         "warnings": [
+            *([] if trained.after is None else [unfinished(trained.after)]),
             *doubts(found, confusion, confusion.sum(1), schema),
             *warnings,
         ],
@@ -106,13 +108,18 @@ def _check_threshold(threshold: float | None, trained: Trained) -> None:
         )
 
 
+def unfinished(after: str) -> str:
+    """Return the warning about the model of an unfinished run; see ``Trained.after``."""
+    return f"the run is not finished: this is its model {after}"
+
+
 def predict(
-    folder: Path, data: Path, out: Path | None = None, threshold: float | None = None
+    trained: Trained, data: Path, out: Path | None = None, threshold: float | None = None
 ) -> list[dict[str, Any]]:
-    """Return the predictions of the model in a run folder for each example, in order.
+    """Return the predictions of a run's model for each example, in order.
 
     Args:
-        folder: the folder of the run.
+        trained: the model of the run.
         data: examples: a .npz file (features), or a table with the run's columns; labels and
             clients are not needed.
         out: a .csv file to which the predictions are also written; an existing file is replaced
@@ -124,12 +131,10 @@ def predict(
             probability that the model assigns to this class.
 
     Raises:
-        FedldpError: the folder, the data or the threshold cannot be used, or ``out`` cannot be
-            written.
+        FedldpError: the data or the threshold cannot be used, or ``out`` cannot be written.
     """
     if out is not None:
         check_replaceable(out, _BEGINS)
-    trained = load_trained(folder)
     _check_threshold(threshold, trained)
     features = load_features(data, columns=trained.columns, names=trained.schema.features)
     found = trained.probabilities(trained.prepared(features))

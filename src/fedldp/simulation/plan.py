@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from fedldp.data.folder import in_use, locate
 from fedldp.data.people import check_sites
 from fedldp.data.sources import find_source
 from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Round
 from fedldp.simulation.participation import planned_releases, releases_over_draws
 
 _SMALL = 1e9
@@ -50,6 +51,8 @@ SHARED = (
     "partition = drawn: simulated clients share examples; a line for a record is for one client's "
     "copy of it, and does not hold for an example that several clients have"
 )
+
+REFUSED = "clients refused some rounds: the lines cover what was released, not what was planned"
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
 """The budgets, from 1e-4 to 1e4, with which the search for a budget begins."""
@@ -106,10 +109,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
     releases = planned_releases(scheduled, problem, draws)
-    if delta is None and config.target is not None and config.target.delta > 0:
-        delta = (
-            config.target.delta
-        )  # so that the statement has the line for which the budget was calibrated
+    delta = delta_of(config) if delta is None else delta
     check_own_code(scheduled.algorithm(problem))
     privacy = state(scheduled, problem, releases, delta=delta)
     return Plan(config, scheduled, problem, releases, delta, privacy)
@@ -151,6 +151,33 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
         return None
     locate(find_source(config.dataset), resolve_data_dir(data_dir))
     return plan(config, problem_of(config, data_dir))
+
+
+def delta_of(config: RunConfig) -> float | None:
+    """Return the delta of a target, at which a statement has the line of its calibration."""
+    return None if config.target is None else config.target.delta or None
+
+
+def stated_so_far(
+    config: RunConfig,
+    problem: Problem,
+    releases: ReleaseHistory,
+    rounds: Sequence[Round],
+    delta: float | None,
+) -> dict[str, Any]:
+    """Return the statement of a run that released less than planned.
+
+    Args:
+        config: the configuration, with what the server draws before the run.
+        problem: the shape of the data.
+        releases: what was released.
+        rounds: the records of the complete rounds.
+        delta: see ``Plan``.
+    """
+    found = state(config, problem, releases, delta=delta)
+    if any(record.refused for record in rounds):
+        found["warnings"].append(REFUSED)
+    return found
 
 
 def state(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedldp.accounting.statement import upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
-from fedldp.reporting.record import RunFolder, how_to_resume
-from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import area, percent, run_title
@@ -55,6 +54,8 @@ class Result:
             true class (row) the model assigned to each class (column). The simulator measures it on
             its own test set; it is not a release. None if clients test, and for more than 100
             classes.
+        finished: whether the run has ended as planned. If not, everything here is as it was after
+            the last complete round.
     """
 
     recipe: str | None
@@ -69,6 +70,7 @@ class Result:
     schema: Schema
     doubts: tuple[str, ...] = ()
     confusion: NDArray[np.int64] | None = None
+    finished: bool = True
 
     @property
     def accuracy(self) -> float:
@@ -94,20 +96,18 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp run --json`` prints."""
-        return {
-            "recipe": self.recipe,
-            "system": self.config.system,
-            "seed": self.config.seed,
-            "config": self.config.model_dump(),
-            "rounds": self.rounds_table(),
-            "final": final_of(self.rounds[-1], self.most_frequent),
-            "privacy": self.privacy,
-            "seconds": self.seconds,
-            "run_dir": None if self.run_dir is None else str(self.run_dir),
-            "tested_on": self.config.composition.local.tested_on,
-            "confusion": None if self.confusion is None else self.confusion.tolist(),
-            "doubts": list(self.doubts),
-        }
+        return result_document(
+            self.config,
+            self.rounds,
+            self.privacy,
+            recipe=self.recipe,
+            seed=self.config.seed,
+            run_dir=self.run_dir,
+            tested_on=self.config.composition.local.tested_on,
+            most_frequent=self.most_frequent,
+            confusion=self.confusion,
+            doubts=self.doubts,
+        )
 
     # The model
 
@@ -151,7 +151,8 @@ class Result:
         """Return the model with its configuration and schema; see ``simulation.trained``."""
         from fedldp.simulation.trained import trained  # imports torch
 
-        return trained(self.config, self.schema, self.weights, self.run_dir)
+        after = None if self.finished else progress(self.config, self.rounds)
+        return trained(self.config, self.schema, self.weights, self.run_dir, after)
 
     # For display
 
@@ -162,7 +163,7 @@ class Result:
 
     def rounds_table(self) -> list[dict[str, Any]]:
         """Return the rounds as dictionaries, for any library that reads tables."""
-        return [{key: getattr(record, key) for key in COLUMNS} for record in self.rounds]
+        return _table(self.rounds)
 
     def to_frame(self) -> Any:
         """Return the rounds as a pandas DataFrame, indexed by round number.
@@ -212,14 +213,16 @@ class Result:
         return figure
 
     def __repr__(self) -> str:
-        rounds = "1 round" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
+        count = len(self.rounds)
+        after = "after 1 round" if count == 1 else f"after {count} rounds"
+        after = after if self.finished else progress(self.config, self.rounds)
         last = self.rounds[-1]
         tested = "not tested" if last.accuracy is None else f"accuracy {percent(last.accuracy)}"
         if last.auc is not None and is_imbalanced(self.most_frequent):
             balanced = percent(last.balanced_accuracy)
             tested = f"AUC {last.auc:.4f}, balanced accuracy {balanced}, {tested}"
         where = "" if self.run_dir is None else f", in {self.run_dir}"
-        return f"<fedldp.Result {self.title}: {tested} after {rounds}{where}>"
+        return f"<fedldp.Result {self.title}: {tested} {after}{where}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -243,6 +246,58 @@ class Result:
             f"<p><b>{escape(repr(self)[1:-1])}</b></p>{self.privacy._repr_html_()}"
             f"{doubts}<details><summary>rounds</summary>{table}</details>"
         )
+
+
+def progress(config: RunConfig, rounds: Sequence[Round]) -> str:
+    """Return in words how many of its rounds an unfinished run has completed."""
+    return f"after {len(rounds)} of {config.rounds} rounds"
+
+
+def _table(rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    return [{key: getattr(record, key) for key in COLUMNS} for record in rounds]
+
+
+def result_document(
+    config: RunConfig,
+    rounds: Sequence[Round],
+    privacy: Mapping[str, Any],
+    *,
+    recipe: str | None,
+    seed: int | None,
+    run_dir: Path | None,
+    tested_on: str,
+    most_frequent: float | None = None,
+    confusion: NDArray[np.int64] | None = None,
+    doubts: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the document about a run, simulated or deployed, that ``--json`` prints.
+
+    Args:
+        config: the configuration.
+        rounds: the records of the rounds, at least one.
+        privacy: the statement.
+        recipe: the name of the recipe, if any.
+        seed: the seed of all randomness; None for a run of real sites.
+        run_dir: the folder of the run, if any.
+        tested_on: the data on which the scores were measured.
+        most_frequent: the share of the test set's most frequent class, if it is known.
+        confusion: see ``Result``.
+        doubts: see ``Result``.
+    """
+    return {
+        "recipe": recipe,
+        "system": config.system,
+        "seed": seed,
+        "config": config.model_dump(),
+        "rounds": _table(rounds),
+        "final": final_of(rounds[-1], most_frequent),
+        "privacy": privacy,
+        "seconds": sum(record.seconds for record in rounds),
+        "run_dir": None if run_dir is None else str(run_dir),
+        "tested_on": tested_on,
+        "confusion": None if confusion is None else confusion.tolist(),
+        "doubts": list(doubts),
+    }
 
 
 def config_document(
@@ -279,36 +334,3 @@ def run_name(document: dict[str, Any]) -> str:
     """
     text = json.dumps([document["config"], document["own_data"]], sort_keys=True)
     return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-
-
-def read_result(folder: RunFolder, config: RunConfig) -> Result:
-    """Return the result of a finished run, from its folder.
-
-    Args:
-        folder: the folder of the run.
-        config: the configuration in its config.json.
-
-    Raises:
-        RunError: the run is not finished, or one of its files is missing or damaged.
-    """
-    document, path = folder.read_config(), folder.path
-    saved = folder.read_checkpoint()
-    if saved is None or not (path / "summary.json").exists():
-        raise RunError(f"{path}: the run is not finished; continue it with: {how_to_resume(path)}")
-    _, rounds, ledger = saved
-    summary = folder.read_json("summary.json")
-    confusion = summary.get("confusion")
-    return Result(
-        recipe=document["recipe"],
-        config=config,
-        rounds=rounds,
-        weights=folder.read_model(),
-        privacy=Statement(upgraded(folder.read_json("privacy.json"))),
-        ledger=ledger,
-        run=run_name(document),
-        seconds=sum(record.seconds for record in rounds),
-        run_dir=path,
-        schema=read_schema(path),
-        doubts=tuple(map(str, summary.get("doubts") or ())),
-        confusion=None if confusion is None else np.array(confusion, np.int64),
-    )

@@ -1,4 +1,4 @@
-"""A run's model, ready to use, from a run folder or from a result in memory."""
+"""A run's model, ready to use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from torch import nn
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
-from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import Columns, Examples, standardised
 from fedldp.data.image_features import ExampleMap
-from fedldp.models import fill_model, frozen_digest, frozen_of
+from fedldp.models import fill_model, frozen_of
 from fedldp.reporting.record import RunFolder
-from fedldp.reporting.schema import Schema, read_schema
-from fedldp.simulation.settings import from_mapping
+from fedldp.reporting.schema import Schema
 
 _PIECE = 4096
 
@@ -37,6 +34,7 @@ class Trained:
         schema: what the model takes and returns.
         model: the model with the run's final weights, in eval mode.
         map: the public function whose output the model reads instead of an example, if any.
+        after: for the model of an unfinished run, how many of the rounds are complete, in words.
     """
 
     folder: Path | None
@@ -44,6 +42,7 @@ class Trained:
     schema: Schema
     model: nn.Module
     map: ExampleMap | None = None
+    after: str | None = None
 
     @property
     def named(self) -> str:
@@ -120,55 +119,28 @@ class PublicInput(nn.Module):
         return torch.from_numpy(np.ascontiguousarray(found)).to(examples.device)
 
 
-def load_trained(folder: Path) -> Trained:
-    """Return the model of a run folder.
-
-    Raises:
-        FedldpError: it is not a run folder, its run is not finished, or its model cannot be used
-            without its clients.
-    """
-    from safetensors.numpy import load_file
-
-    if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give the folder of a run")
-    config = from_mapping(RunFolder(folder).read_config()["config"])
-    schema = read_schema(folder)
-    _check_usable(config, schema, folder)
-    check_features(RunFolder(folder), noted_features(config, _problem(schema)))
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except OSError as error:
-        raise RunError(
-            f"{folder}: it has no model.safetensors; give the folder of a finished run"
-        ) from error
-    except Exception as error:  # a damaged file can raise almost any exception
-        raise RunError(f"{folder / 'model.safetensors'} is damaged: repeat the run") from error
-    found = trained(config, schema, weights, folder)
-    frozen = None if config.trainable == "all" else frozen_digest(found.model)
-    check_frozen(RunFolder(folder), frozen)
-    return found
-
-
 def trained(
     config: RunConfig,
     schema: Schema,
     weights: Mapping[str, NDArray[np.float32]],
     folder: Path | None,
+    after: str | None = None,
 ) -> Trained:
-    """Return the model of a run, filled with its final weights.
+    """Return the model of a run, filled with its weights.
 
     Args:
         config: the configuration of the run.
         schema: what the model takes and returns.
         weights: the weights by parameter name.
         folder: the folder of the run, if any.
+        after: see ``Trained``.
 
     Raises:
         ConfigError: the model cannot be used without its clients.
         RunError: the weights belong to a different model.
     """
-    _check_usable(config, schema, folder)
-    algorithm = config.algorithm(_problem(schema))
+    check_usable(config, schema, folder)
+    algorithm = config.algorithm(schema.problem)
     model = algorithm.untrained(begun=False)
     expected = {name for name, _ in model.named_parameters()} | set(frozen_of(model))
     try:
@@ -180,7 +152,7 @@ def trained(
             f"{_of(folder)}model.safetensors does not hold the model {config.model} that "
             "config.json names"
         )
-    return Trained(folder, config, schema, model.eval(), algorithm.prepared().map)
+    return Trained(folder, config, schema, model.eval(), algorithm.prepared().map, after)
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
@@ -228,17 +200,17 @@ def _standardised(config: RunConfig, features: NDArray[np.float32]) -> NDArray[n
     return standardised(Examples(features, nothing), config.dataset).features
 
 
-def _problem(schema: Schema) -> Problem:
-    # How a model is used does not depend on the number of examples that trained it.
-    return Problem(schema.input_shape, schema.num_classes, schema.num_examples or 1)
-
-
 def _of(folder: Path | None) -> str:
     return "" if folder is None else f"{folder}: "
 
 
-def _check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> None:
-    algorithm = config.algorithm(_problem(schema))
+def check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> None:
+    """Refuse a model that cannot be used without its clients.
+
+    Raises:
+        ConfigError: it reads the output of each client's own encoder.
+    """
+    algorithm = config.algorithm(schema.problem)
     if algorithm.prepared().map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
             f"{_of(folder)}the model of {config.name()} reads the output of each client's own "
