@@ -280,8 +280,9 @@ def test_a_users_mechanism_runs_and_is_stated(fedldp_command: Any, folder: Path)
 def test_a_deployed_run_says_so_too(folder: Path) -> None:
     (folder / "own_mech.py").write_text(MECHANISM)
     config = fedldp.recipe("quickstart", mechanism="own_mech:Own")
-    releases = plan(config, Problem((1, 8, 8), 10, 1437)).releases
-    found = stated(config, releases, summed=None, simulated=False, timed=TIMED)
+    problem = Problem((1, 8, 8), 10, 1437)
+    releases = plan(config, problem).releases
+    found = stated(config, problem, releases, summed=None, simulated=False, timed=TIMED)
     word = "what own_mech:Own states of its randomiser is true"
     assert found["guarantees"]
     assert all(word in line["assumptions"] for line in found["guarantees"])

@@ -74,12 +74,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for module in [*OWN, "ldp_update"]:  # modules of the same name from another test's folder
-        sys.modules.pop(module, None)
+    names = [*OWN, "ldp_update"]  # other tests have modules of the same name
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     before = dict(ACCOUNTANTS)
     yield tmp_path
-    for module in [*OWN, "ldp_update"]:
-        sys.modules.pop(module, None)
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(others)
     ACCOUNTANTS.clear()
     ACCOUNTANTS.update(before)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -273,7 +273,6 @@ def test_the_same_rules_hold_at_every_door(
 # Each rule for all values
 
 
-@settings(deadline=None)
 @given(
     labels=st.one_of(
         st.lists(st.integers(-2, 6), min_size=2, max_size=12),
@@ -331,7 +330,6 @@ def numbers_rows(values: list[float], tables: list[int]) -> bool:
     return False
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_column_is_refused_exactly_if_it_numbers_rows(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 34), min_size=1, max_size=3))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import DataError
@@ -113,7 +113,6 @@ def as_arrow(name: str, cells: Sequence[Any], kind: Any, encoded: bool) -> Any:
     return found.dictionary_encode() if encoded else found
 
 
-@settings(deadline=None)  # the first import of pyarrow takes long
 @given(
     seed=st.integers(0, 2**32 - 1),
     dialect=st.sampled_from(DIALECTS),
