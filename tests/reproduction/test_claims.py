@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
-from fedldp.reproduction import papers, results
-from fedldp.reproduction.claims import PaperClaim, halves, near, rising
-from fedldp.reproduction.papers import NO_CAUSE, PAPERS, claims_of, judged, proven_table
+from fedldp.core.registry import PAPERS as ROOM
+from fedldp.core.registry import paper_folders
+from fedldp.papers import Engine
+from fedldp.reproduction import results
+from fedldp.reproduction.claims import (
+    NO_CAUSE,
+    RULES,
+    Claim,
+    Judged,
+    claim_of,
+    claims_of,
+    claims_table,
+    judged,
+)
+from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.results import data_digests, digest
+from fedldp.reproduction.statements import StatementEngine, proven_table
 
+PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
 CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
+ENGINE: Engine = StatementEngine()
 
 
 @pytest.mark.slow
@@ -35,6 +54,72 @@ def test_a_claims_cells_have_a_source_and_a_place_for_their_numbers() -> None:
     for claim in CLAIMS:
         assert all(find_recipe(name.partition("@")[0]).source for name in claim.cells), claim.says
         assert claim.ours.count("{") or not claim.cells, claim.says
+
+
+def test_a_claim_refers_only_to_what_exists() -> None:
+    for claim in CLAIMS:
+        assert claim.known is None or claim.known in KNOWN, claim.says
+        assert claim.cause is None or claim.known is None, claim.says
+        assert all(find_recipe(recipe) for recipe, _ in claim.epsilon), claim.says
+        places = [place for pair in claim.minus for group in pair for place in np.ravel(group)]
+        assert all(0 <= place < len(claim.cells) for place in places), claim.says
+
+
+def test_each_function_of_a_paper_is_used_by_a_claim() -> None:
+    for paper in PAPERS:
+        made = vars(import_module(f"{ROOM}.{paper}.claims"))
+        functions = {name for name, each in made.items() if isfunction(each) and name[0] != "_"}
+        own = {name for name in functions if made[name].__module__ == f"{ROOM}.{paper}.claims"}
+        assert own == {
+            claim.compute[0] for claim in CLAIMS if claim.paper == paper and claim.compute
+        }
+
+
+@pytest.mark.parametrize(
+    ("rule", "numbers", "needs", "holds"),
+    [
+        ("near", (1.0, 1.9), {"to": 1, "within": 1}, True),
+        ("near", (1.0, 2.1), {"to": 1, "within": 1}, False),
+        ("near", (1.0, 2.1), {"to": [1, 2], "within": [0, 0.2]}, True),
+        ("between", (1.0, 2.0), {"least": 1, "most": 2}, True),
+        ("between", (1.0, 2.0), {"least": [1, 2.1]}, False),
+        ("between", (1.0, 2.0), {"most": 1.9}, False),
+        ("rising", (1.0, 2.0, 3.0), {}, True),
+        ("rising", (1.0, 2.0, 2.0), {}, False),
+        ("rising", (1.0, 2.0, 0.0, 0.1), {"by": 2}, True),
+        ("rising", (1.0, 2.0), {"start": 1}, False),
+        ("outweighs", (-5.0, 2.0), {"times": 2}, True),
+        ("outweighs", (5.0, -3.0), {"times": 2}, False),
+        ("outweighs", (5.0, 2.0, 3.0, 2.0), {"times": 2, "by": 2}, False),
+        ("finite", (1.0, 2.0), {}, True),
+        ("finite", (1.0, math.inf), {}, False),
+        ("always", (math.inf,), {}, True),
+    ],
+)
+def test_a_rule_judges_every_number(
+    rule: str, numbers: tuple[float, ...], needs: dict[str, Any], holds: bool
+) -> None:
+    assert RULES[rule]([Judged(each, 0.0) for each in numbers], **needs) is holds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": {"name": "nearby"}},
+        {"rule": {"name": "near", "to": 1}},
+        {"rule": {"name": "finite", "most": 1}},
+        {"rule": None},
+        {"cost": "a day"},
+        {"says": None},
+        {"verdict": "agrees"},
+    ],
+    ids=str,
+)
+def test_a_claim_that_cannot_be_judged_is_refused(change: dict[str, Any]) -> None:
+    table = {"place": "5", "says": "ninety", "rule": {"name": "finite"}}
+    assert Claim(paper="ldp_fl", **table).named_rule == ("finite", {})
+    with pytest.raises(ConfigError, match=r"^claims.toml of ldp_fl: the claim "):
+        claim_of("ldp_fl", table | change)
 
 
 def test_shares_of_linked_messages_agree_with_the_linkage_page() -> None:
@@ -79,9 +164,18 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> dict[str, results.Published]:
 PAIR = ("ldp-fl-mnist", "fedavg-mnist")
 
 
+def of_paper(**more: Any) -> Claim:
+    return Claim(**{"paper": "ldp_fl", "place": "5", "says": "more", "ours": "{:.1f}"} | more)
+
+
+def order(name: str, *cells: str, **more: Any) -> Claim:
+    """Return the claim that the second of two cells is above the first, or is not."""
+    return of_paper(cells=cells, rule={"name": name}, **({"of": [[1, 0]]} | more))
+
+
 def test_verdicts_follow_from_the_committed_results(committed: dict[str, Any]) -> None:
-    claim = PaperClaim(
-        place="5", says="ninety", cells=PAIR[:1], ours="{:.1f}", holds=near(90, 1), cause="C"
+    claim = of_paper(
+        cells=PAIR[:1], ours="{:.1f}", rule={"name": "near", "to": 90, "within": 1}, cause="C"
     )
     assert judged(claim)[0] == "-"
     assert judged(claim)[1].startswith("not measured: 3 CPU minutes")
@@ -100,10 +194,9 @@ def test_an_order_holds_by_more_than_the_standard_error(
     """A gap of 0.0101, with a standard error of 0.0163, 0.01 or 0.008."""
     committed["low"] = published(PAIR[0], 0.90, deviation, seeds)
     committed["high"] = published(PAIR[1], 0.9101, deviation, seeds)
-    for cells, above in ((PAIR, rising(2)), (PAIR[::-1], halves(2))):
-        claim = PaperClaim(place="5", says="more", cells=cells, ours="{:.1f}, {:.1f}", above=above)
-        assert (judged(claim)[1] == "agrees") is holds
-        assert judged(PaperClaim(**{**vars(claim), "cells": cells[::-1]}))[1] != "agrees"
+    for more in ({}, {"of": [], "minus": [[1, 0]]}, {"of": [], "minus": [[[1], [0]]]}):
+        assert (judged(order("above", *PAIR, **more))[1] == "agrees") is holds
+        assert judged(order("above", *PAIR[::-1], **more))[1] != "agrees"
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0101, False), (0.0099, True), (-0.5, True)])
@@ -113,31 +206,40 @@ def test_a_value_that_is_not_above_may_exceed_by_the_standard_error(
     """The standard error of the difference is 0.01."""
     committed["low"] = published(PAIR[0], 0.40, 0.016, 4)
     committed["high"] = published(PAIR[1], 0.40 + gap, 0.012, 4)
-    claim = PaperClaim(
-        place="5", says="no more", cells=PAIR[::-1], ours="{:.1f}, {:.1f}", not_above=halves(2)
-    )
-    assert (judged(claim)[1] == "agrees") is holds
+    assert (judged(order("not_above", *PAIR))[1] == "agrees") is holds
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
-def test_a_cell_given_twice_in_a_group_counts_twice(
+def test_a_cell_in_two_differences_counts_twice(
     gap: float, holds: bool, committed: dict[str, Any]
 ) -> None:
-    """The standard error of one cell given twice is 0.008; for two cells it would be 0.0057."""
+    """The standard error of one cell is 0.008; of two cells in the mean it would be 0.0057."""
     committed["low"] = published(PAIR[0], 0.90, None, 1)
     committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
-    claim = PaperClaim(
-        place="5", says="more", cells=PAIR, ours="{:.1f}, {:.1f}", above=(((1, 1), (0, 0)),)
-    )
-    assert (judged(claim)[1] == "agrees") is holds
+    for more in (
+        {"minus": [[1, 0], [1, 0]], "of": [], "mean": True},
+        {"minus": [[[1, 1], 0]], "of": []},
+    ):
+        assert (judged(order("above", *PAIR, **more))[1] == "agrees") is holds
+
+
+def test_a_cell_on_both_sides_of_a_difference_has_no_error(committed: dict[str, Any]) -> None:
+    committed["low"] = published(PAIR[0], 0.90, None, 1)
+    committed["high"] = published(PAIR[1], 0.80, 0.9, 3)
+    both = {"minus": [[0, 1], [1, 1]], "ours": "{:.1f}, {:.1f}"}
+    assert judged(order("above", *PAIR, of=[1], **both)) == ("10.0, 0.0", "does not: " + NO_CAUSE)
+    assert judged(order("above", *PAIR, of=[0], **both))[1] != "agrees"
+    both["minus"] = [[[0, 1], 1], [1, 1]]
+    committed["high"] = published(PAIR[1], 0.80, None, 1)
+    assert judged(order("above", *PAIR, of=[0], **both)) == ("5.0, 0.0", "agrees")
 
 
 def test_a_claim_may_be_about_an_earlier_round_or_no_recipe(committed: dict[str, Any]) -> None:
     row = published(PAIR[0], 0.9, None, 1)
     committed["a"] = dataclasses.replace(row, after={"5": [0.7, None]})
-    claim = PaperClaim(place="5", says="early", cells=(f"{PAIR[0]}@5",), ours="{:.1f}")
+    claim = of_paper(cells=(f"{PAIR[0]}@5",), rule={"name": "always"})
     assert judged(claim) == ("70.0", "agrees")
-    claim = PaperClaim(place="5", says="dear", ours="", cost="3 CPU days")
+    claim = of_paper(cost="3 CPU days")
     assert judged(claim) == ("-", "not measured: 3 CPU days")
 
 
@@ -152,4 +254,4 @@ def test_an_unknown_paper_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="paper ldpf: there is no paper of that name; choose ldp_fl,"
     ):
-        papers.claims_table("ldpf")
+        claims_table("ldpf")

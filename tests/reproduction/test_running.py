@@ -14,7 +14,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import RunFolder
-from fedldp.reproduction import comparison, papers, results, targets
+from fedldp.reproduction import comparison, results, targets
 from fedldp.reproduction import statements as proofs
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
@@ -26,6 +26,7 @@ from fedldp.reproduction.targets import Gain, PaperTarget
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
+DOCS = Path(__file__).parents[2] / "docs"
 BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)
 
 
@@ -535,7 +536,7 @@ PAGES = (
     "reproduction",
     "results/reproduction_left",
     *(f"results/reproduction_{name}" for name in targets.targets()),
-    *(f"papers/{name}" for name in papers.PAPERS),
+    *(f"papers/{page.stem}" for page in (DOCS / "papers").glob("*.md")),
 )
 
 
@@ -547,14 +548,14 @@ def test_the_tables_of_a_page_agree_with_the_committed_results(
     # tests/gate makes the recorded statements again; a test below shows which guarantee is used.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
     monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
-    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text == updated(text), f"run: python -m fedldp.reproduction docs/{page}.md"
 
 
 @pytest.mark.slow
 def test_the_chart_of_a_page_agrees_with_the_committed_results() -> None:
     # There is a chart beside each table with known rounds, drawn from the committed results.
-    folder = Path(__file__).parents[2] / "docs" / "results"
+    folder = DOCS / "results"
     for name, target in targets.targets().items():
         rows = committed(target, prove=False)
         if any(map(has_rounds, rows)):

@@ -1,13 +1,24 @@
 """The papers: one folder each, with all that only this paper has.
 
 A folder holds presets (``preset*.py``), mechanisms (``mechanism*.py``), the paper's own parts and
-training, and recipes (``recipes/*.toml``), which are found by a scan. No other room imports or
-names what is in a folder.
+training, and recipes (``recipes/*.toml``), which are found by a scan. If the paper's results are
+compared with ours, it also holds the paper's claims (``claims.toml``; what they compute is in
+``claims.py``). No other room imports or names what is in a folder.
 
 It may use core, accounting, data, protocol, mechanisms, models, training, algorithms.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fedldp.algorithms.config import RunConfig
+    from fedldp.algorithms.problem import Problem
+
 __all__ = [
+    "Engine",
     "cldp_fed",
     "ldp_fl",
     "ldpfl",
@@ -16,3 +27,16 @@ __all__ = [
     "priority",
     "privunit_fl",
 ]
+
+
+class Engine(Protocol):
+    """What a function in ``claims.py`` may ask of the rooms above, before anything is trained."""
+
+    def problem(self, config: RunConfig) -> Problem:
+        """Return a configuration's problem, without data."""
+
+    def lines(self, config: RunConfig, unit: str, adversary: str) -> Sequence[dict[str, Any]]:
+        """Return the lines of a configuration's statement for a unit and an adversary."""
+
+    def epsilon(self, recipe: str, unit: str, adversary: str = "server") -> float:
+        """Return the least epsilon that is proven for a recipe; infinity if none is."""

@@ -1,14 +1,13 @@
 """The papers' tables and figures as targets, compared with measured results.
 
-It may use core, accounting, data, protocol, mechanisms, models, algorithms, papers,
-reporting, simulation.
+It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
 """
 
 __all__ = [
+    "claims",
     "comparison",
     "figure",
     "pages",
-    "papers",
     "results",
     "runner",
     "statements",

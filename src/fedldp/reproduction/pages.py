@@ -13,11 +13,12 @@ from pathlib import Path
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.reproduction import papers
+from fedldp.reproduction.claims import claims_table
 from fedldp.reproduction.comparison import Row, Verdict, compare
 from fedldp.reproduction.figure import has_rounds
 from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
+from fedldp.reproduction.statements import proven_table
 from fedldp.reproduction.targets import PaperTarget, find_target, targets
 
 _BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -48,8 +49,8 @@ def updated(page: str) -> str:
     known = targets()
     makers: dict[re.Pattern[str], Callable[[str], str]] = {
         _BLOCK: lambda name: target_text(find_target(name, known)),
-        _CLAIMS: papers.claims_table,
-        _PROVEN: papers.proven_table,
+        _CLAIMS: claims_table,
+        _PROVEN: proven_table,
         _OVERVIEW: lambda _: overview(known.values()),
         _REST: lambda _: remaining(known.values()),
     }

@@ -1,4 +1,4 @@
-"""The lines of a recipe's statement, for pages and claims."""
+"""The statements of recipes, for pages and for what claims compute."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import find_recipe
+from fedldp.core.formatting import number
 from fedldp.simulation.plan import plan, problem_of
 
 _NOWHERE = Path("/nonexistent")
@@ -18,13 +21,54 @@ def statement_of(config: RunConfig) -> dict[str, Any]:
     return plan(config, problem_of(config, _NOWHERE)).privacy
 
 
-def lines_of(recipe: str, unit: str, adversary: str) -> list[dict[str, Any]]:
-    """Return the lines of a recipe's statement for a unit and an adversary."""
-    lines = statement_of(find_recipe(recipe).config)["guarantees"]
-    return [line for line in lines if (line["unit"], line["adversary"]) == (unit, adversary)]
+class StatementEngine:
+    """What a function in a paper's ``claims.py`` is handed, so that it imports nothing above it."""
+
+    def problem(self, config: RunConfig) -> Problem:
+        """Return a configuration's problem, without data."""
+        return problem_of(config, _NOWHERE)
+
+    def lines(self, config: RunConfig, unit: str, adversary: str) -> list[dict[str, Any]]:
+        """Return the lines of a configuration's statement for a unit and an adversary."""
+        lines = statement_of(config)["guarantees"]
+        return [line for line in lines if (line["unit"], line["adversary"]) == (unit, adversary)]
+
+    def epsilon(self, recipe: str, unit: str, adversary: str = "server") -> float:
+        """Return the least epsilon that is proven for a recipe; infinity if none is."""
+        lines = self.lines(find_recipe(recipe).config, unit, adversary)
+        found = (line["epsilon"] for line in lines)
+        return min((each for each in found if each is not None), default=math.inf)
 
 
-def least_epsilon(recipe: str, unit: str, adversary: str = "server") -> float:
-    """Return the least epsilon that is proven for a recipe; infinity if none is."""
-    found = [line["epsilon"] for line in lines_of(recipe, unit, adversary)]
-    return min((each for each in found if each is not None), default=math.inf)
+def proven_table(names: str) -> str:
+    """Return the claims of some recipes, and the guarantees of their statements, as a table.
+
+    Args:
+        names: the names of recipes, separated by spaces.
+    """
+    lines = [
+        "| recipe | protected | against | epsilon | delta | true epsilon is at least |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in names.split():
+        config = find_recipe(name).config
+        lines += [f"| `{name}` | {line}" for line in _lines(statement_of(config))]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(statement: dict[str, Any]) -> list[str]:
+    claim, found = statement["claim"], []
+    if claim is not None:
+        delta = f"{claim['delta']:g}"
+        found.append(
+            f"{claim['unit']}, **claimed** | | **{number(claim['epsilon'])}** | {delta} | |"
+        )
+    for line in statement["guarantees"]:
+        idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
+        start = f"{line['unit']}{idealised} | {line['adversary']}"
+        if line["epsilon"] is None:
+            found.append(f"{start} | none | | |")
+            continue
+        lower = "" if line["lower"] is None else number(line["lower"], up=False)
+        found.append(f"{start} | {number(line['epsilon'])} | {line['delta']:g} | {lower} |")
+    return found
