@@ -29,7 +29,7 @@ from fedldp.reproduction.claims import (
     claims_table,
     judged,
 )
-from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.known import known
 from fedldp.reproduction.results import data_digests, digest
 from fedldp.reproduction.statements import StatementEngine, proven_table
 
@@ -58,7 +58,7 @@ def test_a_claims_cells_have_a_source_and_a_place_for_their_numbers() -> None:
 
 def test_a_claim_refers_only_to_what_exists() -> None:
     for claim in CLAIMS:
-        assert claim.known is None or claim.known in KNOWN, claim.says
+        assert claim.known is None or claim.known in known(), claim.says
         assert claim.cause is None or claim.known is None, claim.says
         assert all(find_recipe(recipe) for recipe, _ in claim.epsilon), claim.says
         places = [place for pair in claim.minus for group in pair for place in np.ravel(group)]

@@ -19,7 +19,7 @@ from fedldp.reproduction import statements as proofs
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
 from fedldp.reproduction.pages import committed, markdown, name_of_chart, remaining, updated
-from fedldp.reproduction.publishing import document, restore, text_of
+from fedldp.reproduction.publishing import documents, restore, text_of
 from fedldp.reproduction.results import Measured, MeasurementStore, data_digests, digest
 from fedldp.reproduction.runner import MissingRun, estimate, jobs, run_all
 from fedldp.reproduction.targets import Gain, PaperTarget
@@ -114,10 +114,10 @@ def test_verdicts(store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.M
     found = rows_of(TINY, store, tmp_path)["long"]
     assert (found.verdict, found.why) == ("differs", None)
     assert found.difference == pytest.approx(0.06)
-    monkeypatch.setitem(comparison.KNOWN, "long", "it is a test")
+    monkeypatch.setattr(comparison, "known", lambda: {"long": "it is a test"})
     found = rows_of(TINY, store, tmp_path)["long"]
     assert (found.verdict, found.why) == ("explained", "it is a test")
-    monkeypatch.setitem(comparison.KNOWN, "long", "not known: it is a test")
+    monkeypatch.setattr(comparison, "known", lambda: {"long": "not known: it is a test"})
     found = rows_of(TINY, store, tmp_path)["long"]
     assert (found.verdict, found.why) == ("unexplained", "not known: it is a test")
 
@@ -208,8 +208,8 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
     rows = rows_of(target, store, tmp_path)
     assert rows["whole"].ours.mean == made.accuracies[0] == result.rounds[0].accuracy  # type: ignore[union-attr]
     assert rows["own"].ours.mean == result.rounds[0].metrics["local_accuracy"]  # type: ignore[union-attr]
-    committed = document([target], store, tmp_path)["cells"]
-    monkeypatch.setattr(results, "_published", lambda: {"cells": committed, "gains": []})
+    made = documents([target], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
     kept = rows_of(target, MeasurementStore(tmp_path / "nothing"), tmp_path)
     for name in ("whole", "own"):
         assert kept[name].ours.mean == pytest.approx(rows[name].ours.mean, abs=1e-6)  # type: ignore[union-attr]
@@ -466,17 +466,22 @@ def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
 # The pages and the committed results
 
 
+def long_of(made: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    [row] = [row for row in made["Nobody 2026"]["cells"] if row["recipe"] == "long"]
+    return row
+
+
 def test_results_with_more_seeds_are_published(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(2):
         keep(store, LONG, seed, 0.1, 0.5 + seed / 10)
-    made = document([TINY], store, tmp_path)
-    assert json.loads(text_of(made)) == made
-    [row] = [row for row in made["cells"] if row["recipe"] == "long"]
+    made = documents([TINY], store, tmp_path)
+    assert all(json.loads(text_of(each)) == each for each in made.values())
+    row = long_of(made)
     assert row["mean"] == 0.55
     assert row["after"]["1"] == [0.1, 0.0]
-    monkeypatch.setattr(results, "_published", lambda: made)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
     empty = MeasurementStore(tmp_path / "nothing")
     before, after = (rows_of(TINY, each, tmp_path) for each in (store, empty))
     for name in ("long", "short", "more rounds"):
@@ -488,18 +493,28 @@ def test_results_with_more_seeds_are_published(
         assert one.deviation == pytest.approx(other.deviation, abs=1e-6)
 
 
+def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_path: Path) -> None:
+    made = documents([], store, tmp_path)
+    found = {name: paper.folder / "published.json" for name, paper in targets.papers().items()}
+    assert set(made) == set(found)
+    for name, file in found.items():
+        assert text_of(made[name]) == file.read_text(encoding="utf-8"), file
+    names = [row["recipe"] for each in made.values() for row in each["cells"]]
+    assert len(set(names)) == len(names) > 200
+
+
 def test_further_seeds_join_a_committed_one(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
-    made = document([TINY], store, tmp_path)
-    monkeypatch.setattr(results, "_published", lambda: made)
+    made = documents([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
     other = MeasurementStore(tmp_path / "another machine")
     restore(other)
     todo = jobs([LONG], (0, 1), other, tmp_path, "cpu")
     assert [job.config.seed for job in todo] == [1]
     keep(other, LONG, 1, 0.3, 0.7)
-    [row] = [row for row in document([TINY], other, tmp_path)["cells"] if row["recipe"] == "long"]
+    row = long_of(documents([TINY], other, tmp_path))
     assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
     assert row["after"]["1"][0] == pytest.approx(0.2)
 
@@ -508,8 +523,8 @@ def test_an_existing_run_is_not_overwritten_by_a_restored_one(
     store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
-    made = document([TINY], store, tmp_path)
-    monkeypatch.setattr(results, "_published", lambda: made)
+    made = documents([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
     before = kept(store)
     restore(store)
     assert kept(store) == before
@@ -524,8 +539,8 @@ def test_a_committed_mean_of_several_seeds_is_not_a_run(
 ) -> None:
     for seed in range(2):
         keep(store, LONG, seed, 0.1, 0.5)
-    made = document([TINY], store, tmp_path)
-    monkeypatch.setattr(results, "_published", lambda: made)
+    made = documents([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
     assert "long" in results.published()
     other = MeasurementStore(tmp_path / "another machine")
     restore(other)
@@ -578,13 +593,13 @@ def test_the_page_lists_remaining_cells_with_their_cost(
     assert 0 < float(one) == pytest.approx(float(all_three) / 3, abs=0.1)
     for seed in range(3):
         keep(store, LONG, seed, 0.1, 0.5)
-    first = document([apart], store, tmp_path)
-    monkeypatch.setattr(results, "_published", lambda: first)
+    first = documents([apart], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: first)
     assert row()[:4] == ["`tiny`", "2", "1", "1"]
     for seed in range(3):
         keep(store, other, seed, *[0.5] * other.config.rounds)
-    second = document([apart], store, tmp_path)
-    monkeypatch.setattr(results, "_published", lambda: second)
+    second = documents([apart], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: second)
     assert row() == []
 
 

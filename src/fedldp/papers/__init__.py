@@ -2,8 +2,9 @@
 
 A folder holds presets (``preset*.py``), mechanisms (``mechanism*.py``), the paper's own parts and
 training, and recipes (``recipes/*.toml``), which are found by a scan. If the paper's results are
-compared with ours, it also holds the paper's claims (``claims.toml``; what they compute is in
-``claims.py``). No other room imports or names what is in a folder.
+compared with ours, it also holds its tables (``targets.toml``), our results (``published.json``),
+the reasons for differences (``known.toml``), and its claims (``claims.toml``; what they compute is
+in ``claims.py``). No other room imports or names what is in a folder.
 
 It may use core, accounting, data, protocol, mechanisms, models, training, algorithms.
 """

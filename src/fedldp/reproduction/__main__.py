@@ -9,25 +9,25 @@ the user's own measurements, so that more seeds can be added.
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 from fedldp.data import resolve_data_dir
 from fedldp.reproduction.figure import write_rounds
 from fedldp.reproduction.pages import committed, name_of_chart, updated
-from fedldp.reproduction.publishing import document, restore, text_of
+from fedldp.reproduction.publishing import documents, restore, text_of
 from fedldp.reproduction.results import MeasurementStore, default_cache
-from fedldp.reproduction.targets import targets
+from fedldp.reproduction.targets import papers, targets
 
 
 def main(arguments: list[str]) -> None:
     """Carry out the command with the given arguments."""
     if arguments == ["--publish"]:
-        path = Path(str(files("fedldp.reproduction").joinpath("published.json")))
-        found = document(
+        found = documents(
             targets().values(), MeasurementStore(default_cache()), resolve_data_dir(None)
         )
-        path.write_text(text_of(found), encoding="utf-8")
+        for name, results in found.items():
+            path = papers()[name].folder / "published.json"
+            path.write_text(text_of(results), encoding="utf-8")
     elif arguments == ["--restore"]:
         restore(MeasurementStore(default_cache()))
     else:

@@ -41,7 +41,7 @@ from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
 from fedldp.reproduction.comparison import Measurement, ours_of
-from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.known import known
 from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
 from fedldp.reproduction.statements import StatementEngine
@@ -221,17 +221,17 @@ def judged(claim: Claim) -> tuple[str, str]:
     if claim.cost is not None:
         return "-", f"not measured: {claim.cost}"
     cells = [find_recipe(name.partition("@")[0]) for name in claim.cells]
-    known = [_known(name) for name in claim.cells]
-    missing = [cell for cell, ours in zip(cells, known, strict=True) if ours is None]
+    found = [_committed(name) for name in claim.cells]
+    missing = [cell for cell, ours in zip(cells, found, strict=True) if ours is None]
     if missing:
         return "-", f"not measured: {_cost(missing)}"
-    measured = [ours for ours in known if ours is not None]
+    measured = [ours for ours in found if ours is not None]
     weights, numbers = _numbers(claim, measured)
     shown = claim.ours.format(*numbers)
     name, needs = claim.named_rule
     if RULES[name](_chosen(claim, measured, weights, numbers), **needs):
         return shown, "agrees"
-    cause = claim.cause if claim.known is None else KNOWN[claim.known]
+    cause = claim.cause if claim.known is None else known()[claim.known]
     return shown, f"does not: {cause or NO_CAUSE}"
 
 
@@ -308,7 +308,7 @@ def _rows(judged: Sequence[Judged], by: int | None) -> Iterator[list[float]]:
         yield values[start : start + width]
 
 
-def _known(name: str) -> Measurement | None:
+def _committed(name: str) -> Measurement | None:
     """Return a recipe's committed result after its last round, or after round 5 for ``name@5``."""
     recipe, _, after = name.partition("@")
     ours = ours_of(find_recipe(recipe), MeasurementStore(_NOWHERE), _NOWHERE, None)

@@ -12,7 +12,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
-from fedldp.reproduction.known import KNOWN, NOT_KNOWN
+from fedldp.reproduction.known import NOT_KNOWN, known
 from fedldp.reproduction.results import (
     Device,
     Measured,
@@ -140,7 +140,7 @@ def compare(
             seeds.
         prove: whether to compute the proven epsilons, which takes longer than everything else.
     """
-    rows = []
+    rows, reasons = [], known()
     for recipe in target.cells:
         source = source_of(recipe)
         ours = ours_of(recipe, store, root, device)
@@ -150,7 +150,7 @@ def compare(
                 row=source.row,
                 column=source.column,
                 recipe=recipe.name,
-                **_judged(recipe.expected, ours, KNOWN.get(recipe.name), _published_of(recipe)),
+                **_judged(recipe.expected, ours, reasons.get(recipe.name), _published_of(recipe)),
                 epsilon=epsilon,
                 delta=delta,
                 idealised=idealised,
@@ -158,7 +158,7 @@ def compare(
         )
     for gain in target.gains:
         ours = _gain(target, gain, store, root, device)
-        why = KNOWN.get(f"{target.name}: {gain.row}")
+        why = reasons.get(f"{target.name}: {gain.row}")
         recipe_names = "; ".join(" - ".join(pair) for pair in gain.pairs)
         rows.append(
             Row(
@@ -311,18 +311,18 @@ def _published_gain(
 ) -> Measurement | None:
     """Return a gain from committed results, if all of them have the same seeds and device."""
     parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
-    known = [each for each in parts if each is not None]
-    if len(known) < len(parts) or len({(*each.seeds, each.device) for each in known}) > 1:
+    kept = [each for each in parts if each is not None]
+    if len(kept) < len(parts) or len({(*each.seeds, each.device) for each in kept}) > 1:
         return None
-    first, row = known[0], published_gains().get((target.name, gain.row))
+    first, row = kept[0], published_gains().get((target.name, gain.row))
     return replace(
         first,
         # The mean of paired differences is the difference of means; the deviation of the
         # differences is stored separately.
-        mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(known)),
+        mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(kept)),
         deviation=row["deviation"] if row and row["seeds"] == first.seeds else None,
         after={},
-        date=max(each.date for each in known),
+        date=max(each.date for each in kept),
     )
 
 

@@ -16,20 +16,24 @@ from fedldp.reproduction.results import (
     data_digests,
     digest,
     published,
-    published_gains,
+    published_documents,
 )
 from fedldp.reproduction.targets import PaperTarget, source_of
 
 
-def document(
+def documents(
     found: Iterable[PaperTarget], store: MeasurementStore, root: Path
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the committed results, each replaced by the one in ``store`` if that has more seeds.
 
-    A gain's deviation is stored with the gain's cells, and removed when these cells are replaced.
+    There is one document for each paper, by authors and year. A gain's deviation is stored with the
+    gain's cells, and removed when these cells are replaced.
     """
-    cells = {name: asdict(row) for name, row in published().items()}
-    gains = {key: dict(row) for key, row in published_gains().items()}
+    before = published_documents().items()
+    cells = {row["recipe"]: (paper, row) for paper, each in before for row in each["cells"]}
+    gains = {
+        (row["target"], row["row"]): (paper, row) for paper, each in before for row in each["gains"]
+    }
     for target in found:
         rows = compare(target, store, root, prove=False)
         for recipe, row in zip(target.cells, rows, strict=False):
@@ -39,16 +43,27 @@ def document(
                 own = metric != "accuracy"  # other metrics are not stored under ``same_as``
                 name = recipe.name if own else recipe.same_as or recipe.name
                 found_digest = digest(config, data_digests(config, root)[0])
-                cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours, metric))
+                paper, _ = cells.get(name, (target.paper, None))  # two papers may share a result
+                new = _row(name, found_digest, config.rounds, row.ours, metric)
+                cells[name] = (paper, asdict(new))
         for gain, row in zip(target.gains, rows[len(target.cells) :], strict=True):
             if row.ours is not None and not row.ours.published:
-                gains[target.name, gain.row] = {
-                    "target": target.name,
-                    "row": gain.row,
-                    "seeds": row.ours.seeds,
-                    "deviation": row.ours.deviation,
-                }
-    return {"cells": list(cells.values()), "gains": list(gains.values())}
+                gains[target.name, gain.row] = (
+                    target.paper,
+                    {
+                        "target": target.name,
+                        "row": gain.row,
+                        "seeds": row.ours.seeds,
+                        "deviation": row.ours.deviation,
+                    },
+                )
+    return {
+        name: {
+            "cells": [row for paper, row in cells.values() if paper == name],
+            "gains": [row for paper, row in gains.values() if paper == name],
+        }
+        for name in dict.fromkeys(paper for paper, _ in [*cells.values(), *gains.values()])
+    }
 
 
 def restore(store: MeasurementStore) -> None:
@@ -92,7 +107,7 @@ def _run(rows: list[Published]) -> Measured:
 
 
 def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the content of the committed file: one result per line."""
+    """Return the content of a paper's committed file: one result per line."""
     parts = (
         f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
         for name, rows in results.items()

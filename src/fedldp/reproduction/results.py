@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import PublishedDataset, find_source
 from fedldp.reporting.record import replace_file
+from fedldp.reproduction.targets import papers
 
 Device = Literal["cpu", "cuda"]
 
@@ -227,20 +227,26 @@ def _name(device: Device, seed: int, rounds: int) -> str:
 
 
 @cache
-def _published() -> dict[str, Any]:
-    text = files("fedldp.reproduction").joinpath("published.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def published_documents() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the content of each paper's ``published.json``, by authors and year."""
+    files = {name: paper.folder / "published.json" for name, paper in papers().items()}
+    return {
+        name: json.loads(file.read_text(encoding="utf-8"))
+        for name, file in files.items()
+        if file.exists()
+    }
 
 
 def published() -> dict[str, Published]:
     """Return the committed results by recipe, whether or not they are still valid."""
-    return {row["recipe"]: Published(**row) for row in _published()["cells"]}
+    rows = (row for document in published_documents().values() for row in document["cells"])
+    return {row["recipe"]: Published(**row) for row in rows}
 
 
 def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the deviations of committed gains over paired seeds, by target and row."""
-    return {(row["target"], row["row"]): row for row in _published()["gains"]}
+    rows = (row for document in published_documents().values() for row in document["gains"])
+    return {(row["target"], row["row"]): row for row in rows}
 
 
 def hardware(device: Device) -> str:

@@ -1,21 +1,25 @@
-"""The papers' tables and figures as targets: their cells are recipes, or gains between recipes."""
+"""The papers' tables and figures as targets: their cells are recipes, or gains between recipes.
+
+A paper whose tables are targets has in its folder ``targets.toml``:
+
+    paper              authors and year, as in its recipes
+    name               what the names of its targets begin with
+    order              its place among the papers
+    [[gain]]           a gain: ``row``, ``pairs`` of recipes, and the paper's ``points``, if any
+"""
 
 from __future__ import annotations
 
+import math
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedldp.algorithms.recipes import Expected, Recipe, Source, recipes
 from fedldp.core.errors import ConfigError
-
-_SHORT = {
-    "Sun, Qian, Chen 2021": "ldp-fl",
-    "Chamikara et al. 2022": "ldpfl",
-    "Talaei, Izadi 2024": "priority",
-    "Wu, Xu, Zhu 2023": "personalized",
-}
-"""The prefix of each paper's targets."""
+from fedldp.core.registry import paper_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,54 @@ class PaperTarget:
     gains: tuple[Gain, ...] = ()
 
 
+_LARGEST_TOLERANCE = 0.03
+"""The largest tolerance of a gain, 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A paper whose tables and figures are targets.
+
+    Attributes:
+        paper: authors and year.
+        name: what the names of its targets begin with.
+        order: its place among the papers.
+        folder: its folder.
+        gains: the gains in any of its tables.
+    """
+
+    paper: str
+    name: str
+    order: int
+    folder: Path
+    gains: tuple[Gain, ...]
+
+
+def papers() -> dict[str, Paper]:
+    """Return the papers whose tables and figures are targets, by authors and year."""
+    found = {}
+    for file in map(Path, paper_folders("targets.toml")):
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        gains = tuple(_gain(**gain) for gain in document.pop("gain", []))
+        paper = Paper(**document, folder=file.parent, gains=gains)
+        found[paper.paper] = paper
+    return found
+
+
+def _gain(row: str, pairs: list[list[str]], points: float | None = None) -> Gain:
+    """Return a gain with a tolerance of at most half the gain, so that a zero gain never passes."""
+    expected = None
+    if points is not None:
+        gain = points / 100
+        expected = Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
+    return Gain(
+        row=row,
+        column="points",
+        pairs=tuple((first, second) for first, second in pairs),
+        expected=expected,
+    )
+
+
 def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
     """Return the targets to which the cells of some recipes belong, by name."""
     cells: dict[tuple[str, str], dict[tuple[str, str], Recipe]] = {}
@@ -63,17 +115,30 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
         if source is not None:
             rows = cells.setdefault((source.paper, source.place), {})
             rows.setdefault((source.row, source.column), recipe)  # keep the first recipe of a cell
-    made = {}
-    for (paper, place), members in cells.items():
-        name = _name(paper, place)
+    known, made = papers(), {}
+    for (name_of, place), members in cells.items():
+        paper = known.get(name_of)
+        names = {recipe.name for recipe in members.values()}
+        name = _name(re.sub(r"\W+", "-", name_of.lower()) if paper is None else paper.name, place)
         made[name] = PaperTarget(
             name=name,
-            paper=paper,
+            paper=name_of,
             place=place,
             cells=tuple(members.values()),
-            gains=_gains(paper, place, {recipe.name for recipe in members.values()}),
+            gains=tuple(
+                gain
+                for gain in (() if paper is None else paper.gains)
+                if {cell for pair in gain.pairs for cell in pair} <= names
+            ),
         )
-    return dict(sorted(made.items(), key=lambda item: _order(item[1])))
+
+    def order(target: PaperTarget) -> tuple[float, str, int]:
+        paper = known.get(target.paper)
+        number = re.search(r"\d+", target.place)
+        kind = target.place.partition(" ")[0]
+        return math.inf if paper is None else paper.order, kind, int(number[0]) if number else 0
+
+    return {target.name: target for target in sorted(made.values(), key=order)}
 
 
 def targets() -> dict[str, PaperTarget]:
@@ -101,70 +166,6 @@ def source_of(recipe: Recipe) -> Source:
     return recipe.source
 
 
-def _name(paper: str, place: str) -> str:
-    start = _SHORT.get(paper) or re.sub(r"\W+", "-", paper.lower())
+def _name(start: str, place: str) -> str:
     words = place.lower().replace("section", "text").replace(", ", "-")
     return f"{start}-{re.sub(r'[^-a-z0-9]', '', words)}"
-
-
-def _order(target: PaperTarget) -> tuple[int, str, int]:
-    papers = list(_SHORT)
-    paper = papers.index(target.paper) if target.paper in papers else len(papers)
-    number = re.search(r"\d+", target.place)
-    return paper, target.place.partition(" ")[0], int(number[0]) if number else 0
-
-
-_SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
-    "mnist-fig2": (("llh", "lmh", "lhh"), {"b": 5.57, "c": 11.28}),
-    "digits-fig2": (("llh", "lmh", "lhh"), {"b": 5.57, "c": 11.28}),
-    "fmnist-fig3": (("llh", "lmh", "lhh"), {"b": 3.04, "c": 3.93}),
-    "covertype-fig4": (("lmh", "lh"), {"b": 4.07, "c": 10.90}),
-    "mnist-fig5": (("lmh", "lh"), {"b": None, "c": 6.97}),
-    "fmnist-fig6": (("lmh", "lh"), {"b": None, "c": 19.85}),
-    "covertype-fig7": (("lmh", "lh"), {"b": None, "c": None}),
-}
-"""For each figure of Wu, Xu, Zhu: its mixes, and the mean gains of (B) and (C) over (A), in points.
-
-For Fig. 7 the paper says, without a number, that neither has a gain."""
-
-_LOSSES = {
-    "mnist": ("MNIST", 0.97),
-    "fmnist": ("Fashion-MNIST", 1.32),
-    "cifar10": ("CIFAR-10", 1.09),
-}
-"""Sun, Qian, Chen's losses against FedAvg, in points (Section 1)."""
-
-_LARGEST_TOLERANCE = 0.03
-"""The largest tolerance of a gain, 0 to 1."""
-
-
-def _expected_gain(points: float) -> Expected:
-    """Return a gain with a tolerance of at most half the gain, so that a zero gain never passes."""
-    gain = points / 100
-    return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
-
-
-def _gains(paper: str, place: str, names: set[str]) -> tuple[Gain, ...]:
-    every = [
-        Gain(
-            row=f"mean gain of ({letter.upper()}) over (A)",
-            column="points",
-            pairs=tuple(
-                (f"personalized-{figure}-{mix}-{letter}", f"personalized-{figure}-{mix}-a")
-                for mix in mixes
-            ),
-            expected=None if points is None else _expected_gain(points),
-        )
-        for figure, (mixes, numbers) in _SELECTION.items()
-        for letter, points in numbers.items()
-    ]
-    every += [
-        Gain(
-            row=f"{title}, LDP-FL against FedAvg",
-            column="points",
-            pairs=((f"ldp-fl-{dataset}", f"fedavg-{dataset}"),),
-            expected=_expected_gain(-points),
-        )
-        for dataset, (title, points) in _LOSSES.items()
-    ]
-    return tuple(gain for gain in every if {name for pair in gain.pairs for name in pair} <= names)
