@@ -72,12 +72,29 @@ def test_recipes_with_the_same_configuration_are_listed_as_second_names() -> Non
 
 
 @pytest.mark.slow
-def test_finding_a_recipe_reads_only_its_own_file() -> None:
+def test_finding_a_recipe_makes_only_the_recipes_of_its_own_file() -> None:
     program = """import fedldp.algorithms.recipes
 fedldp.algorithms.recipes.find_recipe("personalized-mnist-fig2-low")
 print(fedldp.algorithms.recipes._family.cache_info().currsize)"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["1"]
+
+
+def test_a_recipe_is_found_in_any_file_of_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders may have a file of the same name, whatever the names of its recipes are."""
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "same.toml").write_text(FAMILY.replace('"x-', f'"{folder.name}-'))
+    paths = [*fedldp.algorithms.recipes.__path__, *map(str, folders)]
+    monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", paths)
+    for name in ("one-base", "one-n10-a", "other-base", "other-n4-b"):
+        assert find_recipe(name).name == recipes()[name].name == name
+    with pytest.raises(ConfigError, match="there is no such recipe or file"):
+        find_recipe("one-n5-a")
+    assert "one-base" in recipes()
 
 
 FAMILY = """
@@ -118,7 +135,9 @@ def test_a_table_with_each_gives_a_numbered_recipe_for_every_entry(
 ) -> None:
     (tmp_path / "x.toml").write_text(FAMILY)
     monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
-    base, first, second = fedldp.algorithms.recipes._family.__wrapped__("x").values()
+    base, first, second = fedldp.algorithms.recipes._family.__wrapped__(
+        tmp_path / "x.toml"
+    ).values()
     assert base.config.num_examples == 100
     assert (base.source, base.expected) == (None, None)
     assert (first.name, second.name) == ("x-n10-a", "x-n4-b")
@@ -142,10 +161,10 @@ def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
     monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
     (tmp_path / "x.toml").write_text(FAMILY.replace("unset =", "unsetting ="))
     with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is not a key of a recipe"):
-        fedldp.algorithms.recipes._family.__wrapped__("x")
+        fedldp.algorithms.recipes._family.__wrapped__(tmp_path / "x.toml")
     (tmp_path / "x.toml").write_text(FAMILY.replace("x-n{num_clients}-{label}", "x-twice"))
     with pytest.raises(ConfigError, match=r"recipes/x\.toml: there are two recipes x-twice"):
-        fedldp.algorithms.recipes._family.__wrapped__("x")
+        fedldp.algorithms.recipes._family.__wrapped__(tmp_path / "x.toml")
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed

@@ -495,7 +495,10 @@ def test_results_with_more_seeds_are_published(
 
 def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_path: Path) -> None:
     made = documents([], store, tmp_path)
-    found = {name: paper.folder / "published.json" for name, paper in targets.papers().items()}
+    found = {
+        name: paper.folder / "published.json"
+        for name, paper in targets.papers_with_targets().items()
+    }
     assert set(made) == set(found)
     for name, file in found.items():
         assert text_of(made[name]) == file.read_text(encoding="utf-8"), file

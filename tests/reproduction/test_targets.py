@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedldp.algorithms.recipes import recipes
+import fedldp.algorithms.recipes
+import fedldp.reproduction
+from fedldp.algorithms.recipes import _family, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
@@ -19,9 +24,9 @@ from fedldp.reproduction.results import (
     published,
     published_gains,
 )
-from fedldp.reproduction.targets import find_target, source_of, targets
+from fedldp.reproduction.targets import find_target, papers_with_targets, source_of, targets
 
-TARGETS = targets()
+TARGETS, PAPERS = targets(), papers_with_targets()
 
 
 def test_every_table_and_figure_with_results_is_a_target() -> None:
@@ -37,6 +42,32 @@ def test_every_table_and_figure_with_results_is_a_target() -> None:
         *(f"{paper}-sound" for paper in ("ldpfl", "priority", "personalized")),
         *(f"{paper}-tried" for paper in ("ldp-fl", "ldpfl", "priority", "personalized")),
     }
+
+
+def test_this_room_names_no_paper_and_no_recipe_of_one() -> None:
+    """Everything about a paper is data of its folder, so a new paper changes no file here."""
+    room = Path(inspect.getfile(fedldp.reproduction)).parent
+    folders = [path for path in (room.parent / "papers").iterdir() if path.is_dir()]
+    files = [file for folder in folders for file in folder.glob("recipes/*.toml")]
+    tables = [table for file in files for table in tomllib.loads(file.read_text("utf-8"))["recipe"]]
+    starts = {table["name"].partition("{")[0] for table in tables}
+    words = (
+        starts | {folder.name for folder in folders} | {paper.paper for paper in PAPERS.values()}
+    )
+    assert len(words) > 100
+    assert {path.suffix for path in room.iterdir() if path.is_file()} == {".py"}
+    for file in room.glob("*.py"):
+        text = file.read_text("utf-8")
+        found = [word for word in words if re.search(rf"(?<![\w-]){re.escape(word)}", text)]
+        assert not found, file.name
+
+
+def test_every_recipe_with_a_source_has_a_place_in_its_papers_folder() -> None:
+    here = {name for name, recipe in recipes().items() if recipe.source is not None}
+    core = Path(inspect.getfile(fedldp.algorithms.recipes)).parent
+    for file in core.glob("*.toml"):
+        assert not here & set(_family(file)), file.name
+    assert {recipes()[name].source.paper for name in here} == set(PAPERS)  # type: ignore[union-attr]
 
 
 def test_every_recipe_with_a_source_is_a_cell_under_one_of_its_names() -> None:

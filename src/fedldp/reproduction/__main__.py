@@ -16,7 +16,7 @@ from fedldp.reproduction.figure import write_rounds
 from fedldp.reproduction.pages import committed, name_of_chart, updated
 from fedldp.reproduction.publishing import documents, restore, text_of
 from fedldp.reproduction.results import MeasurementStore, default_cache
-from fedldp.reproduction.targets import papers, targets
+from fedldp.reproduction.targets import papers_with_targets, targets
 
 
 def main(arguments: list[str]) -> None:
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
             targets().values(), MeasurementStore(default_cache()), resolve_data_dir(None)
         )
         for name, results in found.items():
-            path = papers()[name].folder / "published.json"
+            path = papers_with_targets()[name].folder / "published.json"
             path.write_text(text_of(results), encoding="utf-8")
     elif arguments == ["--restore"]:
         restore(MeasurementStore(default_cache()))

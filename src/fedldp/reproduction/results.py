@@ -27,7 +27,7 @@ from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import PublishedDataset, find_source
 from fedldp.reporting.record import replace_file
-from fedldp.reproduction.targets import papers
+from fedldp.reproduction.targets import papers_with_targets
 
 Device = Literal["cpu", "cuda"]
 
@@ -229,7 +229,7 @@ def _name(device: Device, seed: int, rounds: int) -> str:
 @cache
 def published_documents() -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the content of each paper's ``published.json``, by authors and year."""
-    files = {name: paper.folder / "published.json" for name, paper in papers().items()}
+    files = {name: paper.folder / "published.json" for name, paper in papers_with_targets().items()}
     return {
         name: json.loads(file.read_text(encoding="utf-8"))
         for name, file in files.items()

@@ -45,7 +45,7 @@ class PaperTarget:
     """A table, a figure or a section of a paper.
 
     Attributes:
-        name: the target's name, such as "ldp-fl-table1".
+        name: the paper's name and the place, joined by a hyphen.
         paper: authors and year.
         place: where it is in the paper, such as "Table 1".
         cells: recipes, each with its source.
@@ -82,7 +82,7 @@ class Paper:
     gains: tuple[Gain, ...]
 
 
-def papers() -> dict[str, Paper]:
+def papers_with_targets() -> dict[str, Paper]:
     """Return the papers whose tables and figures are targets, by authors and year."""
     found = {}
     for file in map(Path, paper_folders("targets.toml")):
@@ -115,7 +115,7 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
         if source is not None:
             rows = cells.setdefault((source.paper, source.place), {})
             rows.setdefault((source.row, source.column), recipe)  # keep the first recipe of a cell
-    known, made = papers(), {}
+    known, made = papers_with_targets(), {}
     for (name_of, place), members in cells.items():
         paper = known.get(name_of)
         names = {recipe.name for recipe in members.values()}

@@ -1,7 +1,7 @@
 """Recipes: full configurations as data, one for each reproduced figure or table row.
 
-Each TOML file here is a family of recipes. A recipe's name begins with its file's name, so finding
-a recipe reads only that file and the files that it refers to. A file has
+Each TOML file here, and in the folder ``recipes`` of a paper, is a family of recipes. Finding a
+recipe makes only the recipes of its own file and of the files that it refers to. A file has
 
     paper, tolerance        of its recipes, if they have a source; tolerance in percentage points
     [[recipe]]              a recipe, or several that differ in a few settings:
@@ -19,6 +19,7 @@ A long list may be written as { repeat = [...], times = N }.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -109,8 +110,8 @@ class Recipe:
             with that configuration.
 
     >>> from fedldp.algorithms.recipes import find_recipe
-    >>> print(find_recipe("ldp-fl-mnist").description)
-    LDP-FL on MNIST: eps 1, 100 clients, fixed range (0, 0.075) (Sun, Qian, Chen 2021: 96.24 %).
+    >>> print(find_recipe("dp-sgd-digits").description)
+    DP-SGD on scikit-learn's digits: 10 clients, noise multiplier 2.
     """
 
     name: str
@@ -140,10 +141,11 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ConfigError: there is no such recipe.
     """
-    for family in sorted(_families(), key=lambda each: -_fit(each, name)):
-        found = _family(family)
-        if name in found:
-            return found[name]
+    for family in _families():
+        if any(re.fullmatch(pattern, name) for pattern in _patterns(family)):
+            found = _family(family)
+            if name in found:
+                return found[name]
     close = " or ".join(get_close_matches(name.lower(), recipes()))
     raise ConfigError(
         f"recipe {name}: there is no such recipe or file; "
@@ -157,40 +159,37 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
 
 
-def _families() -> list[str]:
-    """Return the names of the recipe files, sorted, without extensions."""
-    return sorted(_files())
-
-
-def _files() -> dict[str, Path]:
-    """Return the recipe files, of this folder and of the papers', by name without extension."""
+def _families() -> list[Path]:
+    """Return the recipe files, of this folder and of the papers', by their first recipes."""
     folders = [*__path__, *paper_folders("recipes")]
-    return {file.stem: file for folder in folders for file in Path(folder).glob("*.toml")}
-
-
-def _fit(family: str, name: str) -> int:
-    """Return how many characters of a recipe's name the family's name matches; 0 for no match."""
-    start = family.replace("_", "-")
-    return len(start) if f"{name}-".startswith(f"{start}-") else 0
+    return sorted((file for each in folders for file in Path(each).glob("*.toml")), key=_patterns)
 
 
 @cache
-def _family(name: str) -> dict[str, Recipe]:
+def _patterns(family: Path) -> tuple[str, ...]:
+    """Return a pattern for the names of each table in a file, without making a recipe."""
+    tables = tomllib.loads(family.read_text(encoding="utf-8"))["recipe"]
+    parts = (re.split(r"\{.*?\}", table["name"]) for table in tables)
+    return tuple(".+".join(map(re.escape, each)) for each in parts)
+
+
+@cache
+def _family(file: Path) -> dict[str, Recipe]:
     """Return the recipes in one file by their names.
 
     Raises:
         ConfigError: the file has an entry that recipes do not have.
     """
-    document = tomllib.loads(_files()[name].read_text(encoding="utf-8"))
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
     found: dict[str, Recipe] = {}
     for table in document["recipe"]:
         unknown = [key for key in table if key not in _OF_RECIPE]
         if unknown:
-            raise ConfigError(f"recipes/{name}.toml: {unknown[0]} is not a key of a recipe")
+            raise ConfigError(f"recipes/{file.name}: {unknown[0]} is not a key of a recipe")
         defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
         for recipe in _recipes(defaults | table, found):
             if recipe.name in found:
-                raise ConfigError(f"recipes/{name}.toml: there are two recipes {recipe.name}")
+                raise ConfigError(f"recipes/{file.name}: there are two recipes {recipe.name}")
             found[recipe.name] = recipe
     return found
 
