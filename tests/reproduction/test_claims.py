@@ -223,6 +223,22 @@ def test_a_cell_in_two_differences_counts_twice(
         assert (judged(order("above", *PAIR, **more))[1] == "agrees") is holds
 
 
+@pytest.mark.parametrize(("gap", "holds"), [(0.0058, True), (0.0056, False)])
+def test_two_cells_in_a_mean_have_a_smaller_error_than_one(
+    gap: float, holds: bool, committed: dict[str, Any]
+) -> None:
+    """The standard error is 0.008 for one cell, and 0.0057 for the mean of two."""
+    third = "ldp-fl-fmnist"
+    committed["low"] = published(PAIR[0], 0.90, None, 1)
+    committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
+    committed["third"] = published(third, 0.90 + gap, 0.016, 4)
+    for more in (
+        {"minus": [[1, 0], [2, 0]], "of": [], "mean": True},
+        {"minus": [[[1, 2], 0]], "of": []},
+    ):
+        assert (judged(order("above", *PAIR, third, **more))[1] == "agrees") is holds
+
+
 def test_a_cell_on_both_sides_of_a_difference_has_no_error(committed: dict[str, Any]) -> None:
     committed["low"] = published(PAIR[0], 0.90, None, 1)
     committed["high"] = published(PAIR[1], 0.80, 0.9, 3)

@@ -14,7 +14,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.reporting.record import RunFolder
-from fedldp.reproduction import comparison, results, targets
+from fedldp.reproduction import comparison, publishing, results, targets
 from fedldp.reproduction import statements as proofs
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
@@ -504,6 +504,22 @@ def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_pat
         assert text_of(made[name]) == file.read_text(encoding="utf-8"), file
     names = [row["recipe"] for each in made.values() for row in each["cells"]]
     assert len(set(names)) == len(names) > 200
+
+
+def test_a_result_of_two_papers_is_kept_once(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    made = documents([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
+    monkeypatch.setattr(publishing, "published_documents", lambda: made)
+    keep(store, LONG, 1, 0.1, 0.7)
+    source = Source(paper="Somebody 2027", place="Table 1", row="again")
+    second = replace(LONG, name="second", same_as="long", source=source)
+    other = PaperTarget(name="other", paper=source.paper, place=source.place, cells=(second,))
+    again = documents([other], store, tmp_path)
+    assert "Somebody 2027" not in again
+    assert long_of(again)["seeds"] == [0, 1]
 
 
 def test_further_seeds_join_a_committed_one(
