@@ -23,11 +23,11 @@ import numpy as np
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks import attack
-from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import Result
+from fedldp.papers.ldpfl.attacks import of_codes
 
 DIGITS = (
     "fedavg-digits", "central-dp-digits", "ldp-fl-digits", "ldpfl-digits", "ldpfl-digits-public",

@@ -9,7 +9,6 @@ import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.audit.attacks.codes import OWN, of_codes
 from fedldp.audit.attacks.inversion import (
     FEATURES,
     OF_SUMS,
@@ -26,6 +25,7 @@ from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
 from fedldp.data import Dataset, load_dataset
+from fedldp.papers.ldpfl.attacks import OWN, of_codes
 
 EFFORT = replace(
     QUICK, image_count=12, image_known=40, image_matched=2, image_steps=60, image_public=300

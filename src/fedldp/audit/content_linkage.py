@@ -93,7 +93,7 @@ class BitReports:
                 return cls(bound, mechanism)
         raise ConfigError(
             f"linkage: a report of {config.name()} is not one bit for each weight within a range; "
-            "give a configuration whose reports are, such as the recipe ldp-fl-digits"
+            "give a configuration whose reports are, such as the recipe quickstart"
         )
 
     def normalised(self, broadcast: Broadcast, weights: NDArray[np.float32]) -> NDArray[np.float32]:

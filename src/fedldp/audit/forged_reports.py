@@ -24,13 +24,9 @@ from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
-from fedldp.mechanisms.grids import GridNoise
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.packing import packed_bytes
-from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.rotation import Rotation
-from fedldp.papers.cldp_fed.mechanism import CLDP
-from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.protocol.roles import Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
@@ -101,23 +97,8 @@ class Forger:
             return np.packbits(direction > 0).tobytes()
         if mechanism is None:
             return (LARGEST_WEIGHT / 2 * _signs(direction)).astype("<f4").tobytes()
-        return self._of(mechanism, direction, sender)
-
-    def _of(self, mechanism: Mechanism, direction: Floats, sender: Sender) -> bytes:
-        match mechanism:
-            case GridNoise():
-                most = min(2**31 - 1, int(LARGEST_WEIGHT / 2 / mechanism.ball.step))
-                return (most * _signs(direction)).astype("<i4").tobytes()
-            case CLDP():
-                word = f"<u{mechanism.payload_bits(1) // 8}"
-                return np.where(direction > 0, 2 * mechanism.end, 0).astype(word).tobytes()
-            case PrivUnit():
-                return _signs(direction).astype("<f4").tobytes()
-            case PrivUnitScalar():
-                levels = mechanism.length.categories
-                longest = (levels - 1).to_bytes(mechanism.length.payload_bits(1) // 8, "little")
-                return _signs(direction).astype("<f4").tobytes() + longest
-        return self._best(mechanism, direction, sender)
+        furthest = mechanism.furthest(direction)
+        return self._best(mechanism, direction, sender) if furthest is None else furthest
 
     def _best(self, mechanism: Mechanism, direction: Floats, sender: Sender) -> bytes:
         values = _signs(direction).astype(np.float64) * FACTOR

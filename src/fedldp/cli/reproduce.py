@@ -25,7 +25,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 def reproduce(
     target: Annotated[
-        str | None, typer.Argument(help="a table or figure, such as ldp-fl-table1 [default: all]")
+        str | None,
+        typer.Argument(
+            help="a table or figure, by the name that `fedldp list` shows [default: all]"
+        ),
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="measure what is missing")] = False,
     seeds: Annotated[

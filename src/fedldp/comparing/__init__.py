@@ -21,8 +21,8 @@ Two recipes, at epsilon 4 for everything that a client sends, with two tries eac
 >>> digits = {"dataset": "digits", "model": "logistic", "local_epochs": 1}
 >>> comparison = Comparison(
 ...     [
-...         Contestant.of("privunit", resolve("privunit-fl-digits"), tries, kind),
-...         Contestant.of("gaussian", resolve("nbafl-digits"), tries, kind),
+...         Contestant.of("bits", resolve("quickstart"), tries, kind),
+...         Contestant.of("gaussian", resolve("quickstart", ["mechanism=gaussian"]), tries, kind),
 ...     ],
 ...     [Task("digits", lambda: load_dataset("digits"), digits)],
 ...     seeds=[0, 1],
@@ -32,7 +32,7 @@ Two recipes, at epsilon 4 for everything that a client sends, with two tries eac
 >>> for cell, runs in comparison.standing(results.rows).items():
 ...     accuracy = statistics.mean(run["accuracy"] for run in runs)
 ...     print(cell.contestant, len(runs), max(run["proven"]["epsilon"] for run in runs) <= 4)
-privunit 2 True
+bits 2 True
 gaussian 2 True
 
 It may use everything up to ``simulation``. It does not depend on any data set, list of systems or

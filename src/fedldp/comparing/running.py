@@ -108,10 +108,10 @@ def compare(
             ``out`` holds something else.
 
     >>> import fedldp
-    >>> found = fedldp.compare(["privunit-fl-digits", "nbafl-digits"], epsilon=8, tries=2,
+    >>> found = fedldp.compare(["quickstart", "composed-digits"], epsilon=8, tries=2,
     ...     guarantee="client-run:server", seeds=[0], workers=1, rounds=2, num_clients=100)
     >>> [(row["name"], row["seeds"], row["proven"] <= 8) for row in found.rows]
-    [('privunit-fl-digits', 1, True), ('nbafl-digits', 1, True)]
+    [('quickstart', 1, True), ('composed-digits', 1, True)]
     """
     given = None
     if isinstance(dataset, str | Path):

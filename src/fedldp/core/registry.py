@@ -58,15 +58,17 @@ PAPERS = "fedldp.papers"
 """The room whose folders are papers. Nothing but this scan looks into it."""
 
 
+def paper_modules(start: str) -> Iterator[ModuleType]:
+    """Import and yield the papers' modules whose names begin so."""
+    for paper in module_names(PAPERS):
+        for name in module_names(f"{PAPERS}.{paper}"):
+            if name.startswith(start):
+                yield importlib.import_module(f"{PAPERS}.{paper}.{name}")
+
+
 def scan_papers(start: str, base: type[T]) -> list[type[T]]:
     """Return the concrete subclasses of ``base`` in the papers' modules whose names begin so."""
-    return [
-        member
-        for paper in module_names(PAPERS)
-        for name in module_names(f"{PAPERS}.{paper}")
-        if name.startswith(start)
-        for member in _subclasses(importlib.import_module(f"{PAPERS}.{paper}.{name}"), base)  # type: ignore[arg-type]
-    ]
+    return [member for each in paper_modules(start) for member in _subclasses(each, base)]  # type: ignore[arg-type]
 
 
 def paper_folders(name: str) -> list[str]:

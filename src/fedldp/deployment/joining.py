@@ -385,7 +385,8 @@ class Terms:
         if not stay_at_sites(config) and "epsilon" not in config.per_client:
             raise ConfigError(
                 f"epsilon = {self.epsilon:g}: in {config.name()} the invite sets one epsilon for "
-                "all sites; leave --epsilon out, or ask for system = personalized_sound"
+                "all sites; leave --epsilon out, or ask for a system in which each site may "
+                "have its own (fedldp list systems)"
             )
         meaning = config.composition.calibration.meaning
         unit = "client-run" if meaning is None else meaning.unit

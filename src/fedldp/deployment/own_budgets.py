@@ -65,8 +65,8 @@ class OwnBudget(FrozenConfig):
             what = "has no such setting" if meaning is None else f"is {meaning}"
             raise ConfigError(
                 f"own budget {self}: epsilon of {config.name()} {what}, but a site's own budget "
-                "must be proven against the server itself; set system = personalized_sound, or "
-                "leave own budgets out"
+                "must be proven against the server itself; choose a system whose epsilon is "
+                "(fedldp list systems), or leave own budgets out"
             )
         if meaning.unit != self.unit:
             raise ConfigError(

@@ -210,6 +210,19 @@ class Mechanism(ABC):
         """
         return None
 
+    def furthest(self, direction: NDArray[np.floating]) -> bytes | None:
+        """Return the report that moves the estimate furthest in a direction; for the audit's liars.
+
+        It need not be one that ``encode`` can make: any that the server accepts will do.
+
+        Args:
+            direction: shape (d,).
+
+        Returns:
+            None if the best of some honest reports should be taken.
+        """
+        return None
+
     @abstractmethod
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` as bounded before randomising, shape (d,); bounding is idempotent."""

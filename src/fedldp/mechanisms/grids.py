@@ -11,7 +11,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall, check_releasable
+from fedldp.core.bounding import (
+    LARGEST_GRID_RADIUS,
+    LARGEST_WEIGHT,
+    GridBall,
+    check_releasable,
+)
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism
@@ -73,6 +78,11 @@ class GridNoise(Mechanism):
         indices += self.noise(indices.size, stream)
         limits = np.iinfo(_INDEX)
         return indices.clip(limits.min, limits.max).astype(_INDEX).tobytes()
+
+    def furthest(self, direction: NDArray[np.floating]) -> bytes:
+        """Return indices as large as a server accepts; see ``Mechanism.furthest``."""
+        most = min(2**31 - 1, int(LARGEST_WEIGHT / 2 / self.ball.step))
+        return np.where(direction > 0, most, -most).astype(_INDEX).tobytes()
 
     def payload_bits(self, size: int) -> int:
         """Return 32 for each coordinate."""

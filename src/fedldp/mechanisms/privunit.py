@@ -190,6 +190,10 @@ class PrivUnit(Mechanism):
         unit = complete(self.bound(values).reshape(-1) / self.clip)
         return self.cap(values.size).draw(unit, stream)[:-1].astype("<f4").tobytes()
 
+    def furthest(self, direction: NDArray[np.floating]) -> bytes:
+        """Return a corner of the cube, beyond the sphere; see ``Mechanism.furthest``."""
+        return np.where(direction > 0, 1, -1).astype("<f4").tobytes()
+
     def payload_bits(self, size: int) -> int:
         """Return 32 bits for each coordinate."""
         return 32 * size

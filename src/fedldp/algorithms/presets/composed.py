@@ -119,11 +119,11 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "epsilon",
         Positive | list[Positive] | ClientValue | None,
-        "privacy budget; what it covers depends on the mechanism: one weight (two_point, sign, "
-        "k_rr, unary, cldp); everything that a client sends in a run, against a server that sees "
-        "only sums (gaussian_share); everything that is sent about a person in a run "
-        "(integer_gaussian); or a client's report in one round (all other mechanisms); a list "
-        "gives each client its own budget",
+        "privacy budget; what it covers depends on the mechanism: one weight (two_point, "
+        "k_rr, and others that randomise each weight by itself); everything that a client sends "
+        "in a run, against a server that sees only sums (gaussian_share); everything that is "
+        "sent about a person in a run (integer_gaussian); or a client's report in one round (all "
+        "other mechanisms); a list gives each client its own budget",
         None,
         per_client=True,
     ),

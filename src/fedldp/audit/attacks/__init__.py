@@ -13,6 +13,9 @@
         v
     Result        a figure with its interval beside what guessing gives; curves and pictures
 
+A paper may bring attacks on its own system: the function ``attacks`` of the module ``attacks`` in
+its folder, which is given the scenario and the effort.
+
 These attacks prove nothing, since an attack that fails may be weak. They show what a mechanism with
 little protection lets through, in terms that need no epsilon.
 """
@@ -23,11 +26,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.audit.attacks import codes, inversion, membership, property
+from fedldp.audit.attacks import inversion, membership, property
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import paper_modules
 from fedldp.data import Dataset
 
 __all__ = [
@@ -79,6 +83,7 @@ def attack(
     if inversion.is_images(scenario):
         tell("inversion")
         found += inversion.of_reports(scenario, effort)
-        found += codes.of_codes(scenario, effort.image_count, effort.image_public)
+    for of_paper in paper_modules("attacks"):
+        found += of_paper.attacks(scenario, effort)
     tell("property")
     return found + property.of_reports(scenario, effort.property_clients)

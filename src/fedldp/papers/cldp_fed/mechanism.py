@@ -280,6 +280,11 @@ class CLDP(Mechanism):
         reports = self.table.draw(self._numbers(values).reshape(-1), stream)
         return (reports + self.end).astype(self._word).tobytes()
 
+    def furthest(self, direction: NDArray[np.floating]) -> bytes:
+        """Return the largest whole numbers; see ``Mechanism.furthest``."""
+        word = f"<u{self.payload_bits(1) // 8}"
+        return np.where(direction > 0, 2 * self.end, 0).astype(word).tobytes()
+
     def payload_bits(self, size: int) -> int:
         """Return 8, 16, 32 or 64 bits for each coordinate."""
         return 8 * self._word.itemsize * size

@@ -108,6 +108,11 @@ class PrivUnitScalar(Mechanism):
         norm = math.sqrt((wide * wide).sum())
         return wide / norm, min(2 * (norm * largest / self.clip) - 1, 1.0)
 
+    def furthest(self, direction: NDArray[np.floating]) -> bytes:
+        """Return the corner of the cube with the largest length; see ``Mechanism.furthest``."""
+        longest = (self.length.categories - 1).to_bytes(self.length.payload_bits(1) // 8, "little")
+        return np.where(direction > 0, 1, -1).astype("<f4").tobytes() + longest
+
     def payload_bits(self, size: int) -> int:
         """Return 32 bits for each coordinate, and 8 or 16 for the length."""
         return 32 * size + self.length.payload_bits(1)

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
+from fedldp.audit.attacks.inversion import is_images
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.scenario import AttackScenario
+from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
 from fedldp.data import Examples
 from fedldp.papers.ldpfl.training import TrainOnBits
@@ -24,6 +26,13 @@ OWN = "every client has its own encoder, so one client's bits do not explain ano
 _SHARE = 0.75
 """The share of public images to which the decoder is fitted; the rest show how far to trust the
 decoder."""
+
+
+def attacks(scenario: AttackScenario, effort: Effort) -> list[Result]:
+    """Return the attack on the bits that a client keeps; empty for systems without such bits."""
+    if not is_images(scenario):
+        return []
+    return of_codes(scenario, effort.image_count, effort.image_public)
 
 
 def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
