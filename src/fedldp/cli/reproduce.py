@@ -26,9 +26,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def reproduce(
     target: Annotated[
         str | None,
-        typer.Argument(
-            help="a table or figure, by the name that `fedldp list` shows [default: all]"
-        ),
+        typer.Argument(help="a table or figure, by its name; without one, all of them"),
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="measure what is missing")] = False,
     seeds: Annotated[
