@@ -390,6 +390,16 @@ def test_a_party_draws_for_a_purpose_either_afresh_or_once() -> None:
                 PURPOSES[one].remove(name)
 
 
+@pytest.mark.parametrize("purpose", ["*", "m*", "mechanism*", "mechanism"])
+def test_no_wildcard_lets_noise_come_from_a_stream_that_is_kept(purpose: str) -> None:
+    with pytest.raises(PrivacyError, match="choose another name"):
+        declare(Source.KEPT, purpose)
+    with pytest.raises(PrivacyError, match="choose another name"):
+        declare(Source.RUN, f"noise on {purpose}")
+    with pytest.raises(PrivacyError):
+        check_purpose(Source.KEPT, "mechanism")
+
+
 def test_an_unknown_purpose_is_refused_in_one_line() -> None:
     with pytest.raises(PrivacyError) as refused:
         check_purpose(Source.KEPT, "unheard of")

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from fnmatch import fnmatchcase
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,7 +66,7 @@ PURPOSES: dict[Source, set[str]] = {
     Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},
     Source.WORLD: {"arrivals", "delay", "delays", "latency", "ties *"},
 }
-"""For each source, the purposes that draw from it; "*" stands for any text.
+"""For each source, the purposes that draw from it; "*" at the end stands for any text.
 
 A party draws for a purpose either afresh or once, never both. Papers, and users' own parts, add
 their purposes with ``declare``. An own mechanism adds none: its encoder draws for "mechanism".
@@ -82,12 +82,18 @@ def declare(source: Source, *purposes: str) -> None:
         PrivacyError: the same party draws for one of them from its other kind of stream.
     """
     for other in set().union(*(party - {source} for party in _OF_ONE_PARTY if source in party)):
-        for purpose in PURPOSES[other].intersection(purposes):
-            raise PrivacyError(
-                f"purpose {purpose!r}: it draws from {other.value}, so it cannot draw from "
-                f"{source.value} too; choose another name"
-            )
+        for purpose, row in product(purposes, PURPOSES[other]):
+            if _covers(purpose, row) or _covers(row, purpose):
+                raise PrivacyError(
+                    f"purpose {purpose!r}: {row!r} draws from {other.value}, so it cannot draw "
+                    f"from {source.value} too; choose another name"
+                )
     PURPOSES[source].update(purposes)
+
+
+def _covers(row: str, purpose: str) -> bool:
+    """Return whether a row of ``PURPOSES`` names a purpose, or every purpose of another row."""
+    return purpose == row or (row.endswith("*") and purpose.startswith(row[:-1]))
 
 
 def check_purpose(source: Source, purpose: str) -> None:
@@ -97,7 +103,7 @@ def check_purpose(source: Source, purpose: str) -> None:
         PrivacyError: ``source`` has no such purpose.
     """
     known = PURPOSES[source]
-    if purpose in known or any(fnmatchcase(purpose, row) for row in known if "*" in row):
+    if purpose in known or any(_covers(row, purpose) for row in known):
         return
     right = [other for other, rows in PURPOSES.items() if purpose in rows]
     remedy = f"draw from {right[0].value}" if right else "call randomness.declare in its module"
