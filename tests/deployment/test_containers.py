@@ -127,7 +127,7 @@ def context(clone: Path, ignored: Ignored, below: str = "") -> Iterator[str]:
 
 OF_THE_BUILD = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
 DATA = "csv|npz|parquet|key|pem|join|invite|agreement|sqlite|db|pub"
-PARTIES = ("north", "server", "site")
+PARTIES = ("north", "server", "site", "clinic")  # a reader may choose any name
 
 
 def made_by_the_guides() -> set[str]:
