@@ -16,6 +16,7 @@ import pytest
 from together import together
 
 import fedldp
+from fedldp.core import locks
 from fedldp.core.errors import RunError
 from fedldp.core.locks import LOCK, Held, OwnedFolder, alone, is_held, owned, owned_new, scratch
 
@@ -265,6 +266,34 @@ def test_what_is_not_an_own_folder_is_not_removed(temporary: Path) -> None:
     with scratch():
         pass
     assert sorted(temporary.rglob("*")) == before
+
+
+def test_a_temporary_folder_that_another_user_makes_in_between_is_not_used(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, removed = locks._try, []
+
+    def after_others(file: Path, mode: int) -> int | None:
+        if len(removed) < 2:
+            removed.append(file.parent.rename(file.parent.with_name(f"removed-{len(removed)}")))
+            if len(removed) == 2:  # at first, nobody makes another
+                file.parent.mkdir()
+                file.parent.chmod(0o777)
+        return real(file, mode)
+
+    monkeypatch.setattr(locks, "_try", after_others)
+    with scratch() as folder:
+        assert len(removed) == 2
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_lock_that_is_a_link_changes_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("private")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "rows")
+    with pytest.raises(RunError), owned(tmp_path / "run", "out", "run"):
+        pass
+    assert (tmp_path / "rows").read_text() == "private"
 
 
 def test_without_a_temporary_folder_there_is_one_line(temporary: Path) -> None:

@@ -239,7 +239,8 @@ def _acquire(file: Path, mode: int) -> int:
 
 def _try(file: Path, mode: int) -> int | None:
     """Return a handle that holds the lock ``file``, or None if it is not to be had now."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, mode)
+    # Whoever may write into the folder could lay a link to another file of this user there.
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(handle, file):  # otherwise its holder removed it after it was opened here
@@ -298,10 +299,16 @@ def _holder(file: Path) -> str:
 def _new_scratch() -> tuple[Path, int]:
     while True:
         place = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-        try:
-            return place, _acquire(place / LOCK, 0o700)
-        except Held:  # another process took it for an abandoned one before it was locked
-            continue
+        with suppress(FileNotFoundError):
+            # Before it is locked, another process of this user may take it for an abandoned one and
+            # remove it. Then another user may make a folder of this name.
+            made = place.lstat()
+            handle = _try(place / LOCK, 0o600)
+            if handle is not None:
+                found = place.lstat()
+                if (made.st_uid, made.st_mode) == (found.st_uid, found.st_mode):
+                    return place, handle
+                os.close(handle)
 
 
 def _scratch_folders() -> list[Path]:
