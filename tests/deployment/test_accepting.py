@@ -19,11 +19,12 @@ from environments import (
 )
 
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError
-from fedldp.data import Examples
+from fedldp.core.errors import ConfigError, DataError
+from fedldp.data import Examples, read_table
 from fedldp.deployment import parties
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.policy import read_policy
@@ -158,6 +159,34 @@ def test_a_table_that_changed_on_purpose_is_accepted_again(site: Site) -> None:
     assert site.accept().status == 0
     assert site.asked(running) is Stranger  # whoever withdrew is used no longer
     assert site.asked(site.agent()) is Hello
+
+
+def test_a_table_that_changes_after_its_check_is_not_served(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_then_change(*given: Any) -> str:
+        found = check_data(*given)
+        site.write(ROWS)
+        return found
+
+    monkeypatch.setattr("fedldp.deployment.checks.check_data", check_then_change)
+    site.write(3)
+    assert site.accept().status == 0  # the operator was shown other rows
+    assert site.asked(site.agent()) is Stranger
+
+
+def test_a_table_that_changes_while_it_is_read_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change_then_read(path: Path) -> Any:
+        site.write(4)
+        return read_table(path)
+
+    site.write(3)
+    assert site.accept().status == 0
+    monkeypatch.setattr("fedldp.deployment.source.read_table", change_then_read)
+    with pytest.raises(DataError, match="changed while it was read"):
+        site.agent()
 
 
 def test_an_agreement_that_an_earlier_version_accepted_keeps_its_table(site: Site) -> None:

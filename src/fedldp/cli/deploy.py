@@ -537,6 +537,7 @@ def accept(
     from fedldp.deployment.policy import own_place, read_policy, write_accepted
     from fedldp.deployment.restored import Restored
     from fedldp.deployment.site_ledger import SiteLedger, left_of
+    from fedldp.deployment.source import digest_of_data
     from fedldp.deployment.status import check_can_pay_all
 
     terms = read_policy(policy)
@@ -556,6 +557,7 @@ def accept(
         Restored(terms).check_new(found, new=new)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
+    data = digest_of_data(terms.data, terms.label_column, terms.person_column)
     left_out = check_data(terms, found)
     check_can_pay_all(terms, found, place, rounds)
     left, last = left_of(terms)
@@ -575,7 +577,7 @@ def accept(
     )
     if not yes and not typer.confirm("Accept this agreement?"):
         raise typer.Exit(1)
-    accepted = write_accepted(terms, found)
+    accepted = write_accepted(terms, found, data)
     SiteLedger(terms)  # opening the ledger fixes the limits, so it must wait for the confirmation
     typer.echo(f"accepted: {accepted}")
 

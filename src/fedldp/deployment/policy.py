@@ -633,11 +633,17 @@ def private_to_owner(path: Path) -> bool:
     return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
-def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
+def write_accepted(policy: SitePolicy, agreement: Agreement, data: str | None = None) -> Path:
     """Store an agreement that the site's operator accepts, and return its path.
 
-    It is accepted with the data as they are now: with others, the agent does not serve it. A stored
-    copy that was damaged or changed in the meantime is replaced.
+    With other data than those with which it is accepted, the agent does not serve it. A stored copy
+    that was damaged or changed in the meantime is replaced.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement.
+        data: what identified the data before they were checked, see ``digest_of_data``. None: the
+            data as they are now.
 
     Raises:
         ConfigError: the agreement cannot be written, or another agreement of the same run was
@@ -655,7 +661,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
         replace_secret(
             _own_as_accepted(policy, agreement.digest), policy.own.model_dump_json().encode()
         )
-    data = digest_of_data(policy.data, policy.label_column, policy.person_column)
+    data = data or digest_of_data(policy.data, policy.label_column, policy.person_column)
     replace_secret(_data_as_accepted(policy, agreement.digest), data.encode())
     replace_secret(path, agreement.to_bytes())
     try:

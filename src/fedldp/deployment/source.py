@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedldp.core.errors import DataMissing
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data import (
     Columns,
     Examples,
@@ -135,12 +135,18 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
         person_column: the person column of a table. None: the one that the agreement names.
 
     Raises:
-        FedldpError: the file cannot be read, or a .npz file holds no examples.
+        FedldpError: the file cannot be read, or changes while it is read, or a .npz file holds no
+            examples.
     """
     digest = digest_of_data(path, label_column, person_column)
     if is_table(path.name):
-        return SiteData(read_table(path), label_column, digest, person_column)
-    return SiteData(load_examples(path, columns=Columns(label=label_column)), label_column, digest)
+        found = SiteData(read_table(path), label_column, digest, person_column)
+    else:
+        examples = load_examples(path, columns=Columns(label=label_column))
+        found = SiteData(examples, label_column, digest)
+    if digest_of_data(path, label_column, person_column) != digest:
+        raise DataError(f"data {path}: it changed while it was read; try again once it is complete")
+    return found
 
 
 def digest_of_data(path: Path, label_column: str, person_column: str | None) -> str:
