@@ -136,6 +136,20 @@ def test_people_are_in_the_agreement_and_protecting_them_costs_no_client_budget(
             whole.check(env.agreement)
 
 
+def test_people_all_of_whose_rows_a_round_leaves_out_are_not_counted(tmp_path: Path) -> None:
+    env = environment_of(tmp_path)
+    place = tmp_path / "site-0"
+    with np.load(place / "data.npz") as data:
+        own = {name: np.array(data[name]) for name in data.files}
+    stated = len(np.unique(own["groups"]))
+    policy = write_policy(place, **PERSONS, people=stated)
+    check_people_of(policy, env.agreement)
+    own["labels"][own["groups"] == own["groups"][0]] = 99  # above the agreed classes
+    np.savez(place / "data.npz", **own)
+    with pytest.raises(ConfigError, match=f"come from {stated - 1} people"):
+        check_people_of(policy, env.agreement)
+
+
 def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
     tmp_path: Path,
 ) -> None:

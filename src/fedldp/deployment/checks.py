@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
@@ -215,7 +216,9 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
     source = open_source(policy.data, policy.label_column, policy.person_column)
     check_people(agreement, source, policy.data)
     if policy.people is not None:
-        found = source.examples(agreement.config.columns, agreement.problem.features)
+        problem = agreement.problem
+        found = source.examples(agreement.config.columns, problem.features)
+        found = found.taken(np.flatnonzero(found.labels < problem.num_classes))  # as a round does
         count = len(found) if found.people is None else count_of(found.people)
         if count < policy.people:
             raise ConfigError(
