@@ -302,7 +302,7 @@ KEYS = {
     SOURCE / "mechanisms" / "rotation.py": {"Stream.derived"},  # a public rotation
     SOURCE / "protocol" / "client_keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
     SOURCE / "protocol" / "server_keys.py": {"Stream.derived", "Stream.simulation"},
-    SOURCE / "reproduction" / "claims" / "ldp_fl.py": {"Stream.simulation"},  # a model to count
+    SOURCE / "papers" / "ldp_fl" / "claims.py": {"Stream.simulation"},  # a model to count
     SOURCE / "secure_sum" / "client.py": {"Stream"},  # derived from the round's secret
     SOURCE / "secure_sum" / "client_role.py": {"Stream"},  # the key was drawn for "secure sum"
     SOURCE / "secure_sum" / "crypto.py": {"Stream"},  # masks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -373,6 +374,18 @@ def test_a_declared_column_is_accepted(name: str, tmp_path: Path) -> None:
     for how, columns in of.items():
         data = load_dataset(str(tmp_path / "t.csv"), columns=columns)
         assert data.features == ("age", "dose", name)[: 2 if how == "ignored" else 3]
+
+
+@given(st.lists(st.integers(-(10**30), 10**30), min_size=2, max_size=4, unique=True))
+def test_integers_that_are_no_classes_are_named_as_given(found: list[int]) -> None:
+    assume(set(found) != set(range(len(found))))
+    labels = np.array([found[place % len(found)] for place in range(12)]).astype(str)
+
+    with pytest.raises(DataError) as refusal:
+        Dataset.from_arrays(np.ones((12, 2)), labels)
+
+    named = min(found) if min(found) else max(found)
+    assert re.search(rf"(?<![\d-]){named}(?!\d)", str(refusal.value))
 
 
 def test_declared_classes_may_lack_rows() -> None:

@@ -22,7 +22,7 @@ from fedldp.data.cells import is_missing, numbers, places_in, text_of_float, val
 from fedldp.data.people import numbers_of
 
 _LARGEST_LABEL = 2**31 - 1
-_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,309}", re.ASCII)  # longer ones are infinite as numbers
 
 _OF_PANDAS = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 """The names of the columns in which pandas (and, without a name, R) writes the numbers of rows."""
