@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gate import golden, reports, statements
+from gate import commands, golden, reports, statements
 
 Found = Iterator[tuple[Path, dict[str, Any]]]
 Changes = Callable[[dict[str, Any], dict[str, Any]], Iterator[str]]
@@ -37,9 +37,19 @@ def found_reports() -> Found:
         )
 
 
+def found_commands() -> Found:
+    """Yield each file of commands with its current contents."""
+    for name in commands.ALL:
+        yield (
+            commands.path_of(name),
+            {"arithmetic": golden.training(), **commands.of_command(name)},
+        )
+
+
 PARTS: dict[str, tuple[Callable[[], Found], Changes]] = {
     "statements": (found_statements, golden.changes),
     "reports": (found_reports, reports.changes),
+    "commands": (found_commands, golden.changes),
 }
 
 

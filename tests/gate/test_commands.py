@@ -1,0 +1,36 @@
+"""Commands answer what is recorded; see CONTRIBUTING.md, "The gate"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gate import commands, golden
+
+
+def differences(name: str, recorded: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Return what differs; numbers of another arithmetic are compared nearly."""
+    now = {"arithmetic": golden.training(), **found}
+    return list(golden.changes(recorded, now))
+
+
+def test_every_command_is_recorded_and_nothing_else() -> None:
+    assert {path.stem for path in commands.COMMANDS.glob("*.json")} == set(commands.ALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", commands.ALL)
+def test_a_command_answers_as_recorded(name: str) -> None:
+    recorded = golden.read(commands.path_of(name))
+    if recorded["arithmetic"] != golden.training() and name in commands.SETS:
+        pytest.skip("with another arithmetic another try may be the best")
+    assert differences(name, recorded, commands.of_command(name)) == []
+
+
+@pytest.mark.sampled(len(commands.SETS))
+@pytest.mark.parametrize("name", commands.SETS)
+def test_rows_give_the_recorded_answer(name: str) -> None:
+    recorded = golden.read(commands.path_of(name))
+    found = {"answers": commands.of_rows(name, recorded["rows"]), "rows": recorded["rows"]}
+    assert differences(name, recorded, found) == []
