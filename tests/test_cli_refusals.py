@@ -305,7 +305,7 @@ def test_a_missing_data_set_names_file_folder_and_address(
         ("a,b,class\n1,2,0\n3,4,1\n", "label_column"),
         ("a,b,label\n1,2,0.5\n3,4,1\n", "integers"),
         ("a,b,label\n1,2,0\n3,4\n", "line 3"),
-        ("a,b,label\n1,2,0\n3,4,0\n", "two classes"),
+        ("a,b,label\n1,2,0\n3,4,0\n", "only one class"),
         ("", "empty"),
     ],
 )

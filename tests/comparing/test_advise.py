@@ -119,8 +119,16 @@ def drop_all_but(count: int) -> Change:
             "in column sex; declare .* --set fill_columns.sex=unknown --set",
         ),
         (at_each("person", ""), {}, "column 'person' holds missing values, but every row needs"),
-        (at_each("ill", 0, 1), {}, "every label is 0; classification needs at least two classes"),
-        (at_each("ill", 3), {}, "no row in the part that tries train on has the label 2"),
+        (
+            at_each("ill", 0, 1),
+            {},
+            "the labels have only one class; classification needs at least two",
+        ),
+        (
+            at_each("ill", 3),
+            {},
+            r"the largest label is 3, but 1 of the classes below it have no row \(2\)",
+        ),
         (
             at_each("site", "s0", 1),
             {},

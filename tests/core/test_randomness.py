@@ -253,6 +253,11 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 ALLOWED = {
+    SOURCE / "algorithms" / "own_code.py": {  # left as they were before a trial
+        "np.random.get_state",
+        "np.random.set_state",
+        "random",
+    },
     SOURCE / "protocol" / "client_keys.py": {"os.urandom"},  # client keys
     SOURCE / "deployment" / "agreeing.py": {"os.urandom"},  # run names
     SOURCE / "deployment" / "joining.py": {"os.urandom"},  # the nonces of invitations

@@ -63,7 +63,7 @@ def test_no_two_runs_or_purposes_share_a_stream(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     """Names that are equal when joined, such as "a" and "bc", "ab" and "c", differ too."""
-    made = [start(SecretKeys(SECRET, run).kept(purpose)) for run, purpose in (first, second)]
+    made = [start(Stream.derived(SECRET, "client", *each)) for each in (first, second)]
     assert (made[0] == made[1]) == (first == second)
 
 

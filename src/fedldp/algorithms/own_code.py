@@ -31,7 +31,6 @@ from fedldp.core.trial import Answer, Rows, Trial, difference
 from fedldp.data.examples import Examples
 from fedldp.models import Layer, layers_of
 from fedldp.protocol.client_keys import SimulationKeys
-from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
@@ -309,6 +308,8 @@ def _examples(units: Sequence[Rows], problem: Problem) -> Examples:
 
 
 def _client(index: int, examples: Examples) -> Client:
+    from fedldp.protocol.client_store import MemoryStore
+
     keys = SimulationKeys(0, index)
     return Client(
         index=index,

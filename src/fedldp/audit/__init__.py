@@ -1,7 +1,7 @@
 """Attacks on mechanisms and systems, and exact lower bounds on epsilon that follow from them.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, secure_sum, training, algorithms,
-papers, reporting, simulation.
+reporting, simulation.
 """
 
 __all__ = [

@@ -27,6 +27,7 @@ __all__ = [
     "restored",
     "running",
     "site_ledger",
+    "source",
     "statement",
     "status",
     "units",

@@ -6,7 +6,9 @@ compared with ours, it also holds its tables (``targets.toml``), our results (``
 the reasons for differences (``known.toml``), and its claims (``claims.toml``; what they compute is
 in ``claims.py``). No other room imports or names what is in a folder.
 
-It may use core, accounting, data, protocol, mechanisms, models, training, algorithms.
+Only ``attacks.py``, the attacks on the paper's system, uses the audit, which finds it by the scan.
+
+It may use core, accounting, data, protocol, mechanisms, models, training, algorithms, audit.
 """
 
 from __future__ import annotations
