@@ -42,6 +42,7 @@ __all__ = [
     "Examples",
     "FileStatus",
     "Shares",
+    "adapters",
     "as_dataset",
     "cells",
     "check_columns",

@@ -26,7 +26,6 @@ from fedldp.core.locks import Held, alone
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import PublishedDataset, find_source
-from fedldp.reporting.record import replace_file
 from fedldp.reproduction.targets import papers_with_targets
 
 Device = Literal["cpu", "cuda"]
@@ -169,6 +168,8 @@ class MeasurementStore:
         Raises:
             RunError: the folder cannot be written to.
         """
+        from fedldp.reporting.record import replace_file
+
         path = self._path(measured)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
