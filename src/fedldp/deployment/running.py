@@ -182,7 +182,9 @@ def run_server(
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         reach = reached.pipe(found, folder)  # reports errors before anything is created
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
-        text.print_statement(console, server.privacy, found.epsilon_in_words())
+        # Of the whole run, also after a restart: what was released so far has smaller figures.
+        whole = server.agreement.computed_statement()
+        text.print_statement(console, whole, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
 
         def after_round(record: Round) -> None:

@@ -36,6 +36,9 @@ from fedldp.data import Dataset
 
 __all__ = [
     "attack",
+    "inversion",
+    "recovering",
+    "scenario",
 ]
 
 
