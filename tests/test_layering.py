@@ -28,7 +28,7 @@ LAYERS = [
     {"simulation"},
     {"api", "audit", "comparing", "deployment", "reproduction"},
     {"papers.attacks"},
-    {"estimator", "integrations"},
+    {"estimator", "integrations", "testing"},
     {"cli"},
     {"__main__"},
 ]
@@ -134,7 +134,7 @@ def test_a_mechanism_imports_neither_model_nor_system_nor_torch() -> None:
 
 
 # The modules that open a sensitive value: encoders, the simulator, which looks for NaN, the audit,
-# which runs its own clients, and the trials of own code, which use public rows.
+# which runs its own clients, the trials of own code, which use public rows, and toys for tests.
 OPENERS = {
     "fedldp.algorithms.own_code",
     "fedldp.algorithms.release",
@@ -144,6 +144,7 @@ OPENERS = {
     "fedldp.audit.forged_reports",
     "fedldp.protocol.updates",
     "fedldp.simulation.population",
+    "fedldp.testing.clients",
 }
 
 

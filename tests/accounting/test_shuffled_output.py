@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from accounting_oracles import two_valued
-from clients import Roles, sender_of
 from plans import SIZE, event_of, line, planned
 
 from fedldp.core.bounding import Ranges
@@ -18,6 +17,7 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.shuffler import Shuffler
+from fedldp.testing.clients import Roles, sender_of
 
 
 class Given:

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of, trained
-from neighbours import PROBLEM, SMALL, images, lines, roles_of, with_another
 
 import fedldp
 from fedldp.accounting.events import (
@@ -36,6 +34,8 @@ from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.papers.privunit_fl.preset import privunit_fl
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.clients import Roles, client_of, lines, trained
+from fedldp.testing.data import PROBLEM, SMALL, images, with_another
 from fedldp.training.noisy_sums import NoisySums
 from fedldp.training.private_sgd import PrivateSgd
 
@@ -84,7 +84,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     config = priority_public(
         **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
     )
-    roles = roles_of(config)
+    roles = Roles(config)
     event = roles.encoder().event()
     importance = np.random.default_rng(0).normal(size=64)
     told = Broadcast(
@@ -109,7 +109,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
 def test_a_clients_samples_do_not_reveal_its_number_of_examples() -> None:
     config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
     sums = NoisySteps(settings=config).sums(PROBLEM)
-    released = roles_of(config).encoder().event()
+    released = Roles(config).encoder().event()
     assert isinstance(released, PerRecord)
     event = released.record
     assert isinstance(event, SampledGaussian)
@@ -165,7 +165,7 @@ def test_the_downlink_line_overstates_neither_noise_nor_rarity_of_samples(
     noise: float, per_round: int | None
 ) -> None:
     config = central_dp(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
-    event, mechanism = roles_of(config).server.downlink, gaussian(config, 0.3)
+    event, mechanism = Roles(config).server.downlink, gaussian(config, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
     # Of three clients, one that was not drawn knows this, so it sees a sample of the other two.

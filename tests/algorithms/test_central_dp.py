@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.wire import Report
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of, senders_of
 from documents import check_run, document
 
 import fedldp
@@ -22,6 +21,7 @@ from fedldp.protocol.wire import Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, sender_of, senders_of
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = np.linspace(-1, 1, 650).astype(np.float32)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of, trained
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
@@ -25,6 +24,7 @@ from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.clients import client_of, trained
 from fedldp.training.noisy_sums import NoisySums, sampling_rate
 from fedldp.training.private_sgd import PIECE, PrivateSgd
 from fedldp.training.tensors import load_weights, read_weights

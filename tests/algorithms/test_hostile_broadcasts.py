@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, client_of, sender_of, trained
-from neighbours import SMALL
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -40,6 +38,8 @@ from fedldp.protocol.wire import (
     read_reply_to,
 )
 from fedldp.simulation.settings import from_mapping
+from fedldp.testing.clients import Roles, client_of, sender_of, trained
+from fedldp.testing.data import SMALL
 
 COUNT = 20
 PROBLEM = Problem((1, 8, 8), 10, 3 * COUNT)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import senders_of
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
@@ -27,6 +26,7 @@ from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.protocol.roles import State, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_reply, pack_reports
+from fedldp.testing.clients import senders_of
 
 SIZE = 13
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)

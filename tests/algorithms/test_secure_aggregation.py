@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.composition import Algorithm
@@ -27,6 +26,7 @@ from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.secure_sum.client_role import Phase, SummedEncoder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
+from fedldp.testing.clients import Roles, sender_of
 
 CLIENTS = range(7)
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import CPU, RUN, runtime_of, secret_keys
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.accounting.events import InClear, NoRelease
@@ -35,6 +33,8 @@ from fedldp.protocol.wire import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, SumKind, pack, unpack
 from fedldp.simulation.plan import problem_of
+from fedldp.testing.cases import CPU, RUN, runtime_of, secret_keys
+from fedldp.testing.clients import Roles, sender_of
 from fedldp.training.local_sgd import LocalSgd
 
 N = 4

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles
 from samples import first_of_each, one_of_a_kind
 
 import fedldp
@@ -26,6 +25,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import from_mapping, read_toml, resolve, to_toml
+from fedldp.testing.clients import Roles
 
 ON_DIGITS = one_of_a_kind(
     {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, senders_of
 
 from fedldp.accounting.events import GaussianShare, InClear, PureReport
 from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
@@ -29,6 +28,7 @@ from fedldp.protocol.roles import Batch, State, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, senders_of
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
 from fedldp.training.ridge import OwnStatistics, RidgeSolution
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
@@ -30,6 +29,7 @@ from fedldp.papers.cldp_fed.preset import cldp_fed
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import RoundRequest
 from fedldp.simulation.inputs import Inputs
+from fedldp.testing.clients import Roles, sender_of
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 GOLDEN: dict[str, Any] = {

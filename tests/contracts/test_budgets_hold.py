@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import RUN, SEED, Case, configs, secret_keys
 from numpy.typing import NDArray
-from runtimes import MeanStep, Site, examples_of, packed_request, reply_of
+from subjects import configs
 
 import fedldp
 from fedldp.accounting.guarantees import local_guarantees
@@ -47,6 +46,9 @@ from fedldp.protocol.wire import (
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.testing.cases import RUN, SEED, Case, secret_keys
+from fedldp.testing.runtimes import Site, examples_of, packed_request, reply_of
+from fedldp.testing.toys import MeanStep
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)

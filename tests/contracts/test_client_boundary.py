@@ -13,16 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import (
-    Case,
-    Conversation,
-    FixedKeys,
-    configs,
-    deploys,
-    events_of,
-    in_clear,
-)
 from samples import first_of_each
+from subjects import configs
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import LARGEST, LARGEST_WEIGHT, Ranges
@@ -39,6 +31,7 @@ from fedldp.protocol.wire import (
     read_reply,
     read_request,
 )
+from fedldp.testing.cases import Case, Conversation, FixedKeys, deploys, events_of, in_clear
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

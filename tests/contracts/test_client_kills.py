@@ -16,16 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import (
-    PLENTY,
-    Case,
-    configs,
-    deploys,
-    events_of,
-    secret_keys,
-    simulation_keys,
-)
 from samples import first_of_each
+from subjects import configs
 
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
@@ -39,6 +31,7 @@ from fedldp.protocol.wire import (
     read_reply,
     read_request,
 )
+from fedldp.testing.cases import PLENTY, Case, deploys, events_of, secret_keys, simulation_keys
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

@@ -16,21 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import (
-    PLENTY,
-    RUN,
-    Case,
-    ClientTerms,
-    answered,
-    at_site,
-    configs,
-    deploys,
-    events_of,
-    population_of,
-    secret_keys,
-    simulation_keys,
-)
 from samples import first_of_each
+from subjects import configs
 from tables import table_of
 
 import fedldp
@@ -55,6 +42,19 @@ from fedldp.protocol.wire import (
     read_reply,
 )
 from fedldp.simulation.plan import plan
+from fedldp.testing.cases import (
+    PLENTY,
+    RUN,
+    Case,
+    ClientTerms,
+    answered,
+    at_site,
+    deploys,
+    events_of,
+    population_of,
+    secret_keys,
+    simulation_keys,
+)
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import RUN, Case, configs, deploys
 from numpy.typing import NDArray
 from scipy import stats
+from subjects import configs
 
 from fedldp.accounting.events import InClear
 from fedldp.algorithms.config import RunConfig
@@ -32,13 +32,14 @@ from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.secure_sum.client_role import TOLD
 from fedldp.secure_sum.messages import KEYS_BYTES
+from fedldp.testing.cases import RUN, Case, deploys
 
 FALSE_ALARM = 1e-9
 Floats = NDArray[np.float64]
 
 
 def cases() -> dict[str, RunConfig]:
-    """Return the configurations of ``client_roles``, and some that draw for more purposes."""
+    """Return the configurations of ``subjects``, and some that draw for more purposes."""
     found = configs()
     people = recipes()["person-dp-sgd-digits"].config.changed(rounds=3)
     nbafl = recipes()["nbafl-digits"].config

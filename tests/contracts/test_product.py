@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import Case, FixedKeys, deploys, events_of, in_clear
-from clients import Roles, sender_of, senders_of
 from samples import part_of
 from tables import DOWNLINK, table_of
 from test_client_boundary import OTHERS, Watch, assert_equal_but_for_clear
@@ -33,6 +31,8 @@ from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Sensitive, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.cases import Case, FixedKeys, deploys, events_of, in_clear
+from fedldp.testing.clients import Roles, sender_of, senders_of
 from fedldp.training.linear_models import LinearModel, Statistics
 from fedldp.training.tensors import one_thread
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import SEED, configs
+from subjects import configs
 
 from fedldp.accounting.accountants import within
 from fedldp.accounting.events import GaussianShare
@@ -23,6 +23,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
+from fedldp.testing.cases import SEED
 
 PEOPLE = recipes()["person-dp-sgd-digits"].config
 CONFIGS = configs() | {

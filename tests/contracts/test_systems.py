@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 from gate import golden, statements
 from pydantic import ValidationError
 from samples import first_of_each, one_of_a_kind
@@ -35,6 +34,7 @@ from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Vector
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
+from fedldp.testing.clients import Roles, sender_of
 from fedldp.training.person_gradients import NORM, SUMS
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}

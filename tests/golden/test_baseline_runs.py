@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
+from fedldp.testing.clients import Roles, sender_of
 
 # Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

@@ -6,12 +6,12 @@ import hashlib
 
 import numpy as np
 import pytest
-from clients import Roles
 
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
+from fedldp.testing.clients import Roles
 
 # Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

@@ -6,7 +6,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from clients import Roles
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -14,6 +13,7 @@ from fedldp.algorithms.release import Encoder
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.rotation import Rotation
+from fedldp.testing.clients import Roles
 
 # Integers divided by a power of two, so exact in float32 on every machine.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from clients import client_of
 
 import fedldp
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.data import load_dataset
 from fedldp.simulation.plan import problem_of
+from fedldp.testing.clients import client_of
 
 
 def test_the_samples_of_a_client() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Roles, client_of, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
 from fedldp.papers.ldpfl.parts import OnBits
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import Roles, client_of, sender_of
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)

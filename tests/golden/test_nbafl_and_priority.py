@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -20,6 +19,7 @@ from fedldp.papers.priority.parts import first_layer_of
 from fedldp.papers.priority.preset import priority
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import Roles, sender_of
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 

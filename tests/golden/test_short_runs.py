@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
+from fedldp.testing.clients import Roles, sender_of
 
 # Integers divided by a thousand, the same float32 on every machine; they exceed the range at both
 # ends.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes import Site, packed_request, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
@@ -34,6 +33,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.wire import Reason
+from fedldp.testing.runtimes import Site, packed_request, refusal_of, sending
 
 PURE = PureReport(epsilon=1.0)
 

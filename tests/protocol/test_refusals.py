@@ -10,15 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runtimes import (
-    LAYOUT,
-    MeanStep,
-    Site,
-    examples_of,
-    packed_request,
-    refusal_of,
-    reply_of,
-)
 from samples import some
 
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
@@ -32,6 +23,8 @@ from fedldp.protocol.wire import (
     read_reply_to,
     read_request,
 )
+from fedldp.testing.runtimes import LAYOUT, Site, examples_of, packed_request, refusal_of, reply_of
+from fedldp.testing.toys import MeanStep
 
 
 def with_nan(message: bytes) -> bytes:

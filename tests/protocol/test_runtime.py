@@ -9,21 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import EachAlone
-from runtimes import (
-    ENCODER,
-    LAYOUT,
-    PRICE,
-    RUN,
-    SECRET,
-    MeanStep,
-    Site,
-    Stating,
-    examples_of,
-    packed_request,
-    refusal_of,
-    reply_of,
-)
 
 from fedldp.accounting.events import (
     Event,
@@ -52,6 +37,21 @@ from fedldp.protocol.wire import (
     read_reply_to,
     read_request,
 )
+from fedldp.testing.clients import EachAlone
+from fedldp.testing.runtimes import (
+    ENCODER,
+    LAYOUT,
+    PRICE,
+    RUN,
+    SECRET,
+    Site,
+    Stating,
+    examples_of,
+    packed_request,
+    refusal_of,
+    reply_of,
+)
+from fedldp.testing.toys import MeanStep
 
 SAMPLED = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.5, steps=1)
 real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])

@@ -13,17 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import EachAlone
-from runtimes import (
-    ENCODER,
-    MeanStep,
-    Site,
-    Stating,
-    examples_of,
-    packed_request,
-    refusal_of,
-    reply_of,
-)
 
 import fedldp.protocol.client_runtime
 from fedldp.accounting.events import (
@@ -41,6 +30,17 @@ from fedldp.protocol.wire import (
     Report,
     Sensitive,
 )
+from fedldp.testing.clients import EachAlone
+from fedldp.testing.runtimes import (
+    ENCODER,
+    Site,
+    Stating,
+    examples_of,
+    packed_request,
+    refusal_of,
+    reply_of,
+)
+from fedldp.testing.toys import MeanStep
 
 real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_roles import CPU, RUN, runtime_of
 from safetensors.numpy import load_file
 from secure_sums import make_roster, private_of
 
@@ -43,6 +42,7 @@ from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
+from fedldp.testing.cases import CPU, RUN, runtime_of
 from fedldp.training.tensors import one_thread
 
 N = 6

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from client_roles import answered
-from clients import Roles, trained
 from workers import forked_workers
 
 import fedldp
@@ -36,6 +34,8 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
+from fedldp.testing.cases import answered
+from fedldp.testing.clients import Roles, trained
 from fedldp.training.batched_sgd import GROUP
 
 TOGETHER = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, client_of
 from folders import cut, metrics, quick
 from tables import Table, released
 from workers import forked_workers
@@ -24,6 +23,7 @@ from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, problem_of, state
+from fedldp.testing.clients import Roles, client_of
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip

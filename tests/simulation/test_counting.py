@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles
 from scipy import stats
 from times import config, delays
 
@@ -30,6 +29,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import Schedule, draw_extremes
 from fedldp.simulation.shuffler import Shuffler
+from fedldp.testing.clients import Roles
 
 SIZE = 21
 

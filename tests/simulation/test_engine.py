@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Roles
 from torch import nn
 from torch.nn import functional
 from workers import forked_workers
@@ -41,6 +40,7 @@ from fedldp.simulation.engine import Result
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.population import Population
+from fedldp.testing.clients import Roles
 
 FEATURES, CLASSES = 5, 3
 

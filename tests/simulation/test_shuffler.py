@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles
 from scipy import stats
 from times import config, delays
 
@@ -23,6 +22,7 @@ from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundReques
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import agree_delay, draw_schedule
 from fedldp.simulation.shuffler import Shuffler
+from fedldp.testing.clients import Roles
 
 
 class Given:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from clients import clients_of, trained
 from torch import nn
 
 from fedldp.core.errors import ConfigError
@@ -11,6 +10,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast, RoundRequest, pack_request, read_request
+from fedldp.testing.clients import clients_of, trained
 from fedldp.training.batched_sgd import GROUP, epochs_of, padded
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import read_weights

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import clients_of, trained
 from torch.nn import functional
 
 from fedldp.algorithms.problem import Problem
@@ -17,6 +16,7 @@ from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import clients_of, trained
 from fedldp.training.batched_sgd import GROUP
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.single_gradients import single_gradients

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from clients import client_of, trained
 from torch import Tensor, nn
 
 from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import client_of, trained
 from fedldp.training.column_stack import KEPT, ColumnStack, as_columns, layers_of
 from fedldp.training.local_sgd import LocalSgd, gradients, read_weights
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from clients import Roles, senders_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -17,6 +16,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
+from fedldp.testing.clients import Roles, senders_of
 from fedldp.training.device_bits import encode_on_device
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from clients import clients_of, trained
 from torch import nn
 from torch.nn import functional
 
@@ -14,6 +13,7 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import clients_of, trained
 from fedldp.training.batched_sgd import GROUP
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import load_weights, read_weights

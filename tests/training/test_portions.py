@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of, trained
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
@@ -23,6 +22,7 @@ from fedldp.models import build_model
 from fedldp.papers.personalized.training import PortionSgd, optimal_rate
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import client_of, trained
 from fedldp.training.local_sgd import LocalSgd, evaluate
 from fedldp.training.losses import one_vs_rest
 from fedldp.training.portions import check_portions

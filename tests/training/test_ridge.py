@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import clients_of
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from fedldp.data import Examples
 from fedldp.protocol.roles import Batch
 from fedldp.protocol.wire import Broadcast
+from fedldp.testing.clients import clients_of
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics, basis
 from fedldp.training.ridge import OwnStatistics, RidgeSolution, unit_examples
 

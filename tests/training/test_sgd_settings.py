@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import clients_of, trained
 from own_losses import margin
 from torch.nn import functional
 
@@ -22,6 +21,7 @@ from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.server_loop import Round, stops_early
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import problem_of
+from fedldp.testing.clients import clients_of, trained
 from fedldp.training.batched_sgd import GROUP
 from fedldp.training.local_sgd import batches
 from fedldp.training.tensors import load_weights, read_weights

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -14,6 +13,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Report
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, sender_of
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = State(weights=np.linspace(-1, 1, 650).astype(np.float32))

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
-from neighbours import PROBLEM, SMALL, images, roles_of
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear, Memoized, PerRecord, PureCoordinates
@@ -35,6 +33,8 @@ from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.testing.clients import Roles, client_of
+from fedldp.testing.data import PROBLEM, SMALL, images
 
 
 def bits_of(settings: RunConfig) -> Bits:
@@ -66,7 +66,7 @@ def test_all_that_a_client_sends_follows_from_its_randomised_bits_and_labels(
     monkeypatch.setattr(
         KRR, "randomise", lambda self, x, stream: labels(self, np.zeros_like(x), stream)
     )
-    roles = roles_of(ldpfl(encoder=encoder, optimizer=optimizer))
+    roles = Roles(ldpfl(encoder=encoder, optimizer=optimizer))
     told = roles.broadcast
     sent = {
         roles.report(told, client_of(examples, folder=tmp_path / str(run))).payload
@@ -79,7 +79,7 @@ def test_bits_are_drawn_once_even_if_a_later_broadcast_has_another_encoder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public")
-    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), Roles(config).broadcast
     drawn: list[int] = []
     bits = RandomisedBits.randomise
 
@@ -102,7 +102,7 @@ def test_bits_drawn_again_after_a_loss_are_the_same_or_independent(
     what: str, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
-    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), Roles(config).broadcast
     net = build(bits_of(config).architecture(PROBLEM), Stream(bytes(32), simulated=True))
     other = Broadcast(round=1, weights=first.weights, public=to_public(net))
     keys = SecretKeys(bytes(32), "run")
@@ -135,7 +135,7 @@ def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, randomisation="symmetric")
-    codes, told = local_of(config).codes(PROBLEM, torch.device("cpu")), roles_of(config).broadcast
+    codes, told = local_of(config).codes(PROBLEM, torch.device("cpu")), Roles(config).broadcast
     keys, features = SecretKeys(bytes(32), "run"), FeatureNet.features
 
     def drawn(life: str, change: float) -> NDArray[np.uint8]:
@@ -166,7 +166,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     num_clients: int,
 ) -> None:
     config = ldpfl(num_clients=num_clients, encoder="public", evaluation="common")
-    event = roles_of(config).encoder().event()
+    event = Roles(config).encoder().event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, PureCoordinates)

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import client_of, trained
-from neighbours import PROBLEM, SMALL, images, lines, roles_of, with_another
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear, Memoized, PerRecord, PureReport, SelfComposed
@@ -30,6 +28,8 @@ from fedldp.papers.ldpfl.preset_sound import ldpfl_sound
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.testing.clients import Roles, client_of, lines, trained
+from fedldp.testing.data import PROBLEM, SMALL, images, with_another
 
 
 def sound(**changes: Any) -> Settings:
@@ -52,7 +52,7 @@ class Watched:
 
 
 def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes]:
-    roles = roles_of(config)
+    roles = Roles(config)
     first, payloads = roles.broadcast, []
     for round in range(1, config.rounds + 1):
         client = client_of(examples, round=round, folder=folder)
@@ -83,7 +83,7 @@ def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
 def test_a_repeated_request_draws_nothing_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    roles, watched = Roles(sound()), Watched(monkeypatch)
     first = roles.broadcast
     client = client_of(images(20), folder=tmp_path)
     once = roles.report(first, client).payload
@@ -98,7 +98,7 @@ def test_a_round_outside_the_run_cannot_use_an_example_twice(
     round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As an index from the end, round 0 would be the last round under a second name."""
-    roles, watched = roles_of(sound()), Watched(monkeypatch)
+    roles, watched = Roles(sound()), Watched(monkeypatch)
     told = Broadcast(round=round, weights=roles.first.weights)
     with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
         roles.report(told, client_of(images(20), round=round, folder=tmp_path))
@@ -108,7 +108,7 @@ def test_a_round_outside_the_run_cannot_use_an_example_twice(
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_client_with_fewer_examples_than_rounds_still_reports(count: int, tmp_path: Path) -> None:
     lengths = {len(payload) for payload in all_rounds(sound(), images(count), tmp_path)}
-    assert lengths == {4 * roles_of(sound()).layout.size}
+    assert lengths == {4 * Roles(sound()).layout.size}
 
 
 def test_a_run_with_fewer_test_examples_than_clients_is_still_tested() -> None:
@@ -171,7 +171,7 @@ def test_with_persons_in_the_data_only_examples_have_a_line() -> None:
 def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     num_clients: int,
 ) -> None:
-    event = roles_of(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
+    event = Roles(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, SelfComposed)
@@ -202,7 +202,7 @@ def test_a_mechanism_whose_epsilon_does_not_cover_the_whole_gradient_is_refused(
     mechanism: str,
 ) -> None:
     with pytest.raises(ConfigError, match="epsilon is not a pure budget for a whole vector"):
-        roles_of(sound(mechanism=mechanism)).encoder()
+        Roles(sound(mechanism=mechanism)).encoder()
 
 
 @pytest.mark.parametrize("clip", [1e-40, 1e-300, 1e30])
@@ -215,13 +215,13 @@ def test_a_clip_that_floats_cannot_divide_by_is_refused_before_training(
 
 @pytest.mark.parametrize("clip", [1e-9, 1e9])
 def test_no_gradient_is_refused_for_its_size(clip: float, tmp_path: Path) -> None:
-    roles = roles_of(sound(clip=clip))
+    roles = Roles(sound(clip=clip))
     told = Broadcast(round=1, weights=roles.first.weights * np.float32(1e6))
     assert roles.report(told, client_of(images(20), folder=tmp_path)).payload
 
 
 def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
-    roles = roles_of(sound(model="own_models:branching"))
+    roles = Roles(sound(model="own_models:branching"))
     with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
         roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
     assert "\n" not in str(refused.value)
@@ -245,7 +245,7 @@ def test_no_image_has_features_that_would_be_refused() -> None:
 
 
 def test_no_broadcast_makes_sound_ldpfl_refuse_a_single_example(tmp_path: Path) -> None:
-    roles = roles_of(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
+    roles = Roles(sound(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
     # An image without slopes has features of 0, so a finite gradient at any weights.
     flat = np.full((6, 1, 8, 8), 0.5, np.float32)
     one = flat.copy()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Roles, client_of, trained
 from torch.nn import functional
 
 from fedldp.algorithms.config import RunConfig
@@ -30,6 +29,7 @@ from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Reports
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, client_of, trained
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Roles, client_of
-from clients import trained as trained_by
 from torch.nn import functional
 
 from fedldp.algorithms.preset import Settings
@@ -26,6 +24,8 @@ from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, client_of
+from fedldp.testing.clients import trained as trained_by
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.accounting.guarantees import DISCRETE
@@ -19,6 +18,7 @@ from fedldp.papers.nbafl.preset import nbafl
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, sender_of
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)

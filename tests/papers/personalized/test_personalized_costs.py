@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles
 from hypothesis import given
 from hypothesis import strategies as st
 from personalized_settings import DIGITS, SIZE, config, noise
@@ -20,6 +19,7 @@ from fedldp.papers.personalized.parts import moments_sigma
 from fedldp.papers.personalized.preset import personalized
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.clients import Roles
 
 
 def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:

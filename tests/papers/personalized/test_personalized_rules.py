@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, client_of, sender_of
 from mpmath import mp
 from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
@@ -24,6 +23,7 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, client_of, sender_of
 
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 

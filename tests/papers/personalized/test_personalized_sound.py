@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -26,6 +25,7 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.clients import Roles, sender_of
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

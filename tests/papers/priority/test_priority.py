@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Roles, client_of, sender_of, trained
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -24,6 +23,7 @@ from fedldp.papers.priority.training import RankingSgd, sensitivity_importance
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, client_of, sender_of, trained
 from fedldp.training.tensors import load_weights, read_weights
 
 DIGITS = Problem((1, 8, 8), 10, 1437)

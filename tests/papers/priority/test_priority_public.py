@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, sender_of
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE, FEATURES, HIDDEN = 650, 64, 10

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Roles, sender_of
 
 import fedldp
 from fedldp.algorithms.problem import Problem
@@ -15,6 +14,7 @@ from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Shuffled
 from fedldp.simulation.plan import plan
+from fedldp.testing.clients import Roles, sender_of
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 

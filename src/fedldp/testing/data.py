@@ -1,43 +1,34 @@
-"""Small clients and their neighbours, for tests of what leaves a client."""
+"""Small data for tests, made of random numbers or of the digits that need no download."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from clients import Roles
 
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
-from fedldp.simulation.plan import plan
 
 PROBLEM = Problem((1, 8, 8), 10, 60)
+"""The public facts of 60 examples like ``images``."""
+
 SMALL: dict[str, Any] = {
     "dataset": "digits", "num_examples": 60, "num_clients": 3, "rounds": 4, "model": "logistic",
     "learning_rate": 0.5,
 }  # fmt: skip
+"""Settings of a small run with ``PROBLEM``."""
 
 
 def images(count: int, seed: int = 0) -> Examples:
+    """Return random images of 8 by 8 pixels between 0 and 1, with labels from 0 to 9."""
     drawn = np.random.default_rng(seed)
     features = drawn.random((count, 1, 8, 8), dtype=np.float32)
     return Examples(features, drawn.integers(0, 10, count))
 
 
 def with_another(examples: Examples, place: int) -> Examples:
-    """Return the neighbour with one example and its label replaced."""
+    """Return the neighbour whose example at ``place``, with its label, is another one."""
     features, labels = examples.features.copy(), examples.labels.copy()
     features[place] = -0.5 * features[place][:, ::-1]
     labels[place] = (labels[place] + 1) % 10
     return Examples(features, labels)
-
-
-def roles_of(config: RunConfig) -> Roles:
-    return Roles(config, PROBLEM)
-
-
-def lines(config: RunConfig, unit: str) -> list[dict[str, Any]]:
-    """Return the statement's lines for a unit."""
-    found = plan(config, PROBLEM).privacy["guarantees"]
-    return [line for line in found if line["unit"] == unit]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clients import EachAlone
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost
@@ -22,12 +20,11 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import Mechanism
-from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.roles import Batch, Client, ClientRole, Sender, Update
+from fedldp.protocol.roles import ClientRole, Sender
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
@@ -39,6 +36,8 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply,
 )
+from fedldp.testing.clients import EachAlone
+from fedldp.testing.toys import MeanStep, ToyBits
 
 RUN = "run"
 SECRET = bytes(range(32))
@@ -52,45 +51,12 @@ def sending(mechanism: Mechanism) -> Encoder:
     return Encoder(release=Release(bound=bound, mechanism=mechanism, size=LAYOUT.size))
 
 
-ENCODER = sending(TwoPoint(1.0))
+ENCODER = sending(ToyBits(1.0))
 PRICE = cost(ENCODER.event(), "pure")
 
 
-class Repeatable:
-    """Entropy for tests: instances with the same label give the same bytes."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._asked = 0
-
-    def __call__(self, count: int) -> bytes:
-        self._asked += 1
-        return hashlib.shake_256(f"{self._label}/{self._asked}".encode()).digest(count)
-
-
-@dataclass
-class MeanStep:
-    """A local update without a model: the change is the mean example. Counts its calls.
-
-    Attributes:
-        hook: is called in every training, after the call is counted.
-    """
-
-    hook: Callable[[Broadcast, Client], None] = lambda broadcast, client: None
-    calls: int = 0
-
-    def group(self, most_examples: int) -> int:
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        (client,) = batch
-        self.calls += 1
-        self.hook(broadcast, client)
-        change = client.examples.features.mean(axis=0)
-        return Sensitive(Update(rows=(broadcast.weights + change)[None]))
-
-
 def examples_of(value: float = 0.1, count: int = 3) -> Examples:
+    """Return equal examples with the shape of ``LAYOUT``."""
     features = np.full((count, LAYOUT.size), value, np.float32)
     return Examples(features, np.zeros(count, np.int64))
 
@@ -109,7 +75,8 @@ class Site:
         real: whether it has keys from a secret and a ledger on disk, or those of a simulation.
         releases: the number of releases that its budget covers.
         examples: its own examples.
-        role: the client role that its runtimes run.
+        local_update: the local update of its role.
+        encoder: the encoder of its role.
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
         phases: see ``Policy``.
@@ -180,10 +147,12 @@ def packed_request(
 
 
 def reply_of(message: bytes) -> RoundReply:
+    """Return a packed reply, read."""
     return read_reply(message)[2]
 
 
 def refusal_of(message: bytes) -> Refusal:
+    """Return a packed refusal, read."""
     found = reply_of(message)
     assert isinstance(found, Refusal), found
     return found

@@ -30,6 +30,8 @@ from fedldp.protocol.roles import (
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
+from fedldp.simulation.plan import plan
+from fedldp.testing.data import PROBLEM
 
 NOWHERE = Path("no client keeps anything here")
 
@@ -144,7 +146,7 @@ class Roles:
     """
 
     config: RunConfig
-    problem: Problem
+    problem: Problem = PROBLEM
 
     @cached_property
     def layout(self) -> Layout:
@@ -195,3 +197,9 @@ class Roles:
         draw = draws_of_seed(self.config.seed)(state.round)
         following, metrics = self.server.aggregate(state, reports, draw)
         return following, dict(metrics)
+
+
+def lines(config: RunConfig, unit: str, problem: Problem = PROBLEM) -> list[dict[str, Any]]:
+    """Return the lines of a configuration's statement for a unit."""
+    found = plan(config, problem).privacy["guarantees"]
+    return [line for line in found if line["unit"] == unit]

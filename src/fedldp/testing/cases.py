@@ -7,18 +7,15 @@ come from a conversation of the system's own server with its clients.
 from __future__ import annotations
 
 import hashlib
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from samples import one_of_a_kind
 
 from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import (
@@ -28,7 +25,6 @@ from fedldp.accounting.events import (
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
@@ -36,7 +32,6 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.mechanisms import mechanisms
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
@@ -59,33 +54,6 @@ PLENTY = Budget("zcdp", 1e15)
 
 COUNT = 12
 """The number of examples of one client: small, so that training is quick."""
-
-
-def configs() -> dict[str, RunConfig]:
-    """Return short configurations: a digits recipe of every kind, then variants that can be
-    deployed."""
-    made = {name: recipe.config for name, recipe in sorted(recipes().items())}
-    found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
-    ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
-    for name in mechanisms():
-        found[f"ldp-fl, {name}"] = ldp_fl.changed(mechanism=name)
-    found["ldp-fl, deep model"] = ldp_fl.changed(model="client_roles:deep")
-    found["ldpfl-sound, laplace"] = sound.changed(mechanism="laplace")
-    found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="client_roles:deep")
-    found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
-    return one_of_a_kind(dict(sorted(found.items(), key=lambda item: (", " in item[0], item[0]))))
-
-
-def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-    """Return a user's model in which large weights soon turn every nonzero input into infinity."""
-    sizes = [math.prod(input_shape), *[4] * 7, num_classes]
-    layers = [torch.nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
-    return torch.nn.Sequential(torch.nn.Flatten(), *layers)
-
-
-def _short(config: RunConfig) -> RunConfig:
-    epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
-    return config.changed(rounds=ROUNDS, seed=SEED, **dict.fromkeys(epochs, 1))
 
 
 class Repeatable:
@@ -140,8 +108,7 @@ class FixedKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTerms:
-    """All that a client is told about a run, and its own examples: everything that its process
-    gets.
+    """All that a client's process gets: what it is told about a run, and its own examples.
 
     Attributes:
         config: the client's configuration, in TOML.
@@ -285,8 +252,7 @@ class Case:
         examples: Examples | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> ClientRuntime:
-        """Return a client's runtime from the whole configuration; by default, its ledger is in
-        memory."""
+        """Return a client's runtime; its ledger is in memory if none is given."""
         return runtime_of(
             self.config,
             self.problem,
@@ -346,6 +312,7 @@ class Case:
 
 
 def simulation_keys(client: int) -> SimulationKeys:
+    """Return the keys of a client of the simulation with the seed ``SEED``."""
     return SimulationKeys(SEED, client)
 
 
@@ -363,10 +330,12 @@ def in_clear(event: Event) -> str:
 
 
 def deploys(config: RunConfig) -> bool:
+    """Return whether a real client can run it: simulated noise in real numbers is not for them."""
     return not any(map(real_arithmetic_only, events_of(config)))
 
 
 def population_of(case: Case, folder: Path) -> Population:
+    """Return all clients of a case, as a simulation holds them."""
     few = Dataset("digits", case.examples, case.examples, case.problem.num_classes)
     return Population(
         config=case.config,

@@ -1,0 +1,18 @@
+"""Toys and contracts for tests of your own parts, and of fedldp's.
+
+``toys`` has a mechanism and two presets that are as small as can be; ``data``, ``clients``,
+``runtimes`` and ``cases`` make what surrounds a part: examples, clients as a part sees them, a
+client's runtime with its ledger and store, and a whole configuration's conversation.
+
+Only tests and checks import this room; nothing in it protects anybody.
+
+It may use core, accounting, data, ledgers, protocol, mechanisms, training, algorithms, simulation.
+"""
+
+__all__ = [
+    "cases",
+    "clients",
+    "data",
+    "runtimes",
+    "toys",
+]

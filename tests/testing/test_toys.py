@@ -1,0 +1,43 @@
+"""Toys work, and nobody can take them for real ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedldp.algorithms.recipes import recipes
+from fedldp.algorithms.systems import find_system, systems
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import find_mechanism, mechanisms
+from fedldp.simulation.engine import simulate
+from fedldp.testing.data import SMALL
+from fedldp.testing.toys import DEEP_MODEL, PLAIN_TOY, TOY, TOY_BITS, ToyBits
+
+
+def test_no_list_has_a_toy() -> None:
+    assert not any("toy" in name for name in (*systems(), *mechanisms(), *recipes()))
+    with pytest.raises(ConfigError, match="mechanism = toy_bits: choose"):
+        find_mechanism("toy_bits")
+
+
+def test_a_statement_says_that_a_toy_states_it() -> None:
+    own = find_system(TOY).model_validate(SMALL)
+    borrowed = find_system("composed").model_validate(
+        {**SMALL, "mechanism": TOY_BITS, "epsilon": 1.0, "channel": "shuffle"}
+    )
+    for config, name in ((own, TOY), (borrowed, TOY_BITS)):
+        stated = simulate(config).privacy
+        assert {line["stated_by"] for line in stated["guarantees"]} == {name}
+        assert any(f"what {name} states" in text for text in stated["warnings"])
+
+
+def test_a_toy_in_the_clear_states_no_guarantee() -> None:
+    config = find_system(PLAIN_TOY).model_validate({**SMALL, "model": DEEP_MODEL})
+    assert {line["kind"] for line in simulate(config).privacy["guarantees"]} == {"none"}
+
+
+def test_the_bytes_give_no_more_than_the_epsilon() -> None:
+    for epsilon in (0.02, 1.0, 5.5):
+        stated = ToyBits(epsilon).event(7)
+        assert 0 < stated.epsilon <= epsilon
+    with pytest.raises(ConfigError, match="give a number from"):
+        ToyBits(0.01)
