@@ -180,7 +180,7 @@ def test_encoding_in_a_batch_gives_the_bits_of_encoding_alone(name: str, tmp_pat
 
 
 def sender(client: Any) -> Any:
-    from clients import sender_of
+    from fedldp.testing.clients import sender_of
 
     return sender_of(0, client.index)
 
