@@ -363,10 +363,6 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
         assert "secure sum" in fedldp_command("show", "composed-digits").out
 
 
-def test_an_unknown_name_cannot_be_shown(fedldp_command: Any) -> None:
-    assert "`fedldp list`" in fedldp_command("show", "nothing").assert_refused()
-
-
 @pytest.mark.parametrize("system", sorted(systems()))
 def test_every_setting_is_described(fedldp_command: Any, system: str) -> None:
     found = json.loads(fedldp_command("show", system, "--json").out)
@@ -381,13 +377,6 @@ def test_settings_show_their_units(fedldp_command: Any) -> None:
     assert (units["epsilon"], units["delta"], units["rounds"]) == ("nats", "probability", "rounds")
     assert (units["range_margin"], units["delay_seconds"]) == ("factor", "seconds")
     assert "in nats" in fedldp_command("run", "--print-config").out
-
-
-def test_a_users_mechanism_is_for_ldp_fl_only(fedldp_command: Any) -> None:
-    line = fedldp_command(
-        "account", "ldpfl-sound-digits", "--set", "mechanism=own_mechanism:Own"
-    ).assert_refused()
-    assert "only ldp_fl accepts your own mechanism; choose" in line
 
 
 def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:

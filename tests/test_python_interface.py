@@ -82,30 +82,6 @@ def test_numpy_numbers_and_tuples_are_settings() -> None:
         assert fedldp.recipe("quickstart", num_clients=2, epsilon=each).epsilon == [1.0, 2.0]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("mistake", "line"),
-    [
-        (lambda: fedldp.run("quickstart", epsilom=1), "epsilom is not a setting of ldp_fl"),
-        (lambda: fedldp.run("quickstart", worker=2), "worker is not a setting"),
-        (lambda: fedldp.run("qickstart"), "did you mean quickstart"),
-        (lambda: fedldp.run(""), "recipe '' is empty"),
-        (lambda: fedldp.run("quickstart", out=""), "out = '': give the path of a folder"),
-        (lambda: fedldp.run("quickstart", data_dir=" "), "data_dir = ' '"),
-        (lambda: fedldp.run("quickstart", dataset=3), "dataset: int is not data"),
-        (lambda: fedldp.run("quickstart", dataset=([[1.0]],)), "dataset: tuple is not data"),
-        (lambda: fedldp.run("quickstart", dataset="mine.csv"), "there is no file mine.csv"),
-        (lambda: fedldp.account("quickstart", epsilon="1"), "epsilon = 1: give a number"),
-        (lambda: fedldp.load(""), "run_dir = ''"),
-        (lambda: fedldp.load("nowhere"), "nowhere: not a run folder"),
-        (lambda: fedldp.resume("nowhere"), "nowhere: not a run folder"),
-        (lambda: fedldp.run(after_round=3), "after_round = 3: give a function"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_mistake_is_refused_in_one_line(mistake: Any, line: str) -> None:
-    assert line in refusal(mistake)
-    assert list(Path().iterdir()) == []
-
-
 def test_a_folder_in_use_is_refused_with_how_to_resume_in_python(tmp_path: Path) -> None:
     fedldp.run("quickstart", out="my run", **SMALL)
     line = refusal(lambda: fedldp.run("quickstart", out="my run", **SMALL))
@@ -198,10 +174,6 @@ def test_pandas_is_used_if_installed(
     assert result.to_frame() == (result.rounds_table(), "round")
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert "pip install pandas" in refusal(result.to_frame)
-
-
-def test_an_empty_path_for_a_plot_is_refused(result: fedldp.Result) -> None:
-    assert refusal(lambda: result.plot("")) == "plot '': give the path of an .svg or .png file"
 
 
 def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,21 +211,3 @@ def test_ldpfl_table_1_has_its_five_rows_with_the_same_participants() -> None:
     for name in rows:
         config = find_recipe(name).config
         assert (config.num_clients, config.clients_per_round, config.rounds) == (10, 9, 80)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "meant"),
-    [
-        ("ldpfl_digits", "ldpfl-digits"),
-        ("quikstart", "quickstart"),
-        ("LDP-FL-mnist", "ldp-fl-mnist"),
-    ],
-)
-def test_an_unknown_recipe_is_refused_with_similar_names(wrong: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=rf"recipe {wrong}: .*did you mean .*{meant}\b"):
-        find_recipe(wrong)
-
-
-def test_nothing_is_suggested_if_no_name_is_similar() -> None:
-    with pytest.raises(ConfigError, match=r"no such recipe or file; see `fedldp list recipes`$"):
-        find_recipe("0000")

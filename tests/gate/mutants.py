@@ -152,7 +152,8 @@ def tried(mutant: Mutant, tree: Path) -> str:
 
 
 def _tests_fail(room: str, tree: Path) -> bool:
-    folders = [f"tests/{room}"] + (["tests/papers"] if room in ("mechanisms", "algorithms") else [])
+    folders = [f"tests/{room}", "tests/refusals"]
+    folders += ["tests/papers"] if room in ("mechanisms", "algorithms") else []
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile"]
     try:
