@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedldp
+from fedldp.algorithms import preset
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
@@ -94,6 +97,27 @@ def test_a_preset_refuses_like_every_configuration(own: str) -> None:
         find_system(own)(**SHARED, noise=1.0, untrusted_clients=1)
     with pytest.raises(ConfigError, match="own_preset:nothing: it is no"):
         find_system("own_preset:nothing")
+
+
+def test_a_run_builds_its_parts_once(
+    fedldp_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, build = [], preset.decided
+    monkeypatch.setattr(preset, "decided", lambda *to: [built.append(to[1]), build(*to)][-1])
+    changes = {"num_clients": 3, "rounds": 2}
+    ran = fedldp_command("run", *(f"--set={name}={value}" for name, value in changes.items()))
+    assert ran.status == 0, ran.err
+    own = [each for each in built if changes.items() <= dict(each).items()]
+    assert len(own) == 1
+
+
+def test_a_copy_has_parts_of_its_own() -> None:
+    config = find_recipe("quickstart").config
+    for copied in (copy.copy(config), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert copied == config
+        assert copied.composition is not config.composition
+    once = config.with_participation("once")
+    assert once.composition.participation != config.composition.participation
 
 
 def test_a_parts_refusal_comes_when_the_settings_are_read() -> None:

@@ -34,6 +34,9 @@ class RunConfig(RunSettings):
     run must know about these settings comes from the composition.
     """
 
+    # Not a field, nor in __dict__: copies, comparisons and files know nothing of it.
+    __slots__ = ("_parts",)
+
     compose: ClassVar[Callable[[Any], Composition]]
     """Builds the parts that follow from the settings; see ``preset``."""
 
@@ -85,12 +88,16 @@ class RunConfig(RunSettings):
 
     @property
     def composition(self) -> Composition:
-        """The parts that follow from the settings.
+        """The parts that follow from the settings, built once.
 
         Raises:
             ConfigError: a mechanism or another part refuses a setting.
         """
-        return type(self).compose(self)
+        parts: Composition | None = getattr(self, "_parts", None)
+        if parts is None:
+            parts = type(self).compose(self)
+            object.__setattr__(self, "_parts", parts)
+        return parts
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the composition, bound to the public facts of ``problem``.
