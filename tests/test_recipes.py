@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,8 @@ def test_an_expected_accuracy_is_a_fraction_of_a_source() -> None:
             assert 0 < recipe.expected.tolerance < 0.1, name
 
 
-def test_no_two_files_have_a_recipe_of_the_same_name() -> None:
-    families = [
-        fedldp.algorithms.recipes._family(name) for name in fedldp.algorithms.recipes._families()
-    ]
-    assert sum(map(len, families)) == len(recipes()) > 300
+def test_there_are_hundreds_of_recipes() -> None:
+    assert len(recipes()) > 300
 
 
 def test_recipes_with_the_same_configuration_are_listed_as_second_names() -> None:
@@ -72,12 +70,18 @@ def test_recipes_with_the_same_configuration_are_listed_as_second_names() -> Non
 
 
 @pytest.mark.slow
-def test_finding_a_recipe_makes_only_the_recipes_of_its_own_file() -> None:
-    program = """import fedldp.algorithms.recipes
-fedldp.algorithms.recipes.find_recipe("personalized-mnist-fig2-low")
-print(fedldp.algorithms.recipes._family.cache_info().currsize)"""
+def test_finding_a_recipe_makes_only_what_it_is_made_of() -> None:
+    program = """from fedldp.algorithms import recipes
+from fedldp.core.errors import ConfigError
+recipes.find_recipe("personalized-mnist-fig2-low")
+print(sorted(name for _, name in recipes._made))
+recipes._made.clear()
+try:
+    recipes.find_recipe("nosuch")
+except ConfigError:
+    print(list(recipes._made))"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["1"]
+    assert done.stdout == "['personalized-mnist-fig2-low']\n[]\n"
 
 
 def test_a_recipe_is_found_in_any_file_of_any_folder(
@@ -130,17 +134,32 @@ column = "{label}"
 """
 
 
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that puts a file of recipes, with some changes, beside the others."""
+
+    def put(*changes: tuple[str, str], file: str = "x.toml") -> None:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))  # files that were read are kept
+        folder.mkdir()
+        text = FAMILY
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (folder / file).write_text(text)
+        paths = [*fedldp.algorithms.recipes.__path__, str(folder)]
+        monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", paths)
+
+    return put
+
+
 def test_a_table_with_each_gives_a_numbered_recipe_for_every_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: Callable[..., None],
 ) -> None:
-    (tmp_path / "x.toml").write_text(FAMILY)
-    monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
-    base, first, second = fedldp.algorithms.recipes._family.__wrapped__(
-        tmp_path / "x.toml"
-    ).values()
+    family()
+    assert [name for name in recipes() if name.startswith("x-")] == ["x-base", "x-n10-a", "x-n4-b"]
+    base, first, second = map(find_recipe, ("x-base", "x-n10-a", "x-n4-b"))
     assert base.config.num_examples == 100
     assert (base.source, base.expected) == (None, None)
-    assert (first.name, second.name) == ("x-n10-a", "x-n4-b")
     assert first.config == base.config.changed(
         num_clients=10,
         epsilon=0.5,
@@ -155,16 +174,23 @@ def test_a_table_with_each_gives_a_numbered_recipe_for_every_entry(
     assert second.description == "for 4 clients at clip 2: b (A: 90 %)."
 
 
-def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("unset =", "unsetting =", r"recipes/x\.toml: unsetting is not a key of a recipe"),
+        ("x-n{num_clients}-{label}", "x-twice", r"recipes/x\.toml: there are two recipes x-twice"),
+        ("{num_clients}-{label}", "{clip}", r"recipes/x\.toml: x-n\{clip\}: 'clip' is not among"),
+        ('"x-base"\nsummary', '"y"\nsummary', r"recipe x-n10-a: like = x-base: there is no such"),
+        ('like = "x-base"', 'like = "x-n4-b"', r"recipe x-n4-b: like = x-n4-b: .* itself"),
+        ('"x-base"', '"dp-sgd-digits"', r"recipe dp-sgd-digits: it is in \S+dp_sgd\.toml and in "),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(
+    family: Callable[..., None], old: str, new: str, refused: str
 ) -> None:
-    monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
-    (tmp_path / "x.toml").write_text(FAMILY.replace("unset =", "unsetting ="))
-    with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is not a key of a recipe"):
-        fedldp.algorithms.recipes._family.__wrapped__(tmp_path / "x.toml")
-    (tmp_path / "x.toml").write_text(FAMILY.replace("x-n{num_clients}-{label}", "x-twice"))
-    with pytest.raises(ConfigError, match=r"recipes/x\.toml: there are two recipes x-twice"):
-        fedldp.algorithms.recipes._family.__wrapped__(tmp_path / "x.toml")
+    family((old, new))
+    with pytest.raises(ConfigError, match=rf"^{refused}[^\n]*$"):
+        recipes()
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed

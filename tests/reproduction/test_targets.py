@@ -12,7 +12,7 @@ import pytest
 
 import fedldp.algorithms.recipes
 import fedldp.reproduction
-from fedldp.algorithms.recipes import _family, recipes
+from fedldp.algorithms.recipes import _tables, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
@@ -66,7 +66,7 @@ def test_every_recipe_with_a_source_has_a_place_in_its_papers_folder() -> None:
     here = {name for name, recipe in recipes().items() if recipe.source is not None}
     core = Path(inspect.getfile(fedldp.algorithms.recipes)).parent
     for file in core.glob("*.toml"):
-        assert not here & set(_family(file)), file.name
+        assert not here & set(_tables(file)), file.name
     assert {recipes()[name].source.paper for name in here} == set(PAPERS)  # type: ignore[union-attr]
 
 

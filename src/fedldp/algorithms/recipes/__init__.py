@@ -1,11 +1,11 @@
 """Recipes: full configurations as data, one for each reproduced figure or table row.
 
-Each TOML file here, and in the folder ``recipes`` of a paper, is a family of recipes. Finding a
-recipe makes only the recipes of its own file and of the files that it refers to. A file has
+They are in TOML files here, and in the folder ``recipes`` of a paper. A file has
 
     paper, tolerance        of its recipes, if they have a source; tolerance in percentage points
     [[recipe]]              a recipe, or several that differ in a few settings:
-      name, summary         a setting's name in braces stands for its value
+      name, summary         a setting's name in braces stands for its value; in a name, for one of
+                            this table's own settings, as it is written there
       [recipe.settings]     all settings; or, instead of these, the settings of another recipe:
       like = "NAME"           the same system, with the settings in `set`, without those in `unset`
       twin_of = "NAME"        another system, with the settings that every system has, and `set`
@@ -19,9 +19,8 @@ A long list may be written as { repeat = [...], times = N }.
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -131,27 +130,26 @@ class Recipe:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return every recipe by its name, including second names."""
-    return {name: recipe for family in _families() for name, recipe in _family(family).items()}
+    """Return every recipe of fedldp by its name, including second names."""
+    files = _own_files()
+    return {name: _recipe(name, files) for name in files}
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the recipe called ``name``.
+    """Return the recipe called ``name``; only it and those that it refers to are made.
 
     Raises:
-        ConfigError: there is no such recipe.
+        ConfigError: there is no such recipe, or it cannot be made.
     """
-    for family in _families():
-        if any(re.fullmatch(pattern, name) for pattern in _patterns(family)):
-            found = _family(family)
-            if name in found:
-                return found[name]
-    close = " or ".join(get_close_matches(name.lower(), recipes()))
-    raise ConfigError(
-        f"recipe {name}: there is no such recipe or file; "
-        + (f"did you mean {close}? See" if close else "see")
-        + " `fedldp list recipes`"
-    )
+    files = _own_files()
+    if name not in files:
+        close = " or ".join(get_close_matches(name.lower(), files))
+        raise ConfigError(
+            f"recipe {name}: there is no such recipe or file; "
+            + (f"did you mean {close}? See" if close else "see")
+            + " `fedldp list recipes`"
+        )
+    return _recipe(name, files)
 
 
 def shared_settings(config: RunConfig) -> dict[str, Any]:
@@ -159,89 +157,153 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
 
 
-def _families() -> list[Path]:
-    """Return the recipe files, of this folder and of the papers', by their first recipes."""
+def _own_files() -> dict[str, Path]:
+    """Return the file of each of fedldp's own recipes by its name, in the files' order."""
     folders = [*__path__, *paper_folders("recipes")]
-    return sorted((file for each in folders for file in Path(each).glob("*.toml")), key=_patterns)
+    return _by_name(file for each in folders for file in Path(each).glob("*.toml"))
 
 
-@cache
-def _patterns(family: Path) -> tuple[str, ...]:
-    """Return a pattern for the names of each table in a file, without making a recipe."""
-    tables = tomllib.loads(family.read_text(encoding="utf-8"))["recipe"]
-    parts = (re.split(r"\{.*?\}", table["name"]) for table in tables)
-    return tuple(".+".join(map(re.escape, each)) for each in parts)
-
-
-@cache
-def _family(file: Path) -> dict[str, Recipe]:
-    """Return the recipes in one file by their names.
+def _by_name(files: Iterable[Path]) -> dict[str, Path]:
+    """Return the files of recipes by the recipes' names, ordered by the files' first recipes.
 
     Raises:
-        ConfigError: the file has an entry that recipes do not have.
+        ConfigError: a file is wrong, or two files have the same name for a recipe.
+    """
+    found: dict[str, Path] = {}
+    for file in sorted(files, key=lambda each: tuple(_tables(each))):
+        for name in _tables(file):
+            if name in found:
+                raise ConfigError(f"recipe {name}: it is in {found[name]} and in {file}; rename it")
+            found[name] = file
+    return found
+
+
+@cache
+def _tables(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the table of each recipe in a file by the recipe's name; nothing is made of them.
+
+    A table with ``each`` gives one for each of its entries. Their settings are in ``set``.
+
+    Raises:
+        ConfigError: the file has an entry that recipes do not have, or a name twice.
     """
     document = tomllib.loads(file.read_text(encoding="utf-8"))
-    found: dict[str, Recipe] = {}
+    defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
+    found: dict[str, dict[str, Any]] = {}
     for table in document["recipe"]:
         unknown = [key for key in table if key not in _OF_RECIPE]
         if unknown:
             raise ConfigError(f"recipes/{file.name}: {unknown[0]} is not a key of a recipe")
-        defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
-        for recipe in _recipes(defaults | table, found):
-            if recipe.name in found:
-                raise ConfigError(f"recipes/{file.name}: there are two recipes {recipe.name}")
-            found[recipe.name] = recipe
+        for changes in table.get("each", [{}]):
+            own = defaults | table | {k: v for k, v in changes.items() if k in _IN_EACH}
+            settings = {k: v for k, v in changes.items() if k not in _IN_EACH}
+            own["set"] = table.get("set", {}) | settings
+            try:
+                name = table["name"].format(**own.get("settings", {}), **own["set"], **_texts(own))
+            except KeyError as error:
+                raise ConfigError(
+                    f"recipes/{file.name}: {table['name']}: {error} is not among the recipe's own "
+                    "settings; write it out"
+                ) from error
+            if name in found:
+                raise ConfigError(f"recipes/{file.name}: there are two recipes {name}")
+            found[name] = own
     return found
 
 
-def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Recipe]:
-    """Yield the recipes in one table: a single recipe, or one for each entry of ``each``."""
-    for changes in table.get("each", [{}]):
-        own = table | {key: value for key, value in changes.items() if key in _IN_EACH}
-        settings = {key: value for key, value in changes.items() if key not in _IN_EACH}
-        config = _config(own, settings, before)
-        values = dict(config) | {key: own[key] for key in _TEXTS if key in own}
-        texts = {key: own[key] for key in _TEXTS if key in own}
-        source = expected = None
-        if "place" in own:
-            source = Source(
-                paper=own["paper"],
-                place=own["place"],
-                row=own["row"].format(**values),
-                column=own.get("column", "accuracy").format(**values),
-                metric=own.get("metric", "accuracy"),
-            )
-        if "accuracy" in own:
-            expected = _expected(own["accuracy"], own["tolerance"])
-        yield Recipe(
-            name=own["name"].format(**values),
-            config=config,
-            summary=_with_texts(own["summary"], texts),
-            source=source,
-            expected=expected,
-            same_as=own.get("same_as"),
+_made: dict[tuple[Path, str], Recipe] = {}
+"""The recipes that were made, by their files and names."""
+
+
+def _recipe(name: str, files: Mapping[str, Path]) -> Recipe:
+    """Return one of the recipes in some files.
+
+    Raises:
+        ConfigError: it refers to no recipe or to itself, or its settings are refused.
+    """
+    key = files[name], name
+    if key not in _made:
+        _made[key] = _new(name, files)
+    return _made[key]
+
+
+def _new(name: str, files: Mapping[str, Path]) -> Recipe:
+    own = _tables(files[name])[name]
+    config, texts = _config(name, files), _texts(own)
+    values = dict(config) | texts
+    source = expected = None
+    if "place" in own:
+        source = Source(
+            paper=own["paper"],
+            place=own["place"],
+            row=own["row"].format(**values),
+            column=own.get("column", "accuracy").format(**values),
+            metric=own.get("metric", "accuracy"),
         )
+    if "accuracy" in own:
+        expected = _expected(own["accuracy"], own["tolerance"])
+    return Recipe(
+        name=name,
+        config=config,
+        summary=_with_texts(own["summary"], texts),
+        source=source,
+        expected=expected,
+        same_as=own.get("same_as"),
+    )
 
 
-def _config(
-    own: Mapping[str, Any], settings: Mapping[str, Any], before: Mapping[str, Recipe]
-) -> RunConfig:
-    """Return the configuration that a table describes, with additional settings."""
+def _texts(table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the strings of a table that stand for braces."""
+    return {key: table[key] for key in _TEXTS if key in table}
 
-    def of(name: str) -> RunConfig:
-        return (before[name] if name in before else find_recipe(name)).config
 
-    changes = {key: _value(value) for key, value in {**own.get("set", {}), **settings}.items()}
+def _config(name: str, files: Mapping[str, Path]) -> RunConfig:
+    """Return the configuration that the table of a recipe describes."""
+    own, *_ = _line(name, files)
+    changes = {key: _value(value) for key, value in own["set"].items()}
     changes |= dict.fromkeys(own.get("unset", []))
-    if "like" in own:
-        return of(own["like"]).changed(**changes)
-    if "settings" not in own and "twin_of" not in own:
-        return of(own["same_as"])
-    if "twin_of" in own:
-        whole = shared_settings(of(own["twin_of"])) | changes
-    else:
+    key, other = _reference(own)
+    if not key:
         whole = {key: _value(value) for key, value in own["settings"].items()} | changes
+        return find_system(whole["system"]).model_validate(whole)
+    base = _recipe(other, files).config
+    if key == "like":
+        return base.changed(**changes)
+    if key == "same_as":
+        return base
+    whole = shared_settings(base) | changes
     return find_system(whole["system"]).model_validate(whole)
+
+
+def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
+    """Yield the table of a recipe, of the recipe that it is made of, and so on.
+
+    Raises:
+        ConfigError: one of them refers to no recipe, or to one before it.
+    """
+    seen = [name]
+    while True:
+        own = _tables(files[name])[name]
+        key, other = _reference(own)
+        what = f"recipe {name}: {key} = {other}"
+        if key and other not in files:
+            raise ConfigError(f"{what}: there is no such recipe; see `fedldp list recipes`")
+        if key and other in seen:
+            raise ConfigError(
+                f"{what}: {other} is itself made of {name}; write out the settings of one of them"
+            )
+        yield own
+        if not key:
+            return
+        seen.append(name := other)
+
+
+def _reference(own: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the recipe that a recipe is made of, after the key that names it; "" if none is."""
+    for key in ("like", "twin_of"):
+        if key in own:
+            return key, own[key]
+    return ("", "") if "settings" in own else ("same_as", own.get("same_as", ""))
 
 
 def _value(value: Any) -> Any:
