@@ -181,7 +181,7 @@ def test_a_trial_leaves_the_random_generators_and_a_given_model_alone(way: str) 
 
 def test_a_list_of_fedldps_layers_is_not_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedldp.algorithms.own_code.difference", lambda trial: 1 / 0)
-    check("clients", model="fedldp.models.mlp:build")
+    check("clients", model="fedldp.models.networks:mlp")
     with pytest.raises(ConfigError, match="division"):
         check("clients", model="own_models:good")
 

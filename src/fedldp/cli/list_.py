@@ -67,7 +67,7 @@ def _mechanism_rows(_: Path | None) -> Rows:
 def _model_rows(_: Path | None) -> Rows:
     from fedldp.models import models
 
-    return _module_rows(models())
+    return [{"name": name, "description": _first_line(each)} for name, each in models().items()]
 
 
 def _module_rows(found: dict[str, Any]) -> Rows:

@@ -173,7 +173,7 @@ def _of_model(name: str) -> dict[str, Any]:
     return {
         "kind": "model",
         "name": name,
-        "description": _summary(builder if ":" in name else inspect.getmodule(builder)),
+        "description": _summary(builder),
         "weights": sizes,
         "settings": [],
     }

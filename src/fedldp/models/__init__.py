@@ -1,8 +1,7 @@
-"""Models: one file each, found by a scan; a user's own model is named "module:callable".
+"""Models: one function each in ``networks``; a user's own model is named "module:callable".
 
-Each file holds one ``build(input_shape, num_classes)``; the first line of its docstring describes
-the model. ``build`` returns a list of layers, whose layout is known without torch, or any torch
-module; in the second case it imports torch itself, so that listing the models does not need torch.
+A function of (input_shape, num_classes) returns a list of layers, whose layout is known without
+torch, or any torch module. The functions below check a model and build it.
 
 It may use core, protocol.
 """
@@ -17,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedldp.core.errors import ConfigError, FedldpError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
-from fedldp.core.registry import is_address, load, modules
+from fedldp.core.registry import is_address, load
 from fedldp.models._given import builder_of, check_travels, give_again, given, name_of
 from fedldp.models._layers import (
+    ALL,
+    HEAD,
+    REQUIRES_GRAD,
     Conv,
     Dense,
     Flatten,
@@ -30,8 +32,9 @@ from fedldp.models._layers import (
     module,
     multiplications,
     output,
+    trained_of,
 )
-from fedldp.models._trained import ALL, HEAD, REQUIRES_GRAD, trained_of
+from fedldp.models.networks import MODELS
 from fedldp.protocol.wire import Layout
 
 if TYPE_CHECKING:
@@ -72,7 +75,7 @@ ModelBuilder = Callable[[tuple[int, ...], int], "list[Layer] | nn.Module"]
 
 def models() -> dict[str, ModelBuilder]:
     """Return the builder of every model by its name."""
-    return {m.__name__.rsplit(".", 1)[1]: m.build for m in modules(__name__)}
+    return {**MODELS}
 
 
 def find_model(name: str) -> ModelBuilder:
@@ -190,7 +193,7 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
     """
     from torch import nn
 
-    from fedldp.models._checks import check_parameters, names_of_trained
+    from fedldp.models._modules import check_parameters, names_of_trained
 
     name = getattr(model, "__qualname__", type(model).__name__)
     made = model
@@ -250,14 +253,14 @@ def build_model(
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
     """Return copies of the frozen state of a built model, by name."""
-    from fedldp.models._frozen import frozen_of
+    from fedldp.models._modules import frozen_of
 
     return frozen_of(model)
 
 
 def frozen_digest(model: nn.Module) -> str | None:
     """Return the SHA-256 of a built model's frozen state, in hexadecimal; None if it has none."""
-    from fedldp.models._frozen import digest_of
+    from fedldp.models._modules import digest_of
 
     return digest_of(model)
 
@@ -279,7 +282,7 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
     Raises:
         ConfigError: the model has no array with that name, or an array of another shape or type.
     """
-    from fedldp.models._frozen import fill
+    from fedldp.models._modules import fill
 
     fill(model, values, what)
 
@@ -311,7 +314,7 @@ def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Lay
 def _checked(
     made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
 ) -> nn.Module:
-    from fedldp.models._checks import check_module
+    from fedldp.models._modules import check_module
 
     return check_module(made, name, input_shape, num_classes, trainable)
 
