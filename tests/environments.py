@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.certificates import (
+    authority,
+    fingerprints,
+    server_certificate,
+)
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.initial import beside
 from fedldp.deployment.messages import (
@@ -47,6 +53,30 @@ from fedldp.simulation.settings import resolve
 Body = bytes | None
 
 SMALL = ("num_examples=150", "local_epochs=1")
+HOST = "127.0.0.1"
+
+
+def new_tls(host: str = HOST) -> dict[str, bytes]:
+    """Return the files of a new authority and of a server whose certificate it signed."""
+    signer = authority("test", 2)
+    own = server_certificate(signer, [host], 2)
+    return {"ca.pem": signer.certificate, "server.pem": own.certificate, "server.key": own.key}
+
+
+_shared_tls = functools.cache(new_tls)
+
+
+def write_tls(folder: Path, files: dict[str, bytes] | None = None) -> Path:
+    """Write ca.pem, server.pem and server.key; unless others are given, those that all tests share.
+
+    Returns:
+        the authority's file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (files or _shared_tls()).items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    return folder / "ca.pem"
 
 
 @dataclass
@@ -167,8 +197,8 @@ def make_environment(
     quorum: int | None = None,
     deadline: float = 5.0,
     policy: dict[str, Any] | None = None,
-    link: Any = "flower",
-    server_ca: Sequence[str] = (),
+    link: Any = "https",
+    tls: dict[str, bytes] | None = None,
     initial: str | None = None,
 ) -> Environment:
     """Return an environment whose sites have the shares of a simulation's clients."""
@@ -190,7 +220,7 @@ def make_environment(
         deadline_seconds=deadline,
         test_seed=config.seed if seeded else None,
         link=link,
-        server_ca=server_ca,
+        server_ca=fingerprints(write_tls(folder / "tls", tls)) if link == "https" else (),
         budgets=budgets,
         initial=initial,
     )
@@ -211,11 +241,12 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
         "key": "site.key",
         "ledger": "ledger.sqlite",
         "state": "state",
-        "socket": "site.sock",
+        "server": {"url": f"https://{HOST}:9", "ca": "ca.pem"},
         "budget": {"kind": "zcdp", "limit": 1e9},
         **changes,
     }
     terms = {name: value for name, value in terms.items() if value is not None}
+    (place / "ca.pem").write_bytes(_shared_tls()["ca.pem"])
     (place / "site.toml").write_text(tomli_w.dumps(terms))
     assert tomllib.loads((place / "site.toml").read_text())
     return read_policy(place / "site.toml")

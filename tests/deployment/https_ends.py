@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.deployment import certificates
 from fedldp.deployment.certificates import ServerTls, tls_of_server
 from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.server import HttpsPipe, listen
@@ -28,16 +27,6 @@ def eventually(holds: Callable[[], object], patience: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)
-
-
-def write_tls(folder: Path, host: str = "127.0.0.1") -> None:
-    """Write ca.pem, server.pem and server.key."""
-    folder.mkdir(exist_ok=True)
-    signer = certificates.authority("test", 2)
-    own = certificates.server_certificate(signer, [host], 2)
-    (folder / "ca.pem").write_bytes(signer.certificate)
-    (folder / "server.pem").write_bytes(own.certificate)
-    certificates.write_secret(folder / "server.key", own.key)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Proxies between sites and their server over HTTPS: one cuts connections, others tamper."""
+"""Proxies between sites and their server: one cuts connections, others record and tamper."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
+from environments import HOST
 
+from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.site import tls_of_site
-
-HOST = "127.0.0.1"
+from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.protocol.wire import Report, read_reply
 
 
 class CuttableLink:
@@ -81,24 +83,20 @@ class CuttableLink:
                     each.shutdown(socket.SHUT_RDWR)
 
 
-class LossyProxy:
-    """Terminates TLS with the server's own key, and forwards requests: some not at all, some twice.
-
-    A third of all requests and answers are lost, on the way to the server or back, and pass when
-    they are sent again. Answers that pass are delivered twice. Delays differ, so that messages of
-    different sites change their order.
+class RecordingProxy:
+    """Terminates TLS with the server's own key, passes requests on, and records what sites send.
 
     Attributes:
-        lost: how often each kind of request was lost.
-        doubled: how many messages were delivered twice.
+        answers: the answers of each site, by its key, as they arrived.
+        parts: the answers of which only a part arrived, because their site died.
     """
 
     def __init__(self, port: int, target: int, tls: Path) -> None:
-        self.lost: Counter[str] = Counter()
-        self.doubled = 0
-        self._seen: set[bytes] = set()
-        self._random = random.Random(0)
-        lossy = self
+        self.answers: dict[str, list[bytes]] = {}
+        self.parts: dict[str, list[bytes]] = {}
+        self._sites: dict[str, str] = {}
+        """The key of the site that has a session, by the header that shows its token."""
+        proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -120,15 +118,23 @@ class LossyProxy:
                 self._passes()
 
             def _passes(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                length = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(length)
+                site = proxy._sites.get(self.headers.get("authorization", ""), "")
+                if self.path.startswith("/v1/answer/"):
+                    kept = proxy.answers if len(body) == length else proxy.parts
+                    kept.setdefault(site, []).append(body)
                 try:
-                    found = lossy.delivered(self, body)
+                    found = proxy.delivered(self, body) if len(body) == length else None
                 except httpx.HTTPError:
                     found = None
                 if found is None or isinstance(found, bytes):
                     self.wfile.write(found or b"")
                     self.close_connection = True
                     return
+                if self.path == "/v1/hello" and found.status_code == httpx.codes.OK:
+                    shown = f"Bearer {found.content.hex()}"
+                    proxy._sites[shown] = SignedHello.read(body).public
                 self.send_response(found.status_code)
                 for name in ("fedldp-question", "connection"):
                     if name in found.headers:
@@ -148,7 +154,7 @@ class LossyProxy:
         self._server.handle_error = lambda *given: None  # type: ignore[method-assign]
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
-    def __enter__(self) -> LossyProxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -161,6 +167,40 @@ class LossyProxy:
 
         If the result is bytes, they are sent unchanged instead of a response.
         """
+        return passed_on(request, body)
+
+    def reports(self, site: str) -> dict[tuple[int, int], set[bytes]]:
+        """Return the different reports that left a site, by round and phase."""
+        found: dict[tuple[int, int], set[bytes]] = {}
+        for answer in self.answers.get(site, []):
+            message = read_by_server(answer) if answer else None
+            if isinstance(message, Answered):
+                _run, phase, content = read_reply(message.answer)
+                if isinstance(content, Report):
+                    found.setdefault((content.round, phase), set()).add(message.answer)
+        return found
+
+
+class LossyProxy(RecordingProxy):
+    """Loses some messages, and delivers others twice.
+
+    A third of all requests and answers are lost, on the way to the server or back, and pass when
+    they are sent again. Answers that pass are delivered twice. Delays differ, so that messages of
+    different sites change their order.
+
+    Attributes:
+        lost: how often each kind of request was lost.
+        doubled: how many messages were delivered twice.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.lost: Counter[str] = Counter()
+        self.doubled = 0
+        self._seen: set[bytes] = set()
+        self._random = random.Random(0)
+
+    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
         path = request.path
 
         def send() -> httpx.Response:
@@ -222,7 +262,7 @@ GARBAGE = [
 """What a site may receive instead of a request; no request has the number 999999."""
 
 
-class GarbageProxy(LossyProxy):
+class GarbageProxy(RecordingProxy):
     """Sends sites garbage instead of every other request, each kind in turn.
 
     Attributes:

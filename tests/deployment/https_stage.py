@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environments import Environment, make_environment, whole
-from https_ends import write_tls
+from environments import HOST, Environment, make_environment, whole
+from https_proxies import RecordingProxy
 from real_processes import Party
 from safetensors.numpy import load_file
 from stages import expected
 
-from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.loopback import free_ports, is_free
 from fedldp.deployment.sites import RELEASED_TWICE
-
-HOST = "127.0.0.1"
 
 
 class Stage:
@@ -40,7 +37,6 @@ class Stage:
         between: bool = False,
         **given: Any,
     ) -> None:
-        write_tls(folder / "tls")
         self.folder = folder
         self.port, other = free_ports(2)
         self.behind = other if between else self.port
@@ -51,9 +47,7 @@ class Stage:
             channel=channel,
             deadline=deadline,
             quorum=quorum,
-            policy={"socket": None, "server": self.server_table},
-            link="https",
-            server_ca=fingerprints(folder / "tls" / "ca.pem"),
+            policy={"server": self.server_table},
             **given,
         )
         (folder / "run.agreement").write_bytes(self.env.agreement.to_bytes())
@@ -102,12 +96,21 @@ class Stage:
         lines = file.read_text().splitlines() if file.exists() else []
         return [json.loads(line)["clients"] for line in lines]
 
-    def assert_whole(self) -> None:
-        """Check that all sites took part, each paid once, and the weights equal the
-        simulation's."""
+    def assert_whole(self, recorded: RecordingProxy | None = None) -> None:
+        """Check that all sites took part, each paid once, and the weights equal the simulation's.
+
+        With what was recorded between the sites and the server: check also that each site gave one
+        answer for each place, and that each part of an answer is the beginning of a whole one.
+        """
         assert self.rounds() == [3, 3]
-        for site in range(3):
-            assert self.env.releases(site) == whole(self.env)
+        for index, site in enumerate(self.env.agreement.sites):
+            assert self.env.releases(index) == whole(self.env)
+            if recorded is not None:
+                given = recorded.reports(site.key)
+                assert sorted(given) == whole(self.env)
+                assert all(len(each) == 1 for each in given.values())
+                for part in recorded.parts.get(site.key, []):
+                    assert any(each.startswith(part) for each in recorded.answers[site.key])
         found = load_file(self.folder / "server" / "model.safetensors")
         for name, weights in expected(self.env).items():
             assert found[name].tobytes() == weights.tobytes()
@@ -118,6 +121,11 @@ class Stage:
         text = "".join(log.read_text() for log in self.folder.glob("*.log"))
         assert RELEASED_TWICE not in text
         assert "Traceback" not in text
+
+
+def lines(party: Party) -> list[str]:
+    """Return what fedldp has logged in a process."""
+    return [line for line in party.text().splitlines() if " fedldp." in line]
 
 
 @contextmanager

@@ -133,12 +133,22 @@ def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
     for stream in (1, 2):
         os.dup2(handle, stream)
     os.close(handle)
+    _hurry()
     if sabotage is not None:
         sabotage.apply()
     from fedldp.cli import main
 
     sys.argv = ["fedldp", *arguments]
     main()
+
+
+def _hurry() -> None:
+    """Shorten the pauses between tries, which are for networks and real outages."""
+    from fedldp.deployment import sites
+    from fedldp.deployment.https import site
+
+    sites._PAUSE = sites._LOOK = 0.1
+    site._LONGEST_PAUSE = 0.4
 
 
 def die() -> None:
@@ -328,6 +338,22 @@ class OtherWeights:
             return replace(honest, initial=initial)
 
         server.server_role = role
+
+
+@dataclass(frozen=True)
+class GivesUpSoon:
+    """A site and a server that count a silent connection as lost after seconds, not a minute."""
+
+    seconds: float
+
+    def apply(self) -> None:
+        import httpx
+
+        from fedldp.deployment.https import server, site
+
+        site._SECONDS = httpx.Timeout(self.seconds)
+        server._ALIVE_SECONDS = server._PART_SECONDS = self.seconds
+        server.POLL_SECONDS = self.seconds / 3
 
 
 @dataclass(frozen=True)

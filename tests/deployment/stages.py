@@ -23,7 +23,8 @@ from fedldp.simulation.engine import simulate
 def small_environment(folder: Path, *settings: str, **given: Any) -> Environment:
     """Return an environment with quick rounds and with sockets where processes can reach them."""
     settings = ("num_examples=150", "local_epochs=1", *settings)
-    return make_environment(folder, *settings, policy={"socket": "run/site.sock"}, **given)
+    policy = {"server": None, "socket": "run/site.sock"}
+    return make_environment(folder, *settings, policy=policy, link="flower", **given)
 
 
 class Stage:

@@ -90,7 +90,7 @@ def site(tmp_path: Path, fedldp_command: Any) -> Site:
     problem = Problem((3,), 2, 1000, features=("age", "sex=f", "sex=m"))
     agreement = agree(
         resolve("quickstart", TABLE), problem, {"north": read_public(tmp_path / "site.pub")},
-        channel="named", quorum=1, deadline_seconds=5.0, link="flower",
+        channel="named", quorum=1, deadline_seconds=5.0,
     )  # fmt: skip
     (tmp_path / "run.agreement").write_bytes(agreement.to_bytes())
     write_policy(tmp_path, data="own.csv", label_column="ill")
@@ -252,7 +252,8 @@ def test_a_site_of_the_demo_with_a_bad_table_does_not_accept(
 
     monkeypatch.setattr(parties, "_write_examples", spoilt)
     config = resolve("quickstart", ["num_clients=3", "rounds=2"])
-    made = partial(parties.DemoEnvironment.made, tmp_path / "demo", config, "named", "flower", None)
+    (tmp_path / "demo").mkdir()
+    made = partial(parties.DemoEnvironment.made, tmp_path / "demo", config, "named", "https", None)
     if bad == 10:
         made()
         return

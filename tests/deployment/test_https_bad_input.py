@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from environments import HOST
 from https_ends import is_hung_up
-from https_stage import HOST, Stage, playing
+from https_stage import Stage, lines, playing
 from real_processes import Party, eventually
-from test_https_processes import lines
 from wrong_keys import offer
 
 from fedldp.deployment.certificates import tls_of_server

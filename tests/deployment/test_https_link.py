@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken, write_tls
+from environments import new_tls, write_tls
+from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.https import connections, server
@@ -94,7 +95,7 @@ def test_a_request_that_nobody_answers_is_given_up(ends: Ends, pipe: HttpsPipe) 
 def test_a_site_accepts_no_other_server(
     ends: Ends, pipe: HttpsPipe, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_tls(tmp_path / "other")
+    write_tls(tmp_path / "other", new_tls())
     with ends.link(0, ca=tmp_path / "other" / "ca.pem"):
         eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
         time.sleep(0.5)

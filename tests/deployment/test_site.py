@@ -136,7 +136,7 @@ def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) ->
 def test_an_agreement_for_one_link_is_unknown_over_another(env: Environment) -> None:
     """Otherwise anyone who opens the socket could ask what only the pinned server may."""
     agent = env.agent(0)
-    other: Link = "https" if env.agreement.link == "flower" else "flower"
+    other: Link = "flower"
     for body in (
         ask_bytes(env, request_of(env)),
         pack(Challenge(env.agreement.digest, bytes(32))),

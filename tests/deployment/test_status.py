@@ -13,8 +13,17 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import Environment, ask, content, make_environment, request_of, write_policy
-from https_ends import Ends, eventually, write_tls
+from environments import (
+    Environment,
+    ask,
+    content,
+    make_environment,
+    new_tls,
+    request_of,
+    write_policy,
+    write_tls,
+)
+from https_ends import Ends, eventually
 
 from fedldp.cli import main
 from fedldp.cli.deploy_status import _budget, logged
@@ -310,15 +319,14 @@ def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: Path) -> None:
-    write_tls(tmp_path / "tls")
-    write_tls(tmp_path / "other")
+    write_tls(tmp_path / "other", new_tls())
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     ends = Ends(tmp_path / "tls", [env.agent(i)._key for i in range(2)])
 
     def server_line(ca: str) -> tuple[bool, str]:
         table = {"url": ends.url, "ca": f"../{ca}/ca.pem"}
-        own = write_policy(policy.key.parent, socket=None, server=table)
+        own = write_policy(policy.key.parent, server=table)
         ((ok, what),) = [(f.ok, f.what) for f in check_site(own) if f.what.startswith("server ")]
         return ok, what
 

@@ -14,9 +14,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
+    HOST,
     assert_each_once,
     bits,
     make_environment,
+    new_tls,
     write_policy,
 )
 from https_ends import Ends, eventually, taken
@@ -35,8 +37,6 @@ from fedldp.deployment.certificates import (
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https import server
 from fedldp.simulation.engine import simulate
-
-HOST = "127.0.0.1"
 
 
 @pytest.fixture(autouse=True)
@@ -157,9 +157,8 @@ def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path
     env = make_environment(
         tmp_path / "world",
         sites=1,
-        link="https",
+        tls={**new_tls(), "ca.pem": (tmp_path / "both.pem").read_bytes()},
         policy={"server": {"url": url, "ca": str(old)}},
-        server_ca=fingerprints(tmp_path / "both.pem"),
     )
     for file in (old, new, tmp_path / "both.pem"):
         policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})

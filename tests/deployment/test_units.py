@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 from environments import Environment, make_environment
-from https_ends import write_tls
 
 from fedldp.deployment import units
-from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.policy import read_policy
 
 ANALYZE = shutil.which("systemd-analyze")
@@ -25,14 +23,8 @@ NO_ONE = 47_011
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     monkeypatch.setattr(units, "_passing", lambda place: None)  # tests are in /tmp
-    write_tls(tmp_path / "tls")
     server = {"url": "https://127.0.0.1:8443", "ca": "../tls/ca.pem"}
-    found = make_environment(
-        tmp_path,
-        policy={"socket": None, "server": server},
-        link="https",
-        server_ca=fingerprints(tmp_path / "tls" / "ca.pem"),
-    )
+    found = make_environment(tmp_path, policy={"server": server})
     (tmp_path / "run.agreement").write_bytes(found.agreement.to_bytes())
     if os.geteuid() == 0:
         for path in (tmp_path, tmp_path / "site-0", *(tmp_path / "site-0").iterdir()):

@@ -8,7 +8,8 @@ import ssl
 import time
 from collections import Counter
 
-HOST = "127.0.0.1"
+from environments import HOST
+
 _MOST_OPEN = 600
 
 
