@@ -14,7 +14,8 @@ list of rows that go through the same door. To add a row, find its group (or add
 A group's ``door`` says what is done with a value; a row may change any key of its group:
 
 - ``settings``: the values are given to ``recipe`` by ``--set SETTING=VALUE``, after the settings
-  ``with`` (a list), to each of the ``commands`` (``account`` and ``run``, which must agree).
+  ``with`` and ``also`` (lists), to each of the ``commands`` (``account`` and ``run``, which must
+  agree).
 - ``command``: ``given`` has the words after ``fedldp``, with ``{value}`` where the value goes.
 - ``call``: ``given`` is a Python expression, with the names of the module ``of`` (if any),
   ``fedldp``, ``np``, ``nan``, ``inf``; ``error`` is the exception, by default ``ConfigError``.
@@ -98,7 +99,7 @@ def forms_of(value: str) -> list[str]:
 
 
 def by_settings(row: dict[str, Any], value: str, fedldp_command: Any) -> Iterator[str]:
-    settings = [*row.get("with", ()), f"{row['setting']}={value}"]
+    settings = [*row.get("with", ()), *row.get("also", ()), f"{row['setting']}={value}"]
     given = [word for each in settings for word in ("--set", each)]
     for command in row.get("commands", ("account", "run")):
         yield fedldp_command(command, row["recipe"], *given).assert_refused()
