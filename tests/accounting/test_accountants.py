@@ -47,13 +47,10 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
 from fedldp.accounting.prices import cost, price
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
-from fedldp.audit.efforts import QUICK
-from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.mechanisms.two_point import TwoPoint
 
 # Ledgers and run folders hold these names, so they stay even if the classes are renamed.
 WIRE = {
@@ -257,23 +254,6 @@ def test_a_new_event_is_stated(loaded: Any) -> None:
                             ("client-run", "shuffled-server"),
                             ("client-run", "summing-server")):  # fmt: skip
         assert lines_of(found, unit, adversary) == lines_of(expected, unit, adversary) != []
-
-
-@pytest.mark.slow
-def test_a_new_event_is_audited(loaded: Any) -> None:
-    module = loaded("subset_by_test", SUBSET)
-
-    class Stating(TwoPoint):
-        name = "stating"
-
-        def event(self, size: int) -> Any:
-            return module.Subset(epsilon=size * self.epsilon_per_weight, chosen=size)
-
-    found = planned_games(Stating, QUICK)
-    games = [query.game for query in found if hasattr(query, "game")]
-    assert {game.unit for game in games if hasattr(game, "unit")} >= {"client-round", "weight"}
-    assert all(proven is not None for query in found for proven in query.proven)
-    assert audit("", [Stating], effort=QUICK, trials=500).verdict == "ok"
 
 
 # A person

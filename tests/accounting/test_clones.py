@@ -12,7 +12,6 @@ from fedldp.accounting.numerics import clones
 from fedldp.accounting.numerics.binomial import log_factorial_rest
 from fedldp.accounting.numerics.clones import binned_clone_losses
 from fedldp.accounting.numerics.losses import Losses
-from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, shuffled_composed_upper
 
 
@@ -51,15 +50,6 @@ def test_the_grid_is_just_above_the_listed_outcomes(
         assert found.epsilon(delta) <= listed.epsilon(delta) * (1 + near) + 1e-15
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("count", [10, 20_000])
-def test_the_composed_grid_stays_just_above(count: int) -> None:
-    exact = compose_upper([(clone_losses(1.0, 8000, 80.0), count)], 1e-6)
-    found = compose_upper([(binned(1.0, 8000, 80.0), count)], 1e-6)
-    assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-7)
-
-
 def test_fewer_rows_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     full = binned(1.0, 8000, 80.0).epsilon(1e-6)
     monkeypatch.setattr(clones, "_MOST_OUTCOMES", 20_000)
@@ -73,17 +63,6 @@ def test_a_million_participants_take_a_moment() -> None:
     found = [shuffled_composed_upper(1.0, 10**6, count, 1e-5) for count in (21_840, 218_400)]
     # Expected values come from Gaussians of the same variance, which so many small losses approach.
     assert found == pytest.approx([0.67113, 2.39428], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_more_participants_hide_more_across_the_change_of_the_method(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 400_000)
-    found = [shuffled_composed_upper(1.0, n, 1000, 1e-5) for n in range(2000, 3201, 200)]
-    assert found == sorted(found, reverse=True)
-    slopes = np.diff(found)  # no jumps
-    assert np.all((slopes[1:] / slopes[:-1] > 0.7) & (slopes[1:] / slopes[:-1] < 1.0))
 
 
 @pytest.mark.parametrize("center", [1, 10, 30_000, 100_000, 300_000])

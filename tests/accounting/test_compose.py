@@ -10,8 +10,8 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from accounting_oracles import invert, mixed, one_line, two_valued
-from hypothesis import example, given, settings
+from accounting_oracles import invert, mixed, two_valued
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
@@ -24,7 +24,6 @@ from fedldp.accounting.numerics.compose import (
 )
 from fedldp.accounting.numerics.losses import two_valued_losses
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
-from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(1e-4, 20)
 COUNTS = st.integers(1, 300)
@@ -40,28 +39,12 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("count", "epsilon", "delta", "known"), KNOWN)
-def test_known_epsilons(count: int, epsilon: float, delta: float, known: float) -> None:
-    assert two_valued_epsilon(epsilon, count, delta) == pytest.approx(known, rel=1e-13)
-
-
-@pytest.mark.parametrize(("count", "epsilon", "delta", "known"), KNOWN)
 def test_known_epsilons_meet_delta_in_the_slow_sum(
     count: int, epsilon: float, delta: float, known: float
 ) -> None:
     found = two_valued_epsilon(epsilon, count, delta)
     assert two_valued(epsilon, count, found) <= delta
     assert two_valued(epsilon, count, found * (1 - 1e-12)) > delta
-
-
-def test_known_deltas() -> None:
-    assert two_valued_delta(1.0, 10, 5.0) == pytest.approx(0.36359118271451957, rel=1e-13)
-    assert two_valued_delta(0.5, 20, 3.0) == pytest.approx(0.24974783328262066, rel=1e-13)
-
-
-def test_a_run_of_ldp_fl() -> None:
-    # Sun, Qian, Chen 2021 on MNIST: 21,840 weights, 10 rounds, epsilon 1 per weight
-    assert two_valued_epsilon(1.0, 218_400, 1e-5) == pytest.approx(102_689.98, abs=0.005)
-    assert pure_epsilon({1.0: 218_400}) == 218_400
 
 
 @pytest.mark.sampled(16)
@@ -87,13 +70,6 @@ def test_a_hundred_million_bits(epsilon: float, delta: float) -> None:
     reach = math.sqrt(-2 * math.log(delta)) + 2
     assert mean - 2 * deviation <= found <= min(mean + reach * deviation, count * epsilon)
     assert two_valued_delta(epsilon, count, found) <= delta
-
-
-@pytest.mark.slow
-def test_a_million_agrees_with_the_slow_sum() -> None:
-    found = two_valued_epsilon(1e-3, 10**6, 1e-12)
-    assert two_valued(1e-3, 10**6, found) <= 1e-12
-    assert two_valued(1e-3, 10**6, found * (1 - 1e-10)) > 1e-12
 
 
 def test_binomial_errors_are_bounded() -> None:
@@ -124,17 +100,6 @@ def test_delta_zero_and_too_small_give_the_pure_sum() -> None:
     assert two_valued_delta(0.5, 8, 4.0) == 0.0
 
 
-def test_nothing_costs_nothing() -> None:
-    assert two_valued_epsilon(1.0, 0, 1e-5) == 0.0
-    assert two_valued_epsilon_mixed({}, 1e-5) == 0.0
-    assert two_valued_epsilon_mixed({1.0: 0}, 1e-5) == 0.0
-
-
-def test_a_large_delta_covers_everything() -> None:
-    # delta(0) is the total variation, tanh(1e-4/2)
-    assert two_valued_epsilon(1e-4, 1, 1e-3) == 0.0
-
-
 def test_the_pure_sum_rounds_up() -> None:
     assert mp.mpf(pure_epsilon({0.1: 3})) >= 3 * mp.mpf(0.1)
     assert pure_epsilon({0.1: 3}) == pytest.approx(0.3, rel=1e-15)
@@ -150,18 +115,6 @@ def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None
         assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
 
 
-@settings(max_examples=some(40))
-@given(EPSILONS, COUNTS, DELTAS, st.floats(1, 2), st.integers(0, 50))
-def test_more_uses_cost_more(
-    epsilon: float, count: int, delta: float, factor: float, more: int
-) -> None:
-    base = two_valued_epsilon(epsilon, count, delta)
-    tolerance = 1 + 1e-12
-    assert base <= two_valued_epsilon(epsilon, count + more, delta) * tolerance
-    assert base <= two_valued_epsilon(epsilon * factor, count, delta) * tolerance
-    assert base * tolerance >= two_valued_epsilon(epsilon, count, min(delta * factor, 0.999))
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("counts", [{1.0: 3, 0.5: 4}, {2.0: 1, 0.1: 6, 0.7: 3}, {20.0: 2, 1e-4: 5}])
 @pytest.mark.parametrize("delta", [1e-8, 1e-2, 0.3])
@@ -170,12 +123,6 @@ def test_few_outcomes_are_exact(counts: dict[float, int], delta: float) -> None:
     found = two_valued_epsilon_mixed(counts, delta)
     assert exact <= found * (1 + 1e-15)
     assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
-
-
-def test_one_epsilon_agrees_with_the_homogeneous_function() -> None:
-    for count, epsilon, delta, _ in KNOWN:
-        found = two_valued_epsilon_mixed({epsilon: count}, delta)
-        assert found == two_valued_epsilon(epsilon, count, delta)
 
 
 @pytest.mark.parametrize("count", [200, 10_000, 10**7])
@@ -216,50 +163,3 @@ def test_powers_on_the_grid_enclose_the_exact_answer(
     parts = [(two_valued_losses(epsilon, 1), count)]
     assert compose_lower(parts, delta) <= exact * (1 + 1e-13)
     assert compose_upper(parts, delta) >= exact * (1 - 1e-13)
-
-
-@pytest.mark.slow
-@settings(max_examples=4)
-@given(
-    st.dictionaries(st.floats(0.01, 5), st.integers(1, 12), min_size=2, max_size=3),
-    st.floats(-9, -1).map(lambda exponent: 10.0**exponent),
-)
-@example({0.01: 12, 5.0: 12, 1.0: 12}, 1e-9)
-def test_the_grid_encloses_the_exact_answer(counts: dict[float, int], delta: float) -> None:
-    exact = two_valued_epsilon_mixed(counts, delta)  # exact with so few outcomes; tested above
-    parts = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
-    upper, lower = compose_upper(parts, delta), compose_lower(parts, delta)
-    assert lower <= exact * (1 + 1e-12)
-    assert upper >= exact * (1 - 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ((0.0, 1, 1e-5), "epsilon = 0.0"),
-        ((-1.0, 1, 1e-5), "epsilon = -1.0"),
-        ((math.nan, 1, 1e-5), "epsilon = nan"),
-        ((math.inf, 1, 1e-5), "epsilon = inf"),
-        ((701.0, 1, 1e-5), "epsilon = 701"),
-        ((1.0, -1, 1e-5), "count = -1"),
-        ((1.0, 1.5, 1e-5), "count = 1.5"),
-        ((1.0, 1, 1.0), "delta = 1.0"),
-        ((1.0, 1, 7.0), "delta = 7.0"),
-        ((1.0, 1, -1e-9), "delta = -1e-09"),
-        ((1.0, 1, math.nan), "delta = nan"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: tuple[float, int, float], named: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        two_valued_epsilon(*arguments)
-    one_line(error, named, "give")
-    epsilon, count, delta = arguments
-    with pytest.raises(ConfigError) as error:
-        two_valued_epsilon_mixed({epsilon: count}, delta)
-    one_line(error, named, "give")
-
-
-def test_a_negative_epsilon_to_evaluate_at_is_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        two_valued_delta(1.0, 1, -0.5)
-    one_line(error, "at_epsilon = -0.5")

@@ -11,7 +11,7 @@ from collections import Counter
 import mpmath as mp
 import numpy as np
 import pytest
-from accounting_oracles import gaussian, one_line
+from accounting_oracles import gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
@@ -29,10 +29,8 @@ from fedldp.accounting.numerics.gaussian import (
     mahalanobis_mu,
     zcdp_epsilon,
 )
-from fedldp.core.errors import ConfigError
 
 MUS = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
-DELTAS = st.floats(-300, -0.1).map(lambda exponent: 10.0**exponent)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +47,6 @@ def test_known_sigmas(epsilon: float, delta: float, known: float) -> None:
     assert sigma == pytest.approx(known, rel=1e-13)
     assert gaussian(1 / mp.mpf(sigma), epsilon) <= delta
     assert gaussian(1 / mp.mpf(sigma * (1 - 1e-12)), epsilon) > delta
-
-
-@pytest.mark.parametrize(
-    ("mu", "known"), [(0.5, 1.99309140441512), (1.0, 4.37717809568122), (2.0, 9.9972561464343)]
-)
-def test_known_epsilons(mu: float, known: float) -> None:
-    assert gaussian_epsilon(mu, 1e-5) == pytest.approx(known, rel=1e-13)
 
 
 @pytest.mark.parametrize("mu", [1e-4, 1e-2, 1.0, 37.0, 1e4])
@@ -77,15 +68,6 @@ def test_delta_is_just_above_the_slow_one(mu: float, deviations: float) -> None:
     # For a large mu, the rounding of epsilon alone moves delta more than that.
     tolerance = 1e-8 + 1e-13 * mu
     assert fast <= slow * (1 + tolerance) + mp.mpf("1e-319")
-
-
-@settings(max_examples=some(60))
-@given(MUS, DELTAS, st.floats(1, 3))
-def test_inverse_and_monotone(mu: float, delta: float, factor: float) -> None:
-    found = gaussian_epsilon(mu, delta)
-    assert gaussian_delta(mu, found) <= delta
-    assert found <= gaussian_epsilon(mu * factor, delta) * (1 + 1e-8)
-    assert found * (1 + 1e-8) >= gaussian_epsilon(mu, min(delta * factor, 0.99))
 
 
 def test_no_noise_needed_and_no_pure_guarantee() -> None:
@@ -134,17 +116,6 @@ def test_zcdp_is_the_least_over_alpha(rho: float, delta: float) -> None:
     assert found >= float(least) * (1 - 1e-3)
 
 
-def test_zcdp_is_valid_for_the_gaussian_it_comes_from() -> None:
-    for mu in (0.01, 1.0, 30.0):
-        for delta in (1e-100, 1e-5):
-            assert zcdp_epsilon(mu * mu / 2, delta) >= gaussian_epsilon(mu, delta)
-
-
-def test_zcdp_edges() -> None:
-    assert zcdp_epsilon(0.0, 0.0) == 0.0
-    assert zcdp_epsilon(1.0, 0.0) == math.inf
-
-
 @pytest.mark.parametrize("shifts", [(100, 5), (64,), (40, 40)])
 @pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-6])
 def test_rounds_of_discrete_noise_cost_at_most_the_printed_figure(
@@ -166,22 +137,3 @@ def test_rounds_of_discrete_noise_cost_at_most_the_printed_figure(
         losses = np.add.outer(losses, (shift**2 - 2 * noise * shift) / (2 * scale**2))
     lost = low * -np.expm1(np.minimum(line.epsilon - losses, 0))
     assert 0 < lost.sum() <= delta
-
-
-def test_bad_arguments_are_refused() -> None:
-    for call, named in [
-        (lambda: gaussian_epsilon(-1.0, 1e-5), "mu = -1.0"),
-        (lambda: gaussian_epsilon(math.inf, 1e-5), "mu = inf"),
-        (lambda: gaussian_epsilon(1.0, 1.0), "delta = 1.0"),
-        (lambda: gaussian_delta(1.0, -1.0), "epsilon = -1.0"),
-        (lambda: gaussian_sigma(0.0, 1e-5), "epsilon = 0.0"),
-        (lambda: gaussian_sigma(1.0, 0.0), "delta = 0.0"),
-        (lambda: joint_clip_mu(1.0, []), "sigmas"),
-        (lambda: joint_clip_mu(1.0, [0.0]), "sigma = 0.0"),
-        (lambda: mahalanobis_mu([1.0], [1.0, 2.0]), "sensitivities has 1"),
-        (lambda: discrete_gaussian_rho(1.0, math.nan), "sigma = nan"),
-        (lambda: zcdp_epsilon(-1.0, 1e-5), "rho = -1.0"),
-    ]:
-        with pytest.raises(ConfigError) as error:
-            call()
-        one_line(error, named, "give")

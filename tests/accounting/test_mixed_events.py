@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from tables import DOWNLINK, Table, released
 
-from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     Event,
@@ -16,16 +14,13 @@ from fedldp.accounting.events import (
     InClear,
     Memoized,
     PerRecord,
-    PureCoordinates,
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    to_record,
 )
 from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
-from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError
 
 BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=10)
 CLEAR = InClear(what="weights")
@@ -118,11 +113,6 @@ def test_events_drawn_once_and_drawn_anew_both_count() -> None:
     assert "the client takes part in at most 5 rounds" in pure["assumptions"]
 
 
-def test_an_event_drawn_once_alone_costs_what_was_drawn() -> None:
-    once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
-    assert cost(once, "pure") == cost(PureReport(epsilon=2.0), "pure") == 2.0
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -134,30 +124,6 @@ def test_an_event_drawn_once_alone_costs_what_was_drawn() -> None:
 def test_a_meaningless_nesting_raises_and_is_never_free(event: Event) -> None:
     with pytest.raises(ConfigError):
         lines({1: {0: event}})
-
-
-def test_a_budget_finds_unknown_kinds_inside_events() -> None:
-    class Weaker(PureReport):
-        """An event whose epsilon has another meaning."""
-
-    hidden = Weaker(epsilon=1e-3)
-    for event in (
-        hidden,
-        Memoized(drawn=hidden, identity="all"),
-        PerRecord(record=BITS, client=hidden),
-    ):
-        with pytest.raises(PrivacyError, match="no accountant knows it"):
-            cost(event, "pure")
-
-
-def test_a_ledgers_record_gives_every_event_back() -> None:
-    coordinates = PureCoordinates(groups=((0.1, 3), (2.0, 1)))
-    events = (
-        Memoized(drawn=coordinates, identity="all"),
-        PerRecord(record=STEPS, client=Memoized(drawn=CLEAR, identity="all")),
-    )
-    for event in events:
-        assert from_record(json.loads(json.dumps(to_record(event)))) == event
 
 
 def test_the_downlinks_line_does_not_cover_the_server() -> None:

@@ -187,11 +187,6 @@ def test_another_accountant_agrees(sites: int) -> None:
         assert below <= printed(adversary, sites) <= 1.02 * above  # type: ignore[arg-type]
 
 
-def test_several_sites_cost_less_than_group_privacy() -> None:
-    # Group privacy gives m times the epsilon of one site, at a larger delta than here.
-    assert printed("server", 3) < 3 * printed("server", 1)
-
-
 def test_a_ledger_charges_a_person_the_zcdp_of_a_step() -> None:
     share = GaussianShare(squared_distance=25, variance=64)
     event = PerPerson(person=share, client=CLEAR)

@@ -73,19 +73,6 @@ def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int)
         assert line["neighbours"] == "replace-person"
 
 
-def test_noise_of_sites_adds_up_as_the_root_and_in_one_sum_as_a_multiple() -> None:
-    (line,) = lines_of(of_people(SHARE), "server", 4)
-    mu = math.sqrt(90_000 / (2**14 - 16))
-    assert line["epsilon"] == pytest.approx(
-        gaussian_epsilon(mu * math.sqrt(ROUNDS) * 2, DELTA), rel=1e-7
-    )
-    (line,) = lines_of(of_people(SHARE), "summing-server", 4)
-    mu = math.sqrt(90_000 / ((SITES - 1) * 2**14 - 16))
-    assert line["epsilon"] == pytest.approx(
-        gaussian_epsilon(mu * math.sqrt(ROUNDS) * 4, DELTA), rel=1e-7
-    )
-
-
 @pytest.mark.parametrize("sites", [1, 2, 5])
 def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> None:
     further = GaussianShare(squared_distance=sites**2 * 90_000, variance=2**14)
@@ -183,12 +170,6 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
         assert pure["epsilon"] == 1.5 * ROUNDS * sites
         assert "what one person has is a part of what the client has" in pure["method"]
         assert pure["neighbours"] == "replace-person"
-
-
-def test_data_in_clear_stay_in_clear_at_any_number_of_sites() -> None:
-    for adversary in ("server", "downlink"):
-        (line,) = lines_of(of_people(InClear(what="weights")), adversary, 3)
-        assert line["kind"] == "none"
 
 
 def test_calibration_uses_the_figure_of_the_statement() -> None:

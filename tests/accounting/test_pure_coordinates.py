@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
-from typing import Any
 
 import pytest
 from accounting_oracles import mixed
-from ledger_helpers import One
 from tables import released
 
-from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     GaussianReport,
-    Memoized,
-    PerRecord,
     PureCoordinates,
     PureReport,
-    to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees
-from fedldp.accounting.numerics.compose import two_valued_epsilon, two_valued_epsilon_mixed
+from fedldp.accounting.numerics.compose import two_valued_epsilon_mixed
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
-from fedldp.ledgers.budget import Budget
-from fedldp.ledgers.columns import MemoryLedger
 
 EVENT = PureCoordinates(groups=((0.5, 10), (2.0, 3)))
-
-
-def test_a_record_reads_back_as_an_equal_event() -> None:
-    read = from_record(json.loads(json.dumps(to_record(EVENT))))
-    assert read == EVENT
-    assert hash(read) == hash(EVENT)
-    kept = PerRecord(record=Memoized(drawn=EVENT, identity="all"), client=PureReport(epsilon=11.0))
-    assert from_record(json.loads(json.dumps(to_record(kept)))) == kept
-    ledger = MemoryLedger(Budget("pure", 100.0))
-    One(ledger).release("run", 1, 0, bytes(32), EVENT, bytes)
-    again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
-    assert again.releases("run") == released({1: {0: EVENT}})
-
-
-@pytest.mark.parametrize(
-    "groups",
-    [(), ((0.5,),), ((0.5, 1, 2),), ((0.0, 1),), ((-1.0, 1),), ((math.nan, 1),), ((math.inf, 1),),
-     ((1.0, 0),), ((1.0, 1.5),), ((1.0, True),), ((1.0, 1), (1.0, 2)), 5, None, "ab", (("x", 1),)],
-    ids=repr,
-)  # fmt: skip
-def test_a_bad_list_of_groups_is_refused(groups: Any) -> None:
-    with pytest.raises(ConfigError):
-        PureCoordinates(groups=groups)
-    with pytest.raises(ConfigError):
-        from_record({"event": "PureCoordinates", "groups": groups})
 
 
 def test_costs_are_sums_over_coordinates() -> None:
@@ -80,15 +45,6 @@ def test_guarantees_of_a_run() -> None:
     assert float(mixed({0.5: 20, 2.0: 6}, approximate.epsilon)) == pytest.approx(1e-3, rel=1e-6)
     # A coordinate may have more than two outcomes, so this is a bound, not the true value.
     assert approximate.lower is None
-
-
-def test_one_group_composes_as_bits_do_but_not_exactly() -> None:
-    event = PureCoordinates(groups=((1.0, 100),))
-    _, found = local_guarantees(Counter({event: 1}), "client-round", 1e-5)
-    assert found.epsilon == two_valued_epsilon(1.0, 100, 1e-5)
-    assert found.epsilon == pytest.approx(79.8413223649645, rel=1e-12)
-    assert found.lower is None
-    assert "upper bound" in found.method
 
 
 def test_pure_coordinates_mix_with_other_events() -> None:

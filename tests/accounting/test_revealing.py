@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import mpmath as mp
 import pytest
-from accounting_oracles import composed, invert, lattice_delta, one_line, truthful, two_valued
-from ledger_helpers import release
+from accounting_oracles import composed, invert, lattice_delta, truthful, two_valued
 
 import fedldp
-from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    BinaryRandomizedResponse,
     GaussianReport,
     InClear,
     Memoized,
-    PerRecord,
-    PureCoordinates,
     PureReport,
     SelfComposed,
-    to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
 from fedldp.accounting.numerics.compose import (
     revealing_epsilon,
     revealing_lower,
     two_valued_epsilon,
-    two_valued_epsilon_mixed,
 )
 from fedldp.accounting.prices import cost
-from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.ledgers.budget import Budget
-from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.ldpfl.mechanism_unary import Unary
 from fedldp.simulation.plan import plan, problem_of
-
-IDEAL = PureReport(epsilon=0.5, idealised=True)
 
 
 def planned(name: str, unit: str, **settings: Any) -> dict[str, dict[str, Any]]:
@@ -80,49 +67,6 @@ def test_few_uses_are_summed_over_all_outcomes(telling: float, count: int, delta
     exact = invert(lambda e: composed(pair, count, e), delta, float(count))
     found = revealing_epsilon({(1.0, telling): count}, delta)
     assert exact * (1 - 1e-14) - 1e-15 <= found <= exact * (1 + 1e-9) + 1e-15
-
-
-def test_mechanisms_that_always_reveal_are_two_valued() -> None:
-    assert revealing_epsilon({(1.0, 1.0): 100}, 1e-5) == two_valued_epsilon(1.0, 100, 1e-5)
-    mixed = two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
-    assert revealing_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3) == mixed
-
-
-def test_revealing_more_often_never_costs_less() -> None:
-    costs = [revealing_epsilon({(1.0, t): 300}, 1e-5) for t in (0.1, 0.3, 0.9, 0.999999, 1.0)]
-    assert costs == sorted(costs)
-    assert costs[-2] == pytest.approx(costs[-1], rel=1e-5)
-    kinds = {(1.0, 0.3): 300, (0.5, 1.0): 40, (2.0, 0.7): 10}
-    assert costs[1] < revealing_epsilon(kinds, 1e-5)
-    assert revealing_epsilon(kinds, 1e-5) < two_valued_epsilon_mixed(
-        {1.0: 300, 0.5: 40, 2.0: 10}, 1e-5
-    )
-    assert revealing_lower(kinds, 1e-5) == pytest.approx(revealing_epsilon(kinds, 1e-5), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    "epsilon", [1e-6, *(pytest.param(e, marks=pytest.mark.slow) for e in (1.0, 32.0, 600.0))]
-)
-@pytest.mark.parametrize("telling", [1e-9, 0.5, 1 - 2.0**-53])
-@pytest.mark.parametrize("delta", [0.5, 1e-12, 1e-300])
-def test_bounds_stay_in_order_at_the_ends(epsilon: float, telling: float, delta: float) -> None:
-    for count in (1, 2, 650):
-        upper = revealing_epsilon({(epsilon, telling): count}, delta)
-        assert revealing_lower({(epsilon, telling): count}, delta) <= upper * (1 + 1e-9)
-        assert upper <= two_valued_epsilon(epsilon, count, delta)
-
-
-def test_bad_revealing_probabilities_are_refused() -> None:
-    for telling in (0.0, -0.5, 1.5, math.nan):
-        with pytest.raises(ConfigError) as error:
-            revealing_epsilon({(1.0, telling): 3}, 1e-5)
-        one_line(error, f"telling = {telling}", "give")
-        with pytest.raises(ConfigError):
-            PureCoordinates(groups=((1.0, 3),), telling=telling)
-    with pytest.raises(ConfigError):
-        revealing_lower({(1.0, 0.5): 3}, 0.0)
 
 
 # What statements print
@@ -193,34 +137,3 @@ def test_several_releases_drawn_once_are_an_unknown_event() -> None:
     clear = SelfComposed(each=InClear(what="labels"), count=2)
     (line,) = local_guarantees(Counter({clear: 1}), "client-run", 1e-5)
     assert line.kind == "none"
-
-
-def test_whole_reports_mix_with_single_bits() -> None:
-    bits, report = BinaryRandomizedResponse(epsilon=0.5, coordinates=200), PureReport(epsilon=2.0)
-    _, line = local_guarantees(Counter({bits: 2, report: 3}), "client-run", 1e-5)
-    assert line.epsilon == two_valued_epsilon_mixed({0.5: 400, 2.0: 3}, 1e-5)
-    assert line.lower is None
-
-
-@pytest.mark.parametrize("event", [
-    SelfComposed(each=IDEAL, count=3),
-    Memoized(drawn=SelfComposed(each=IDEAL, count=3), identity="all"),
-    PerRecord(record=PureReport(epsilon=0.1), client=IDEAL),
-], ids=repr)  # fmt: skip
-def test_a_ledger_refuses_events_that_contain_an_idealised_one(event: Any, tmp_path: Path) -> None:
-    ledger = SqliteLedger(tmp_path / "ledger", Budget("pure", 1e6))
-    with pytest.raises(PrivacyError, match="real numbers only"):
-        release(ledger, "run", 0, event, lambda: pytest.fail("it was released"))
-
-
-def test_records_of_events_read_back() -> None:
-    for event in (
-        Memoized(drawn=SelfComposed(each=IDEAL, count=3), identity="all"),
-        PureCoordinates(groups=((0.5, 10), (2.0, 3)), telling=0.25),
-    ):
-        assert from_record(json.loads(json.dumps(to_record(event)))) == event
-    old = {"event": "PureCoordinates", "groups": [[0.5, 10]]}
-    assert from_record(old) == PureCoordinates(groups=((0.5, 10),), telling=1.0)
-    for count in (0, -1, 1.5, True):
-        with pytest.raises(ConfigError):
-            SelfComposed(each=IDEAL, count=count)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from typing import Any, get_args
@@ -11,7 +10,6 @@ import pytest
 from accounting_oracles import one_line
 from tables import DOWNLINK, released
 
-from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
     Event,
     InClear,
@@ -20,7 +18,6 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, SECRET, local_guarantees, sampled_guarantee
 from fedldp.accounting.numerics.subsampled import (
@@ -138,11 +135,6 @@ def test_impossible_samples_are_refused() -> None:
     many = SampledClientsGaussian(noise_multiplier=1.0, sample_size=11, population=10)
     with pytest.raises(ConfigError, match="sample_size = 11"):
         sampled_guarantee(Counter([many]), "client-run", "downlink", 1e-5)
-
-
-@pytest.mark.parametrize("event", [SGD, ROUND, PerRecord(record=SGD, client=CLEAR)])
-def test_records_read_back(event: Event) -> None:
-    assert from_record(json.loads(json.dumps(to_record(event)))) == event
 
 
 @pytest.mark.parametrize("event", [SGD, ROUND])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from folders import quick
 
-import fedldp
 from fedldp.accounting.events import BinaryRandomizedResponse, InClear, PureReport
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
@@ -80,19 +79,6 @@ def test_no_lower_bound_is_shown_for_a_users_own_code() -> None:
 def test_an_absent_guarantee_relies_on_nobodys_word() -> None:
     found = stated(InClear(what="weights"), "mine:Noise")
     assert {line["stated_by"] for line in found["guarantees"]} == {"fedldp"}
-
-
-def test_an_older_run_folder_is_read(tmp_path: Path) -> None:
-    simulate(quick(rounds=1), recipe="quickstart", out=tmp_path / "run")
-    new = read_run(tmp_path / "run").summary["privacy"]
-    for name in ("summary.json", "privacy.json"):
-        path = tmp_path / "run" / name
-        found = json.loads(path.read_text())
-        old = found | {"privacy": before(found["privacy"])} if "privacy" in found else before(found)
-        assert old != found
-        path.write_text(json.dumps(old))
-    assert read_run(tmp_path / "run").summary["privacy"] == new
-    assert fedldp.load(tmp_path / "run").privacy == new
 
 
 def test_a_statement_of_another_schema_version_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from fedldp.accounting.events import (
     Event,
     GaussianReport,
     InClear,
-    NoRelease,
     PureReport,
 )
 from fedldp.accounting.guarantees import (
@@ -130,17 +129,6 @@ def test_with_no_trusted_client_the_lines_are_those_of_each_report() -> None:
 def test_events_that_a_sum_does_not_protect_have_no_line(event: Event) -> None:
     assert lines(event) == {}
     assert summing_guarantees(Counter({event: 2}), summands=9, untrusted=0, delta=1e-5) == []
-
-
-def test_there_is_no_pure_line() -> None:
-    assert lines(delta=0.0) == {}
-
-
-def test_other_phases_release_nothing() -> None:
-    released = ReleaseHistory({NoRelease(what="public keys"): []})
-    path = SumInPath(untrusted_clients=0)
-    made = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5)
-    assert {g["adversary"] for g in made["guarantees"]} == {"server"}
 
 
 def test_clients_with_different_events_are_kept_apart() -> None:
