@@ -18,7 +18,6 @@ import fedldp
 from fedldp.accounting.numerics.subsampled import sampled_without_replacement_gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.wire import Report
@@ -64,14 +63,6 @@ def test_updates_are_scaled_down_to_the_median_of_their_norms() -> None:
     np.testing.assert_allclose(change, scaled.mean(axis=0), atol=2.5e-3)
 
 
-def test_updates_are_scaled_down_to_a_fixed_clip() -> None:
-    norms = [0.5, 1.0, 2.0, 3.0, 10.0]
-    updates = updates_of(norms)
-    scaled = updates / np.maximum(1, np.array(norms) / 1.5)[:, None]
-    change = step(config_of(clip=1.5, noise_multiplier=1e-3), updates)
-    np.testing.assert_allclose(change, scaled.mean(axis=0), atol=2e-3)
-
-
 @pytest.mark.parametrize("clip", [None, 2.0])
 def test_the_noise_has_deviation_sigma_s_over_m(clip: float | None) -> None:
     updates = updates_of([2.0] * 4)
@@ -99,16 +90,6 @@ def test_the_noise_is_the_servers_own_and_not_the_configurations() -> None:
     for other in (weights[2], weights[3], roles.aggregate(reports, state)[0].weights):
         assert abs(np.corrcoef(weights[0], other)[0, 1]) < 0.2
         assert np.std(other) == pytest.approx(5.0, rel=0.2)
-
-
-def test_zero_updates_are_accepted() -> None:
-    assert np.abs(step(config_of(clip=None), np.zeros((3, SIZE)))).max() < 1e-6
-
-
-def test_without_reports_there_is_no_mean() -> None:
-    for clip in (None, 1.0):
-        with pytest.raises(RunError, match="no report"):
-            step(config_of(clip=clip), np.zeros((0, SIZE)))
 
 
 @given(
@@ -212,36 +193,6 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
     return lines(config_of(**{"clip": 0.5, "rounds": 1, **settings}))["client-run", "downlink"]
 
 
-def test_broadcasts_cost_more_if_clients_pool_their_knowledge() -> None:
-    """With 4 untrusted clients of 10, the line once said 0.881; the true epsilon is 0.99548."""
-    settings = {
-        "num_clients": 10, "clients_per_round": 5, "noise_multiplier": 8.0, "delta": 1e-8,
-    }  # fmt: skip
-    true = pooled_epsilon(10, 5, 4, 8.0, 1e-8)
-    assert true == pytest.approx(0.99548, abs=1e-5)
-    line = downlink_of(**settings, untrusted_clients=4)
-    assert line["epsilon"] >= true
-    # The cost is no more than if none of the four were ever drawn.
-    assert line["epsilon"] <= pooled_epsilon(6, 5, 0, 8.0, 1e-8) * (1 + 1e-5)
-    alone = downlink_of(**settings)
-    assert alone["epsilon"] == pytest.approx(0.881, abs=1e-3)
-    assert alone["epsilon"] >= pooled_epsilon(10, 5, 1, 8.0, 1e-8) * (1 - 1e-5)
-
-
-@pytest.mark.parametrize(("drawn", "clients"), [(1, 2), (2, 4), (10, 100), (5, 5)])
-def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
-    drawn: int, clients: int
-) -> None:
-    line = downlink_of(
-        num_clients=clients, clients_per_round=drawn, rounds=3, noise_multiplier=2.0, delta=1e-5
-    )
-    others = max(drawn, clients - 1)
-    # It knows its own contribution, so it sees a sample of the others.
-    exact = sampled_without_replacement_gaussian_epsilon(2.0, drawn, others, 3, 1e-5)
-    assert line["epsilon"] >= exact * (1 - 1e-5)  # the grid has slightly more noise
-    assert any("randomness that no one else knows" in text for text in line["assumptions"])
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("clients", "drawn", "pooling"),
@@ -260,12 +211,6 @@ def test_broadcasts_guarantee_no_less_against_any_clients_that_pool(
         assert line["epsilon"] >= exact * (1 - 1e-4)  # the grid has slightly more noise
 
 
-def test_without_a_fixed_clip_untrusted_clients_are_refused_as_unused() -> None:
-    with pytest.raises(ConfigError, match=r"^untrusted_clients = 4: .* while clip is not set;"):
-        config_of(clip=None, untrusted_clients=4)
-    assert config_of(clip=1.0, untrusted_clients=4).untrusted_clients == 4
-
-
 def test_the_noise_can_be_calibrated() -> None:
     target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
     planned = plan(config_of(rounds=5, target=target), PROBLEM)
@@ -275,30 +220,6 @@ def test_the_noise_can_be_calibrated() -> None:
         for multiplier in (calibrated, calibrated * 0.99)
     }
     assert reached[calibrated] <= 3.0 < reached[calibrated * 0.99]
-
-
-def test_the_papers_claim() -> None:
-    """100 clients, epsilon 8, delta 1e-3: the rounds until the moments accountant has spent the
-    budget."""
-    claimed = fedldp.recipe("central-dp-mnist").claim()
-    assert claimed is not None
-    assert (claimed.delta, claimed.unit) == (1e-3, "client-run")
-    assert claimed.epsilon == pytest.approx(6.8077819, abs=1e-6)
-    last, over = (fedldp.recipe("central-dp-mnist", rounds=rounds).claim() for rounds in (14, 15))
-    assert last is not None
-    assert over is not None
-    assert last.epsilon <= 8 < over.epsilon
-    assert config_of(clip=1.0).claim() is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("noise_multiplier", 0.0), ("noise_multiplier", 1e4), ("clip", -1.0), ("clip", 1e10)],
-)
-def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{name} = ") as refused:
-        config_of(**{name: value})
-    assert "\n" not in str(refused.value)
 
 
 # Exact noise on exact sums
@@ -350,26 +271,3 @@ def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
     noise = [following(rows) - rows.mean(axis=0) for rows in (scaled, scaled * (1 - 1e-6))]
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
     assert abs(np.corrcoef(noise[0], following(scaled, 2) - scaled.mean(axis=0))[0, 1]) < 0.2
-
-
-@pytest.mark.parametrize(
-    ("settings", "part"),
-    [
-        ({"clip": None}, "set clip"),
-        ({"untrusted_clients": 1}, "every client is charged for every round"),
-        ({"channel": "sum"}, "set channel = central"),
-        ({"noise": "laplace"}, "noise"),
-    ],
-)
-def test_settings_that_do_not_go_with_exact_noise_are_refused(
-    settings: dict[str, Any], part: str
-) -> None:
-    with pytest.raises(ConfigError, match=part):
-        discrete_of(**settings)
-
-
-def test_the_multiplier_of_exact_noise_can_be_calibrated() -> None:
-    target = {"unit": "client-run", "adversary": "downlink", "epsilon": 3.0, "delta": 1e-3}
-    planned = plan(discrete_of(rounds=5, target=target), PROBLEM)
-    line = lines(planned.config.changed(delta=1e-3))["client-run", "downlink"]
-    assert 2.97 < line["epsilon"] <= 3.0

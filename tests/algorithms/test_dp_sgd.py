@@ -17,7 +17,6 @@ from torch.nn import functional
 import fedldp
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.presets.dp_sgd import NoisySteps
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
@@ -91,14 +90,6 @@ def test_a_step_adds_up_gradients_that_are_clipped_one_by_one(
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
 
 
-def test_large_samples_are_added_up_in_pieces() -> None:
-    examples = examples_of(PIECE + 3)
-    model = model_of("logistic")
-    expected = -0.1 / 8 * sum_of_clipped(model, examples, 0.5)
-    found = change(PrivateSgd(model, SUMS, 0.1, CPU), examples)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
-
-
 def test_a_sample_in_pieces_gets_its_noise_once() -> None:
     sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=8, clip=1e-6, noise_multiplier=3.0)
     torch.manual_seed(0)
@@ -112,28 +103,6 @@ def test_a_sample_in_pieces_gets_its_noise_once() -> None:
     # weights.
     found = trained(step, start, own)
     assert np.std(found - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
-
-
-def test_opacus_gradients_add_up_to_the_same() -> None:
-    from opacus import GradSampleModule
-    from opacus.optimizers import DPOptimizer
-
-    examples = examples_of(9, (1, 16, 16))
-    found = change(PrivateSgd(model_of("cnn", (1, 16, 16)), SUMS, 0.1, CPU), examples)
-    model = GradSampleModule(model_of("cnn", (1, 16, 16)), loss_reduction="sum")
-    start = read_weights(model).astype(np.float64)
-    optimizer = DPOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1),
-        noise_multiplier=0.0,
-        max_grad_norm=0.5,
-        expected_batch_size=8,
-    )
-    # Torch's hooks on the first layer require inputs with a gradient.
-    logits = model(torch.from_numpy(examples.features).requires_grad_())
-    loss = functional.cross_entropy(logits, torch.from_numpy(examples.labels), reduction="sum")
-    loss.backward()
-    optimizer.step()
-    np.testing.assert_allclose(found, read_weights(model) - start, rtol=1e-3, atol=2e-6)
 
 
 def test_a_step_without_examples_adds_noise_of_the_stated_deviation() -> None:
@@ -190,20 +159,7 @@ def test_the_rate_is_that_of_the_mean_client_and_an_exact_probability() -> None:
         assert share * (1 - 1e-15) <= rate <= share * (1 + 1e-13)
 
 
-def test_the_steps_of_an_epoch_take_each_example_about_once() -> None:
-    config = fedldp.recipe("dp-sgd-digits", local_epochs=3, batch_size=24)
-    sums = NoisySteps(settings=config).sums(problem_of(config, None))
-    assert sums.steps == 3 * round(143.7 / 24)
-    assert sums.sampling_rate == pytest.approx(24 / 143.7)
-
-
 # Refusals
-
-
-def test_larger_batches_than_clients_have_examples_are_refused() -> None:
-    config = fedldp.recipe("dp-sgd-digits", batch_size=144)
-    with pytest.raises(ConfigError, match=r"batch_size = 144: 10 clients have 143.7 examples"):
-        plan(config, problem_of(config, None))
 
 
 def test_dp_sgd_is_for_simulation_only() -> None:
@@ -227,15 +183,6 @@ def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("noise_multiplier", 0.0), ("clip", 0.0), ("clip", math.inf)]
-)
-def test_bad_settings_are_refused_in_one_line(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{name} = ") as refused:
-        fedldp.recipe("dp-sgd-digits", **{name: value})
-    assert "\n" not in str(refused.value)
-
-
 # The statement
 
 
@@ -253,12 +200,6 @@ def test_a_record_is_protected_as_by_all_steps_of_the_rounds_with_its_client() -
     assert (line["kind"], line["neighbours"]) == ("approximate", "replace-record")
     fewer = lines(config.changed(clients_per_round=1))["record"]
     assert fewer["epsilon"] < line["epsilon"]
-
-
-def test_a_client_is_not_protected() -> None:
-    found = lines(fedldp.recipe("dp-sgd-digits"))
-    for unit in ("client-round", "client-run"):
-        assert (found[unit]["kind"], found[unit]["epsilon"]) == ("none", None)
 
 
 def test_the_noise_can_be_calibrated() -> None:

@@ -15,7 +15,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.recipes import recipes
-from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream, numbered_generator
 from fedldp.data import Examples, load_dataset
 from fedldp.data.image_features import MapOnce
@@ -94,21 +94,6 @@ def test_an_image_has_the_same_bits_whatever_else_is_in_the_batch(kind: str) -> 
         others = np.concatenate([IMAGES[:index] * 1e3, image[None], np.zeros_like(IMAGES)])
         assert mapping(others)[index].tobytes() == whole[index].tobytes()
     assert mapping(IMAGES[:0]).shape == (0, mapping.size)
-
-
-@pytest.mark.slow
-@every_kind
-def test_no_image_is_refused(kind: str) -> None:
-    odd = np.zeros((4, 1, 8, 8), np.float32)
-    odd[1], odd[2, 0, 0, 0], odd[3] = np.nan, np.inf, 3e38 * (np.indices((8, 8)).sum(0) % 2)
-    assert np.isfinite(KINDS[kind]((1, 8, 8))(odd)).all()
-
-
-@every_kind
-def test_digests_distinguish_features_and_shapes(kind: str) -> None:
-    digests = {make(shape).digest for make in KINDS.values() for shape in ((1, 8, 8), (1, 9, 8))}
-    assert len(digests) == 2 * len(KINDS)
-    assert KINDS[kind]((1, 8, 8)).digest == KINDS[kind]((1, 8, 8)).digest
 
 
 def test_unknown_kinds_and_data_without_images_are_refused() -> None:
@@ -199,41 +184,3 @@ def test_a_run_trains_tests_and_predicts_on_features(tmp_path: Path) -> None:
     assert trained.schema.input_shape == (1, 8, 8)
     with pytest.raises(ConfigError, match="reshape the data"):
         trained.probabilities(mapped.test.features)
-
-
-@pytest.mark.slow
-def test_any_number_of_workers_gives_the_same_bits() -> None:
-    made = small(features="oriented-gradients")
-    one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
-    for name, weights in one.weights.items():
-        assert weights.tobytes() == two.weights[name].tobytes()
-
-
-@pytest.mark.slow
-def test_pose_is_more_accurate_at_the_same_epsilon() -> None:
-    """Each of 1,000 clients sends one message, at epsilon 4 for its whole run, to an untrusted
-    server."""
-    try:
-        data = load_dataset("mnist")
-    except DataMissing as error:
-        pytest.skip(str(error))
-    settings: dict[str, Any] = {
-        "system": "composed",
-        "dataset": "mnist",
-        "model": "logistic",
-        "num_clients": 1000,
-        "rounds": 1,
-        "mechanism": "nearest_direction",
-        "bound": "norm",
-        "epsilon": 4.0,
-        "server_rate": 100.0,
-        "seed": 100,
-    }
-    pixels = from_mapping({**settings, "learning_rate": 0.1})
-    pose = from_mapping({**settings, "learning_rate": 1.0, "local_epochs": 5, "features": "pose"})
-    lines = [plan(each, problem_of(each, None)).privacy["guarantees"] for each in (pixels, pose)]
-    assert lines[0] == lines[1]
-    found = [fedldp.run(each, dataset=data).accuracy for each in (pixels, pose)]
-    assert None not in found
-    assert found[0] < 0.75
-    assert found[1] > 0.87

@@ -57,28 +57,6 @@ def test_a_run_trains_a_head_on_features_and_keeps_their_digest(
         evaluate(folder / "run")
 
 
-def test_the_data_folder_is_searched_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "data").mkdir()
-    (folder / "axes.npy").rename(folder / "data" / "axes.npy")
-    made = small(features=AXES)
-    with pytest.raises(ConfigError, match=f"^features = {AXES}: there is no file axes.npy in "):
-        made.layout(problem_of(made, None))
-    assert made.layout(problem_of(made, folder / "data")).size == 140
-    monkeypatch.setenv("FEDLDP_DATA", str(folder / "data"))
-    assert made.layout(problem_of(made, None)).size == 140
-
-
-def test_a_file_is_parsed_once_while_its_digest_is_the_same(folder: Path) -> None:
-    made = small(features=AXES)
-    problem = problem_of(made, None)
-    first = made.composition.features.mapping(problem)
-    assert made.composition.features.mapping(problem) is first
-    (folder / "axes.npy").write_bytes((folder / "axes.npy").read_bytes())  # with another time
-    assert made.composition.features.mapping(problem) is first
-    np.save("axes.npy", 2 * np.eye(64)[:, :12])
-    assert made.composition.features.mapping(problem) is not first
-
-
 @pytest.mark.parametrize("features", [AXES, ENCODER])
 def test_every_line_states_that_it_relies_on_the_file(features: str) -> None:
     made = small(features=features)
@@ -146,11 +124,3 @@ def test_a_cluster_is_refused() -> None:
         ConfigError, match=r"^cluster = head:1: .* read from net\.pt2, and the cluster"
     ):
         fedldp.run(small(features=ENCODER, rounds=1), cluster="head:1")
-
-
-@pytest.mark.slow
-def test_processes_read_the_file() -> None:
-    made = small(features=ENCODER, rounds=1)
-    one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
-    for name, weights in one.weights.items():
-        assert weights.tobytes() == two.weights[name].tobytes()

@@ -93,27 +93,6 @@ def test_an_agreement_warns_as_the_simulation_of_its_configuration_does(
             check_stated(replace(made, statement={**made.statement, "warnings": silent}))
 
 
-@pytest.mark.parametrize(("delta", "large"), [(0.4, True), (1e-5, False)])
-def test_an_agreement_of_clients_warns_although_its_target_is_gone(
-    delta: float, large: bool
-) -> None:
-    made = agree(of_clients(3, delta), Problem((1, 8, 8), 10, 100), SITES, channel="named")
-    assert made.config.target is None
-    assert bool(warned(made.statement)) == large
-
-
-def test_the_claim_of_a_source_is_warned_about_although_nothing_is_proven() -> None:
-    found = fedldp.account("priority-mnist-fig8-most80")
-    assert {line["kind"] for line in found["guarantees"]} == {"none"}
-    (text,) = warned(found)
-    assert repr(found["claim"]["delta"]) in text
-
-
-def test_a_run_that_has_ended_warns_as_its_plan_did() -> None:
-    config = of_clients(300, 0.01, num_examples=300)
-    assert warned(fedldp.run(config).privacy) == warned(fedldp.account(config)) != []
-
-
 def test_a_number_that_neighbours_do_not_share_decides_nothing() -> None:
     """The number of private rows decides a warning only if the guarantee keeps this number."""
     own = {"counted_in_private": True}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.trial import difference
 from fedldp.deployment.agreeing import agree
-from fedldp.models import models
 from fedldp.simulation.plan import plan, problem_of
 
 SHAPE, CLASSES = (1, 8, 8), 3
@@ -108,14 +106,6 @@ def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
         check(way, model=name)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", models())
-def test_the_models_of_fedldp_pass(name: str, way: str) -> None:
-    shape = (3, 32, 32) if name in ("vgg", "cnn", "cnn_32") else SHAPE
-    whole = replace(problem(way), input_shape=shape)
-    assert changed_by_others(config_of(way, model=name).algorithm(whole)) is None
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", recipes())
 def test_the_local_updates_of_fedldp_pass(name: str) -> None:
@@ -135,12 +125,6 @@ def test_a_model_that_cannot_be_differentiated_for_single_rows_is_refused_by_lay
     with pytest.raises(ConfigError, match=f"{layer}: .*person_dp_sgd") as refused:
         check("rows", model=f"{home}:{name}")
     assert "\n" not in str(refused.value)
-
-
-def test_a_failing_model_is_refused_before_a_statement_in_people_systems() -> None:
-    """Otherwise everybody would contribute zeros, and nothing would say so."""
-    with pytest.raises(ConfigError, match="first line"):
-        check("people", model="own_models:RaisingOnTests")
 
 
 @pytest.mark.parametrize("name", ["scaled", "counted"])
@@ -177,13 +161,6 @@ def test_a_trial_leaves_the_random_generators_and_a_given_model_alone(way: str) 
     assert (before[1] == np.random.get_state()[1]).all()
     assert before[2] == random.getstate()
     assert all(map(torch.equal, weights, given.parameters()))
-
-
-def test_a_list_of_fedldps_layers_is_not_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedldp.algorithms.own_code.difference", lambda trial: 1 / 0)
-    check("clients", model="fedldp.models.networks:mlp")
-    with pytest.raises(ConfigError, match="division"):
-        check("clients", model="own_models:good")
 
 
 def test_an_agreement_and_a_sites_own_copy_are_tried(

@@ -34,15 +34,6 @@ def test_a_function_is_given_one_example_at_a_time() -> None:
     assert images.tobytes() == given.tobytes()
 
 
-def test_a_class_is_instantiated_once_and_called() -> None:
-    images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
-    of_class, of_function = (
-        OwnFeatures(f"own_features:{name}", (2, 4, 3)) for name in ("Rows", "rows")
-    )
-    np.testing.assert_allclose(of_class(images), of_function(images), rtol=1e-6)
-    assert of_class.digest != of_function.digest
-
-
 def test_no_example_is_refused_by_a_users_features() -> None:
     images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
     found = OwnFeatures("own_features:brittle", (1, 1, 1))(images)
@@ -79,8 +70,3 @@ def test_every_line_states_its_assumption_about_the_features() -> None:
         assert line["stated_by"] == "fedldp"  # it states nothing about releases
     assert found["warnings"][-1].startswith(alone)
     assert not any("maps each" in text for text in known["warnings"])
-
-
-def test_a_run_trains_on_a_users_features() -> None:
-    result = fedldp.run(small())
-    assert sum(weights.size for weights in result.weights.values()) == 90

@@ -16,7 +16,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import All, Balanced, Drawn, Once, cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
-from fedldp.core.errors import ConfigError
 from fedldp.deployment.deployable import without_simulation
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -73,17 +72,6 @@ def test_cohorts_follow_from_the_servers_secret_alone() -> None:
         assert 20 < len(common) < 105
 
 
-def test_every_permutation_is_equally_likely() -> None:
-    once, counts = Once(3, 3), dict[tuple[int, ...], int]()
-    for number in range(6000):
-        draws = draws_of_secret(number.to_bytes(32, "big"), "run")
-        order = tuple(int(np.asarray(once.clients(round, draws))[0]) for round in (1, 2, 3))
-        counts[order] = counts.get(order, 0) + 1
-    # Chi-squared with 5 degrees of freedom: above 35 with chance 1.5e-6.
-    assert len(counts) == 6
-    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 35
-
-
 # The cost
 
 
@@ -124,18 +112,6 @@ def test_each_report_has_the_whole_budget_of_the_run() -> None:
         assert isinstance(once.mechanism, Gaussian)
         assert isinstance(alone.mechanism, Gaussian)
         assert once.mechanism.sigma == alone.mechanism.sigma
-
-
-def test_a_target_gives_each_report_the_whole_epsilon() -> None:
-    target = {"unit": "client-run", "epsilon": 4.0}
-    once = plan(
-        made("composed", mechanism="laplace", bound="norm", target=target, participation="once"),
-        PROBLEM,
-    ).config
-    alone = plan(
-        made("composed", mechanism="laplace", bound="norm", target=target, rounds=1), PROBLEM
-    ).config
-    assert once.model_dump()["epsilon"] == alone.model_dump()["epsilon"]
 
 
 def test_behind_a_shuffler_the_crowd_is_that_of_one_round() -> None:
@@ -194,12 +170,6 @@ def test_a_resumed_run_has_the_same_cohorts(tmp_path: Path, after: int) -> None:
     assert resumed.ledger.to_record() == whole.ledger.to_record()
 
 
-def test_a_longer_run_begins_differently() -> None:
-    given: dict[str, Any] = {"epsilon": 1.0, "average": 0.0}
-    assert made("composed", **given, participation="all").longer_begins_with_shorter
-    assert not made("composed", **given, participation="once").longer_begins_with_shorter
-
-
 def test_participation_is_written_only_if_set_and_is_stated() -> None:
     plain = made("ldp_fl", epsilon=1.0)
     assert "participation" not in plain.model_dump()
@@ -212,40 +182,6 @@ def test_participation_is_written_only_if_set_and_is_stated() -> None:
 
 
 # Refused
-
-
-@pytest.mark.parametrize(
-    ("system", "given", "line"),
-    [
-        ("composed", {"epsilon": 1.0, "rounds": 11},
-         "participation = once and rounds = 11: with num_clients = 10, .* set rounds = 10"),
-        ("composed", {"epsilon": 1.0, "clients_per_round": 3},
-         "participation = once and clients_per_round = 3: .* leave clients_per_round out"),
-        ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0},
-         "channel = central and participation = once: .* set participation = all"),
-        ("personalized_sound", {"epsilon": 1.0, "clip": 1.0, "selects_first": True},
-         "participation = once and selects_first = true: .* leave participation out"),
-        ("personalized", {"epsilon": 1.0, "clip": 1.0, "aggregation": "selection",
-                          "perturbation": "sign"},
-         "participation = once and aggregation = selection: .* set participation = all"),
-        ("ldpfl", {"model": "logistic"},
-         "participation = once and system = ldpfl: .* set participation = all"),
-        ("ldpfl_sound", {"epsilon": 1.0},
-         "participation = once and system = ldpfl_sound: .* set participation = all"),
-        ("composed", {"epsilon": 1.0, "channel": "sum", "rounds": 6},
-         "participation = once and channel = sum: .* sum of one .* set participation = all"),
-        ("secure_aggregation", {"rounds": 3, "num_clients": 8, "model": "logistic"},
-         "participation = once and threshold = 3 .* some rounds have 2 clients"),
-        ("composed", {"epsilon": 1.0, "untrusted_clients": 2, "channel": "sum"},
-         "untrusted_clients = 2: a round has 2 participants; give at most 1"),
-    ],
-)  # fmt: skip
-def test_participation_that_reveals_too_much_or_does_nothing_is_refused(
-    system: str, given: dict[str, Any], line: str
-) -> None:
-    with pytest.raises(ConfigError, match=line) as found:
-        made(system, **given, participation="once")
-    assert "\n" not in str(found.value)
 
 
 # Auto
@@ -292,13 +228,6 @@ def test_auto_is_once_if_reports_are_pure_and_local(
     assert lines(found) == lines(chosen)
     if found.composition.channel.kind != "shuffle":  # sites are not told about a shuffler
         assert without_simulation(found).answers_once is found.answers_once
-
-
-def test_auto_is_decided_again_in_a_changed_copy() -> None:
-    found = made("composed", epsilon=1.0, participation="auto")
-    assert found.answers_once
-    assert not found.changed(rounds=20).answers_once
-    assert not found.changed(channel="sum").answers_once
 
 
 def test_auto_runs_as_the_participation_it_chose() -> None:

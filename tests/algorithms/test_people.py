@@ -15,12 +15,11 @@ from fedldp.accounting.events import (
     InClear,
     PerPerson,
     PerRecord,
-    SampledShare,
     SelfComposed,
 )
 from fedldp.accounting.guarantees import IDEALISED, SECRET
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
-from fedldp.algorithms.people import LEAST_SHARE, SCORE, people_of
+from fedldp.algorithms.people import people_of
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
@@ -103,41 +102,6 @@ def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> N
     assert "no more than 2 sites" in " ".join(line["assumptions"])
 
 
-def test_a_heading_says_person_where_the_statement_does_and_no_more_than_the_target() -> None:
-    """Settings do not show groups, and a calibrated epsilon may exceed the target in its last
-    digit."""
-    made = config(num_clients=3, epsilon=2.0)
-    stated = plan(made, problem_with(made, visits(), None)).privacy["guarantees"]
-    assert made.epsilon_in_words(stated) == "epsilon 2 per person (proven)"
-    assert made.epsilon_in_words() == "epsilon 2 per record (proven)"
-    aim = {"unit": "person", "adversary": "server", "epsilon": 1.0, "delta": 1e-5}
-    solved = plan(config(num_clients=3, target=aim), problem_with(made, visits(), None))
-    assert solved.config.epsilon > 1
-    found = solved.config.epsilon_in_words(solved.privacy["guarantees"])
-    assert found == "epsilon 1 per person (proven)"
-    other = [{**line, "epsilon": 0.3} for line in stated]  # as at another delta
-    assert made.epsilon_in_words(other) == "epsilon 2 per person (proven)"
-
-
-def test_rows_that_belong_to_persons_are_not_drawn() -> None:
-    made = config(num_clients=3, num_examples=20)
-    with pytest.raises(ConfigError, match="num_examples = 20: it draws single rows"):
-        problem_with(made, visits(), None)
-
-
-def test_the_persons_of_an_npz_file_are_not_a_column() -> None:
-    with pytest.raises(
-        ConfigError, match=r"a \.npz file names the person of each row in its array"
-    ):
-        config(dataset="mine.npz", person_column="patient")
-
-
-def test_a_single_report_in_a_sum_has_a_share_of_noise_and_states_its_worth() -> None:
-    found = lines(config(channel="sum"))
-    alone, together = found["record", "server"], found["record", "summing-server"]
-    assert alone["epsilon"] > 2 * together["epsilon"]
-
-
 def test_sites_that_may_add_no_noise_are_not_counted() -> None:
     """Two of five sites may collude, so three shares make up the noise, and each share is
     larger."""
@@ -163,15 +127,6 @@ def test_the_event_is_of_one_person_and_of_no_client() -> None:
     people = config().algorithm(problem).encoder(0).event()
     assert isinstance(people, PerPerson)
     assert on_side(people, "record") == people.person
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_with_little_noise_all_channels_give_the_same_weights(model: str) -> None:
-    found = [trained(config(channel=each, epsilon=1e4, model=model)) for each in CHANNELS]
-    scale = np.abs(found[0]).max()
-    for other in found[1:]:
-        np.testing.assert_allclose(other, found[0], atol=0.03 * scale)
 
 
 def test_the_server_takes_the_step_of_plain_gradient_descent() -> None:
@@ -244,33 +199,6 @@ def test_several_steps_cost_that_many_releases() -> None:
     assert event.record.count == 5
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"steps_per_round": 2, "channel": "sum"}, "set channel = named, or steps_per_round = 1"),
-        ({"steps_per_round": 2, "channel": "central"}, "set channel = named"),
-        ({"channel": "shuffle"}, "set channel = named"),
-        ({"clip": 1e5}, "clip"),
-        ({"epsilon": 1e-4, "rounds": 100_000, "model": "mlp_64"}, "larger epsilon"),
-        ({"local_epochs": 3}, "each person gives one gradient"),
-        ({"batch_size": 20}, "each person gives one gradient"),
-        ({"persons_at_sites": 2}, "give person_column"),
-        ({"sample_rate": 0.0}, "give a number of at least"),
-        ({"sample_rate": 1.5}, "give a number of at most 1"),
-        ({"sample_rate": 0.5, "channel": "sum", "persons_at_sites": 2}, "or channel = named"),
-        ({"sample_rate": 0.5, "person_budget": {"limit": 1.0}}, "or leave person_budget out"),
-    ],
-)
-def test_parts_that_do_not_fit_are_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
-    def planned() -> None:
-        made = config(**settings)
-        plan(made, problem_of(made, None))
-
-    with pytest.raises(ConfigError, match=said) as error:
-        planned()
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(("number", "stated"), [(7, 1), (68, 60), (618, 610), (2_085, 2_000)])
 def test_sums_are_divided_by_a_public_number(number: int, stated: int) -> None:
     made = config(num_clients=3)
@@ -292,30 +220,6 @@ def test_a_run_on_samples_costs_its_epsilon_and_is_called_idealised(
     assert 0.99 * made.epsilon < line["epsilon"] <= made.epsilon
     assert IDEALISED in line["assumptions"]
     assert SECRET["record"] in line["assumptions"]
-
-
-def test_a_person_at_several_sites_is_in_more_samples() -> None:
-    made = config(num_clients=3, epsilon=2.0, persons_at_sites=2, sample_rate=0.3)
-    line = lines(made, visits())["person", "server"]
-    assert 1.98 < line["epsilon"] <= 2
-    noise = [
-        each.composition.calibration.noise(650)
-        for each in (config(epsilon=2.0, rounds=5, sample_rate=0.3), made)
-    ]
-    scales = [each.step * 2.0**each.scale_bits for each in noise]
-    assert 1.2 < scales[1] / scales[0] < 1.5
-
-
-def test_several_steps_sample_anew_and_cost_that_many_steps() -> None:
-    one = config(rounds=20, sample_rate=0.2)
-    several = config(rounds=4, steps_per_round=5, sample_rate=0.2)
-    assert lines(one)["record", "server"]["epsilon"] == pytest.approx(
-        lines(several)["record", "server"]["epsilon"], rel=1e-9
-    )
-    event = several.algorithm(problem_of(several, None)).encoder(0).event()
-    assert isinstance(event, PerRecord)
-    assert isinstance(event.record, SampledShare)
-    assert event.record.steps == 5
 
 
 def test_the_statement_about_samples_covers_the_added_noise() -> None:
@@ -355,36 +259,6 @@ def test_each_step_samples_people_anew_with_all_their_rows(steps: int) -> None:
         assert set(np.unique(each, return_counts=True)[1]) == {3}
         assert 100 < len(np.unique(each)) < 200  # 150 on average, deviation 10
     assert len({each.tobytes() for each in taken}) == 6
-
-
-def test_sums_of_samples_are_divided_by_the_expected_number() -> None:
-    """With half of the people sampled and hardly any noise, the mean step equals that of all
-    people."""
-    whole, half = (
-        trained(config(epsilon=1e4, rounds=10, sample_rate=rate, server_optimizer="none"))
-        for rate in (1.0, 0.5)
-    )
-    assert np.dot(half, whole) / np.dot(whole, whole) == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize("channel", CHANNELS)
-def test_samples_of_voters_vote_as_all_voters_do(channel: str) -> None:
-    more = {"held_out_people": 0.4, "sample_rate": 0.5, "epsilon": 1e3, "rounds": 12}
-    last = simulate(config(channel=channel, **more)).rounds[-1]
-    assert abs(last.metrics[SCORE] - last.accuracy) < 0.2
-
-
-def test_a_target_is_met_on_samples() -> None:
-    target = {"unit": "record", "adversary": "summing-server", "epsilon": 1.5}
-    made = fedldp.recipe(
-        "person-dp-sgd-digits", rounds=5, sample_rate=0.2, channel="sum", target=target
-    )
-    (line,) = [
-        line
-        for line in plan(made, problem_of(made, None)).privacy["guarantees"]
-        if (line["unit"], line["adversary"]) == ("record", "summing-server")
-    ]
-    assert 1.48 < line["epsilon"] <= 1.5
 
 
 def test_samples_are_for_simulations_only() -> None:
@@ -531,23 +405,6 @@ def test_a_person_has_one_vote_decided_by_most_rows() -> None:
     assert not found.aux[SUMS][0, :-1].any()
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
-def test_a_run_can_be_watched_by_votes(channel: str) -> None:
-    found = simulate(config(channel=channel, held_out_people=0.4, epsilon=1e3, rounds=12))
-    last = found.rounds[-1]
-    assert abs(last.metrics[SCORE] - last.accuracy) < 0.15
-    assert found.rounds[0].metrics[SCORE] < 0.5 * last.metrics[SCORE]
-
-
-def test_votes_cost_nothing_beyond_training() -> None:
-    without, voted = lines(config()), lines(config(held_out_people=0.3))
-    assert voted["record", "server"]["epsilon"] == pytest.approx(
-        without["record", "server"]["epsilon"], rel=1e-3
-    )
-    with pytest.raises(ConfigError, match="held_out_people = 0"):
-        config(held_out_people=0.3, steps_per_round=2)
-
-
 # Counts of classes
 
 
@@ -635,25 +492,3 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
             "each such round is charged to its participants like any other round"
             in plan(some, problem).privacy["warnings"][-1]
         )
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"class_count_rounds": 5}, "give at most 4"),
-        ({"class_count_rounds": 1, "steps_per_round": 2}, "set steps_per_round = 1"),
-        ({"class_count_rounds": 1, "class_weights": [1.0] * 10}, "leave one of the two out"),
-    ],
-)
-def test_unused_counts_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        config(**settings).composition  # noqa: B018 (it is made to be refused)
-
-
-def test_noise_alone_gives_bounded_weights() -> None:
-    from fedldp.algorithms.people import class_shares
-
-    for counts in (np.zeros(3), np.array([-5.0, -2, -1]), np.array([-5.0, 1e9, 1e-9])):
-        shares = class_shares(counts)
-        assert (shares >= LEAST_SHARE).all()
-        assert (shares <= 1).all()

@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-import fedldp
 from fedldp.algorithms import preset
-from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.recipes import find_recipe, recipes
-from fedldp.algorithms.systems import find_system, own_code, systems
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.algorithms.systems import find_system, own_code
 from fedldp.core.errors import ConfigError
-from fedldp.simulation.plan import problem_of
 
-PRESETS = {name: found for name, found in systems().items() if issubclass(found, Settings)}
 OWN = '''
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
@@ -53,25 +47,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_preset:noisy"
     __import__("sys").modules.pop("own_preset", None)
-
-
-def first_of(name: str) -> RunConfig:
-    return next(
-        config
-        for config in (find_recipe(recipe).config for recipe in recipes() if "digits" in recipe)
-        if config.system == name
-    )
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_function_from_settings_to_parts(name: str) -> None:
-    config = first_of(name)
-    assert isinstance(config, Settings)
-    assert isinstance(config.composition, Composition)
-    algorithm = config.algorithm(problem_of(config, None))
-    assert algorithm.report_encoder(0).release.event() == algorithm.release(0).event()
-    assert config.algorithm(algorithm.problem).encoder(0).event() == algorithm.encoder(0).event()
-    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_a_users_preset_is_found_by_its_address(own: str) -> None:
@@ -118,18 +93,3 @@ def test_a_copy_has_parts_of_its_own() -> None:
         assert copied.composition is not config.composition
     once = config.with_participation("once")
     assert once.composition.participation != config.composition.participation
-
-
-def test_a_parts_refusal_comes_when_the_settings_are_read() -> None:
-    config = find_recipe("cldp-fed-digits").config
-    with pytest.raises(ConfigError, match="precision"):
-        config.changed(precision=99)
-
-
-def test_both_ways_to_set_no_shuffler_are_equal() -> None:
-    named = fedldp.recipe("quickstart", channel="named")
-    without = fedldp.recipe("quickstart", shuffle=False)
-    assert named.claim() is not None
-    assert fedldp.account(named) == fedldp.account(without)
-    with pytest.raises(ConfigError, match="both settings say how reports travel"):
-        fedldp.account(fedldp.recipe("quickstart", channel="named", shuffle=True))

@@ -18,7 +18,6 @@ from fedldp.accounting.events import InClear, NoRelease
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.roles import Batch
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
@@ -35,7 +34,6 @@ from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, SumKind, pack, 
 from fedldp.simulation.plan import problem_of
 from fedldp.testing.cases import CPU, RUN, runtime_of, secret_keys
 from fedldp.testing.clients import Roles, sender_of
-from fedldp.training.local_sgd import LocalSgd
 
 N = 4
 NOBODYS = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
@@ -123,22 +121,6 @@ def test_three_of_the_four_answers_are_computed_from_no_example(roles: Roles) ->
     ]
     assert isinstance(events[Phase.MASKED_INPUT], InClear)
     assert "exact sum" in events[Phase.MASKED_INPUT].what
-
-
-def test_a_client_trains_for_one_of_the_four(
-    roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train, trained = LocalSgd.__call__, list[int]()
-
-    def noting(step: LocalSgd, broadcast: Broadcast, batch: Batch, group: int = 1) -> Any:
-        trained.extend(batch.indices)
-        return train(step, broadcast, batch, group)
-
-    monkeypatch.setattr(LocalSgd, "__call__", noting)
-    for last in Phase:
-        trained.clear()
-        Sites(roles, tmp_path / last.name).talk(1, last)
-        assert trained == (list(range(N)) if last >= Phase.MASKED_INPUT else [])
 
 
 def test_the_clients_own_count_decides_the_phase_and_not_the_server(
@@ -288,18 +270,6 @@ def test_a_request_of_a_later_round_removes_nothing_remembered(
             early = replace(told[phase], round=2, public=public)
             assert isinstance(sites.answer(0, phase, early), Refusal)
     assert isinstance(sites.answer(0, Phase.UNMASK, told[Phase.UNMASK]), Report)
-
-
-def test_memory_does_not_grow_over_rounds(roles: Roles, tmp_path: Path) -> None:
-    sites = Sites(roles, tmp_path)
-    for round in (1, 2, 3):
-        sites.talk(round)
-        for index in range(N):
-            files = (tmp_path / str(index)).rglob("*.safetensors")
-            found = sorted(f"{path.parent.name}/{path.stem}" for path in files)
-            of_sum = ("input", "keys", "secret", "shares", "survivors", "told", "values")
-            names = [f"sum-{name}" for name in of_sum]
-            assert found == [f"round-{round}/{name}" for name in names]
 
 
 def test_a_finished_round_is_no_longer_answered(roles: Roles, tmp_path: Path) -> None:

@@ -14,17 +14,13 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.server_update import Estimated, Weighted
-from fedldp.core.errors import ConfigError
-from fedldp.mechanisms import mechanisms
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.comparing import TRAINING, command, differing, twin_of
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.recorded import read_run
-from fedldp.simulation.settings import from_mapping, read_toml, resolve, to_toml
+from fedldp.simulation.settings import from_mapping
 from fedldp.testing.clients import Roles
 
 ON_DIGITS = one_of_a_kind(
@@ -125,27 +121,6 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(seen) == 4
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", sorted(mechanisms()))
-def test_ldp_fl_accepts_adam_with_any_mechanism(name: str) -> None:
-    try:
-        config = short("quickstart", mechanism=name, epsilon=4.0, rounds=2)
-        config.algorithm(problem_of(config, None)).encoder(0)
-    except ConfigError:
-        pytest.skip("a mechanism that ldp_fl does not take")
-    for send in ("weights", "update"):
-        result = simulate(config.changed(send=send, **ADAM))
-        assert np.isfinite(np.frombuffer(weights_of(result), np.float32)).all()
-        assert weights_of(result) != weights_of(simulate(config.changed(send=send)))
-
-
-@pytest.mark.slow
-def test_adam_at_the_server_learns_from_one_bit_reports() -> None:
-    config = fedldp.recipe("quickstart", rounds=8, num_clients=100, **ADAM)
-    assert simulate(config).accuracy > 0.5
-
-
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "shuffled bits": ("quickstart", ADAM),
     "arrivals": ("quickstart", {**ADAM, "record_arrivals": True, "average": 0.5}),
@@ -207,72 +182,4 @@ def test_the_model_is_the_average_and_broadcasts_are_not(tmp_path: Path) -> None
     assert all(np.array_equal(loaded[name], value) for name, value in mean.weights.items())
 
 
-def test_settings_that_use_the_number_of_rounds_change_a_shorter_run() -> None:
-    config = short("fedavg-quickstart")
-    assert config.longer_begins_with_shorter
-    assert config.changed(server_optimizer="momentum").longer_begins_with_shorter
-    assert not config.changed(average=0.5).longer_begins_with_shorter
-
-
 # Messages and repeated runs
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "line"),
-    [
-        ("quickstart", {"server_optimizer": "adam"},
-         "server_rate = 1: with server_optimizer = adam every weight moves by about this much in "
-         "each round; give less than 1, such as 0.01"),
-        ("quickstart", {"server_momentum": 0.5},
-         "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
-         "to 0.9"),
-        ("quickstart", {"average": 1.5}, "average = 1.5: give a number of at most 1"),
-        ("quickstart", {"server_optimizer": "sgd"},
-         "server_optimizer = sgd: choose none, momentum or adam"),
-        ("distributed-gaussian-digits", {"server_momentum": 0.5},
-         "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
-         "to 0.9"),
-        ("personalized-digits", {"perturbation": "sign", "server_optimizer": "momentum"},
-         "server_optimizer = momentum and perturbation = sign: the server uses the signs of "
-         "the mean as the next weights, without a step; set server_optimizer = none and "
-         "server_rate = 1, or perturbation = gaussian"),
-    ],
-)  # fmt: skip
-def test_refusals_say_what_to_do(name: str, changes: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        fedldp.recipe(name, **changes)
-    assert str(refused.value) == line
-
-
-def test_a_run_states_its_step_and_repeats_it(tmp_path: Path) -> None:
-    config = resolve("quickstart", ["server_optimizer=adam", "server_rate=0.05"])
-    path = tmp_path / "it.toml"
-    path.write_text(to_toml(config), encoding="utf-8")
-    assert read_toml(path) == config
-    assert 'server_optimizer = "adam"' in path.read_text()
-    few = config.changed(**SHORT)
-    simulate(few, recipe="quickstart", out=tmp_path / "adam")
-    simulate(few.changed(server_optimizer="none", server_rate=1.0), recipe="quickstart",
-             out=tmp_path / "none")  # fmt: skip
-    runs = [read_run(tmp_path / name) for name in ("adam", "none")]
-    assert differing(runs) == {"server_optimizer": ["adam", "none"], "server_rate": [0.05, 1.0]}
-    said = [command(run) for run in runs]
-    assert said[0] is not None
-    assert said[0].endswith("--set server_optimizer=adam --set server_rate=0.05")
-    assert said[1] is not None
-    assert "server" not in said[1]
-
-
-def test_a_twin_without_noise_has_the_same_step(tmp_path: Path) -> None:
-    made = {
-        "noisy": short("quickstart", model="logistic", **ADAM),
-        "same step": short("fedavg-quickstart", **ADAM),
-        "other": short("fedavg-quickstart"),
-    }
-    shared = {name: getattr(made["noisy"], name) for name in TRAINING}
-    for name, config in made.items():
-        steps = {} if name != "other" else {n: getattr(config, n) for n in NEW}
-        simulate(config.changed(**{**shared, **steps}), recipe=name, out=tmp_path / name)
-    runs = {name: read_run(tmp_path / name) for name in made}
-    assert twin_of(runs["noisy"], list(runs.values())) is runs["same step"]
-    assert twin_of(runs["noisy"], [runs["other"]]) is None

@@ -11,9 +11,6 @@ import pytest
 
 from fedldp.algorithms.server_update import (
     BySender,
-    Estimate,
-    MechanismMean,
-    NoisySum,
     ServerUpdate,
     Step,
     Weighted,
@@ -23,8 +20,6 @@ from fedldp.algorithms.server_update import (
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.mechanisms.laplace import Laplace
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
@@ -211,18 +206,6 @@ def test_a_server_role_does_not_send_its_steps_state() -> None:
 
 
 # Estimates
-
-
-def test_estimates_declare_what_they_need() -> None:
-    ball = Gaussian(1.0, 1.0)
-    needs: dict[str, Estimate] = {
-        "sum": MechanismMean(empty=Laplace(1.0, 1.0).aggregate, gives="update"),
-        "reports": plain("weights"),
-        "weight": Weighted(read=read_plain, gives="weights", by_examples=True),
-        "sender": BySender(shares=partial(shares, [1.0]), read=read, gives="weights"),
-    }
-    assert {name: each.needs for name, each in needs.items()} == {name: name for name in needs}
-    assert NoisySum(bounded=lambda updates: (ball, updates), number=1).needs == "reports"
 
 
 def shares(given: list[float], draw: Any) -> Any:

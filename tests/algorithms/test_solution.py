@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +18,12 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import AttackedClient
-from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.k_closest import KClosest
 from fedldp.protocol.roles import Batch, State, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan
 from fedldp.testing.clients import Roles, senders_of
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
 from fedldp.training.ridge import OwnStatistics, RidgeSolution
@@ -194,12 +190,6 @@ def test_clients_with_one_label_send_that_label_and_its_weights() -> None:
         )
 
 
-def test_clients_with_one_label_each_learn_together() -> None:
-    given = {**SOLUTION, "num_clients": 100, "partition": "shards:1", "epsilon": 8.0, "ridge": 0.1}
-    both = [simulate(made(**given, one_label=one)).accuracy or 0 for one in (False, True)]
-    assert both[0] + 0.1 < both[1]
-
-
 def test_an_audit_replaces_statistics_by_statistics() -> None:
     attacked = AttackedClient(made(**STATISTICS_OF), DIGITS, 0)
     assert attacked.takes_updates
@@ -218,32 +208,12 @@ def test_an_audit_replaces_statistics_by_statistics() -> None:
 # In a run
 
 
-def test_clients_answer_once_and_give_a_model() -> None:
-    result = simulate(made(**{**SOLUTION, "epsilon": 16.0}))
-    assert result.accuracy is not None
-    assert result.accuracy > 0.5
-    assert {
-        (line["unit"], line["epsilon"])
-        for line in result.privacy["guarantees"]
-        if line["kind"] == "pure"
-    } == {("client-round", 16.0), ("client-run", 16.0)}
-
-
 def test_statistics_behind_a_sum_stay_within_the_budget_of_a_run() -> None:
     result = simulate(made(**STATISTICS_OF, num_examples=600, rounds=2, participation="once"))
     lines = {
         (line["unit"], line["adversary"]): line["epsilon"] for line in result.privacy["guarantees"]
     }
     assert 3.9 < lines["client-run", "summing-server"] <= 4
-
-
-def test_further_rounds_continue_from_the_last_weights() -> None:
-    # Without noise, steps towards solutions converge to the regression on all examples.
-    shared = {"local_update": "solution", "mechanism": "none", "ridge": 0.3, "num_clients": 4}
-    first, last = (simulate(made(**shared, rounds=rounds)).accuracy for rounds in (1, 30))
-    assert first is not None
-    assert last is not None
-    assert last >= first > 0.8
 
 
 def test_a_weighted_mean_is_read_in_the_coordinates_that_were_sent() -> None:
@@ -262,23 +232,6 @@ def test_a_weighted_mean_is_read_in_the_coordinates_that_were_sent() -> None:
 # Defaults of composed
 
 
-def test_by_default_noise_is_averaged_over_the_last_half_of_the_rounds() -> None:
-    sgd: dict[str, Any] = {"learning_rate": 0.1, "rounds": 4}
-
-    def kept(**settings: Any) -> bool:
-        roles = Roles(made(**sgd, **settings), DIGITS)
-        return "iterates" in roles.first.arrays
-
-    assert kept(epsilon=4.0)
-    assert not kept(epsilon=4.0, average=0.0)
-    assert not kept(mechanism="none")
-    assert not kept(mechanism="codes", channel="sum")
-    assert kept(mechanism="none", average=0.25)
-    assert not made(**sgd, epsilon=4.0).longer_begins_with_shorter
-    assert made(**sgd, mechanism="none").longer_begins_with_shorter
-    assert made(**sgd, epsilon=4.0, average=0.0, participation="all").longer_begins_with_shorter
-
-
 def test_each_client_answers_once_if_that_is_better() -> None:
     def once(**settings: Any) -> bool:
         parts = made(learning_rate=0.1, rounds=4, epsilon=4.0, **settings).composition
@@ -292,87 +245,7 @@ def test_each_client_answers_once_if_that_is_better() -> None:
     assert not once(mechanism="gaussian", bound="norm")
 
 
-def test_defaults_are_not_written() -> None:
-    written = made(learning_rate=0.1, epsilon=4.0).model_dump()
-    assert not {"participation", "average", "local_update", "ridge"} & set(written)
-    assert made(learning_rate=0.1, epsilon=4.0, average=0.0).model_dump()["average"] == 0
-
-
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({**SOLUTION, "model": "mlp"}, "local_update = solution and model = mlp: .* = linear"),
-        ({**SOLUTION, "ridge": 0.0}, "ridge = 0.0: give a number of at least"),
-        ({**SOLUTION, "learning_rate": 0.1}, "learning_rate = 0.1: local_update = solution"),
-        ({**SOLUTION, "local_epochs": 5}, "local_epochs = 5: local_update = solution takes no"),
-        ({"epsilon": 4.0}, "learning_rate is not set, but local_update = sgd needs it"),
-        ({"epsilon": 4.0, "learning_rate": 0.1, "ridge": 0.1}, "ridge = 0.1: .* no regression"),
-        (
-            {**STATISTICS_OF, "bound": "range"},
-            "bound = range, mechanism = gaussian_share and local_update = statistics: .* norm",
-        ),
-        (
-            {**STATISTICS_OF, "mechanism": "two_point", "bound": "range"},
-            "mechanism = two_point and local_update = statistics: .* bound = norm with",
-        ),
-        ({**STATISTICS_OF, "bound": "direction"}, "bound = direction and local_update = stat"),
-        ({**STATISTICS_OF, "send": "weights"}, "send = weights and local_update = statistics"),
-        ({**STATISTICS_OF, "channel": "named"}, "channel = named and mechanism = gaussian_share"),
-        ({**STATISTICS_OF, "epsilon": [1.0] * 30}, "epsilon is a list, but gaussian_share takes"),
-        ({**STATISTICS_OF, "epsilon": None}, "epsilon is not set: mechanism = gaussian_share"),
-        ({**STATISTICS_OF, "epsilon": 1e6}, "epsilon = .*: gaussian_share takes"),
-        ({**STATISTICS_OF, "delta": 1e-300}, "delta = 1e-300: give at least"),
-        (
-            {**SOLUTION, "mechanism": "gaussian_share", "bound": "range", "channel": "sum"},
-            "bound = range and mechanism = gaussian_share: .* set bound = norm",
-        ),
-        (
-            {**SOLUTION, "mechanism": "two_point"},
-            "bound = direction and mechanism = two_point: .* set bound = range",
-        ),
-        (
-            {**SOLUTION, "one_label": True, "bound": "norm"},
-            "one_label = true and bound = norm: .* set bound = direction, or leave one_label out$",
-        ),
-        (
-            {**STATISTICS_OF, "one_label": True},
-            "one_label = true and local_update = statistics: .* set local_update = solution",
-        ),
-        (
-            {**SOLUTION, "channel": "central"},
-            "channel = central and local_update = solution: .* set channel = named, or channel = "
-            "sum with mechanism = gaussian_share$",
-        ),
-        (
-            {**STATISTICS_OF, "channel": "central"},
-            "channel = central and local_update = statistics: .* set channel = sum$",
-        ),
-    ],
-)  # fmt: skip
-def test_parts_that_do_not_fit_together_are_refused_before_a_run(
-    settings: dict[str, Any], line: str
-) -> None:
-    with pytest.raises(ConfigError, match=line) as found:
-        plan(made(**settings), DIGITS)
-    assert "\n" not in str(found.value)
-
-
 # On the command line
-
-
-@pytest.mark.slow
-def test_a_solution_is_run_and_evaluated_from_the_command_line(
-    fedldp_command: Any, tmp_path: Path
-) -> None:
-    folder = str(tmp_path / "run")
-    done = fedldp_command(
-        "run", "composed-digits-solution", "--set", "ridge=0.1", "--out", folder, "--json"
-    )
-    accuracy = json.loads(done.out)["rounds"][-1]["accuracy"]
-    found = json.loads(fedldp_command("evaluate", folder, "--json").out)
-    assert found["accuracy"] == pytest.approx(accuracy)
-    line = fedldp_command("run", "composed-digits", "--set", "local_update=solution")
-    assert "takes no steps" in line.assert_refused()
