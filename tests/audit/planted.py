@@ -74,13 +74,6 @@ class Float32Probabilities(FloatBits):
         return stream.generator().random(size, dtype=np.float32)
 
 
-class PlainFloat32(Float32Probabilities):
-    """The same formula with c = 0 and r = 1, where float32 rounds the tail by less than a
-    hundredth."""
-
-    center, radius = np.float32(0.0), np.float32(1.0)
-
-
 class MissingClip(Laplace):
     """Noise for a norm of ``clip``, without clipping."""
 

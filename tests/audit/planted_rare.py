@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from planted import FloatBits
@@ -51,26 +50,6 @@ class RangeOfSome(FloatBits):
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         largest = np.abs(values).max()
         return super().probabilities(values / largest if 3 < largest < 5 else values)
-
-
-class RarelyInClear(FloatBits):
-    """One report in a hundred thousand has the signs of the values, without noise."""
-
-    share: ClassVar[float] = 1e-5
-
-    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
-        check_releasable(values)
-        generator = stream.generator()
-        if generator.random() < self.share:
-            return np.packbits(values > 0).tobytes()
-        bits = generator.random(values.size) < self.probabilities(values)
-        return np.packbits(bits).tobytes()
-
-
-class OftenInClear(RarelyInClear):
-    """Like ``RarelyInClear``, for one report in ten."""
-
-    share = 0.1
 
 
 class Unreadable(FloatBits):

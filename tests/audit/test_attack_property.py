@@ -40,13 +40,6 @@ def test_a_small_budget_hides_it() -> None:
     assert more["squared error of the share, over guessing's"].value > 0.9
 
 
-@pytest.mark.slow
-def test_labels_in_clear_reveal_the_share_without_an_encoder() -> None:
-    config = digits("ldpfl-digits", encoder_epochs=1)
-    (attack,) = of_reports(scenario_of(config), 16)
-    assert attack.succeeds
-
-
 def test_the_share_of_a_class_must_vary() -> None:
     assert of_reports(scenario_of(digits("fedavg-digits", num_clients=1000)), 5) == []
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 2)

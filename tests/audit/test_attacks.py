@@ -81,17 +81,6 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_results_and_progress_is_reported() -> None:
-    config, lines = find_recipe("nbafl-digits").config, []
-    first = attack(config, seed=3, effort=TINY, tell=lines.append)
-    again = attack(config, seed=3, effort=TINY)
-    other = attack(config, seed=4, effort=TINY)
-    assert [a.as_json() for a in first] == [a.as_json() for a in again]
-    assert [a.as_json() for a in first] != [a.as_json() for a in other]
-    assert len(lines) == 4
-
-
 def test_impossible_attacks_are_refused_in_one_line() -> None:
     config = find_recipe("quickstart").config
     with pytest.raises(ConfigError, match="seed = -1"):
@@ -128,13 +117,6 @@ def test_no_broadcast_depends_on_clients_of_the_pool(name: str) -> None:
     for state, other in zip(one.states, two.states, strict=True):
         np.testing.assert_array_equal(state.weights, other.weights)
     assert (one.states[0].weights != one.states[2].weights).any()
-
-
-def test_whole_reports_are_attacked_before_their_shuffler() -> None:
-    settings = {"mechanism": "k_closest", "channel": "shuffle", "epsilon": 4.0}
-    config = find_recipe("ldp-fl-digits").config.changed(**settings)
-    scenario = AttackScenario.of(config, None, seed=0, most_examples=5, rounds=1)
-    assert scenario.against == "one client's report, before the shuffler"
 
 
 @pytest.mark.parametrize(

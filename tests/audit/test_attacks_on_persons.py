@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedldp
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.audit.attacks import attack
 from fedldp.audit.attacks import membership as of_members
 from fedldp.audit.attacks.scenario import AttackScenario, client_of, persons_in, rows_of
 from fedldp.audit.efforts import QUICK
@@ -65,30 +63,6 @@ def test_no_persons_rows_are_split() -> None:
     assert scenario.counted == "persons"
 
 
-@pytest.mark.slow
-def test_simulated_clients_have_whole_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Examples] = []
-    honest = AttackScenario.reports
-
-    def watched(self: AttackScenario, examples: Examples, number: int) -> Any:
-        seen.append(examples)
-        return honest(self, examples, number)
-
-    monkeypatch.setattr(AttackScenario, "reports", watched)
-    data = visits()
-    attack(overfitting(local_epochs=1), data, effort=FEW)
-    known = {
-        np.sort(own.features.ravel()).tobytes()
-        for own in (data.train.taken(data.train.people == who) for who in set(data.train.people))
-    }
-    assert len(seen) > 20
-    for each in seen:
-        assert each.people is not None
-        for who in set(each.people):
-            own = each.features[each.people == who]
-            assert np.sort(own.ravel()).tobytes() in known
-
-
 def test_an_earlier_round_has_nobody_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """This also holds if persons of the pool have the most rows."""
     data = visits()
@@ -133,20 +107,6 @@ def test_whole_runs_have_whole_persons_and_are_asked_about_persons() -> None:
         assert found.roc is not None
         assert "12 persons are candidates" in str(found.setting)
         assert found.roc.positives + found.roc.negatives == 12 * FEW.member_runs
-
-
-@pytest.mark.slow
-def test_membership_of_an_overfitted_person_is_found_and_hidden_by_noise() -> None:
-    data = visits()
-    effort = replace(FEW, member_clients=20)
-    found = of_members.of_reports(scenario_of(overfitting(), data, rounds=1), effort)
-    assert all(each.measured is not None and each.measured.low > 0.7 for each in found)
-    assert all("persons out of" in str(each.setting) for each in found)
-    hidden = fedldp.recipe(
-        "person-dp-sgd-digits", dataset="visits", num_clients=SITES, rounds=2, epsilon=0.5
-    )
-    found = of_members.of_reports(scenario_of(hidden, data, rounds=1), effort)
-    assert all(each.measured is not None and each.measured.low < 0.55 for each in found)
 
 
 def test_too_few_persons_are_refused_in_one_line() -> None:

@@ -24,7 +24,7 @@ from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.results import note_of, verdict_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import find_mechanism, mechanisms
+from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.two_point import TwoPoint
 
 ONE = replace(
@@ -102,23 +102,6 @@ def test_all_bounds_share_the_confidence() -> None:
     assert sum(1 - (row.confidence or 0) for row in found.rows) == pytest.approx(0.01)
 
 
-@pytest.mark.slow
-def test_the_seed_decides() -> None:
-    def lowers(seed: int) -> list[float]:
-        return [row.lower for row in audit("", [TwoPoint], effort=ONE, seed=seed).rows]
-
-    assert lowers(1) == lowers(1) != lowers(2)
-
-
-@pytest.mark.slow
-def test_the_papers_claim_is_refuted_and_the_proven_figure_holds() -> None:
-    found = audit("", [find_mechanism("randomised_bits")], effort=ONE)
-    broken = [row for row in found.rows if row.verdict == "claim-broken"]
-    assert found.verdict == "claim-broken"
-    assert any("theorem_2" in row.subject and row.claimed == 0.5 for row in broken)
-    assert all(row.claimed < row.lower <= row.proven for row in broken)  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize("bits", [64, 32])
 def test_the_log_ratio_agrees_with_the_probabilities(epsilon: float, bits: Any) -> None:
@@ -178,24 +161,6 @@ def test_a_bug_in_a_users_mechanism_ends_with_status_1(fedldp_command: Any, own:
     assert json.loads(wrong.out)["verdict"] == "bug"
 
 
-@pytest.mark.slow
-def test_without_json_an_audit_prints_a_table(fedldp_command: Any, own: None) -> None:
-    right = fedldp_command("audit", "--mechanism", "audited_by_test:Right", "--quick",
-                           "--trials", 50, "--workers", 1)  # fmt: skip
-    assert right.status == 0
-    lines = right.out.splitlines()
-    (heading, *_) = [line.split() for line in lines if "claimed" in line]
-    assert heading == [
-        "unit", "d", "delta", "claimed", "stated", "at", "least", "bound", "verdict",
-    ]  # fmt: skip
-    assert "Right(epsilon=1.0)" in right.out
-    assert ["weight", "8", "0", "0.5", "0.5000"] in [line.split()[:5] for line in lines]
-    assert "no sign of privacy" in right.out
-    assert sum(line.startswith("would show a bug from: ") for line in lines) == len(
-        [line for line in lines if "claimed" in line]
-    )
-
-
 @pytest.mark.parametrize(
     "arguments",
     [("no-such-recipe",), ("quickstart", "--mechanism", "two_point"), ("--mechanism", "nothing"),
@@ -207,38 +172,6 @@ def test_names_that_cannot_be_audited_are_refused(fedldp_command: Any, arguments
     fedldp_command("audit", *arguments).assert_refused()
 
 
-def test_a_mechanism_given_as_a_recipe_is_refused_with_the_right_option(
-    fedldp_command: Any,
-) -> None:
-    line = fedldp_command("audit", "k_closest").assert_refused()
-    assert "this is a mechanism, not a recipe; run `fedldp audit --mechanism k_closest`" in line
-
-
 def test_a_mechanism_that_accepts_no_setting_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of the audit's settings"):
         audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))
-
-
-@pytest.mark.slow
-def test_a_system_is_audited_by_its_recipe(fedldp_command: Any) -> None:
-    arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers", 1)
-    outcome = fedldp_command(*arguments, "--json")
-    assert outcome.status == 0
-    found = json.loads(outcome.out)
-    assert (found["subject"], found["verdict"]) == ("fedavg-digits", "ok")
-    assert {row["unit"] for row in found["rows"]} == {"client-round", "client-run"}
-    for row in found["rows"]:
-        assert set(row) >= KEYS
-        assert row["proven"] is None
-    assert all("one run" in row["attack"] or row["lower"] > 0 for row in found["rows"])
-
-
-@pytest.mark.slow
-def test_any_number_of_processes_prints_the_same_table_of_a_system(
-    fedldp_command: Any,
-) -> None:
-    arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers")
-    one, two = (fedldp_command(*arguments, workers) for workers in (1, 2))
-    assert "fedavg: as configured" in one.out
-    assert "against" in one.out
-    assert one.out == two.out

@@ -13,7 +13,6 @@ import pytest
 from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.page import ExtraAttacks, page
 from fedldp.audit.results import Audit, Estimate, Picture, Result
-from fedldp.reporting import charts
 from fedldp.reporting.html import GENERATOR
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
@@ -100,14 +99,6 @@ def test_the_page_shows_the_findings() -> None:
     for words in ("0.500 [0.400, 0.600]", "cannot be made", ">linked<", "37.5", "5 %"):
         assert words in text
     assert "Clients that lie" not in page(audit(OK))
-
-
-def test_without_matplotlib_the_page_has_numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "available", lambda: False)
-    text = page(audit(OK), found())
-    assert "<svg" not in text
-    assert "<img" not in text
-    assert "0.500 [0.400, 0.600]" in text
 
 
 @pytest.mark.slow

@@ -46,24 +46,6 @@ def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
     assert "Gaussian" not in made["broken_claims.md"].partition("## Why")[0]
 
 
-def test_a_verdict_other_than_ok_or_claim_broken_is_named() -> None:
-    made = pages(of_system(verdict="bug", proven=1.0), of_system())
-    assert "| **2.000 bug** |" in made["audit_nbafl.md"]
-
-
-def test_a_row_without_a_verdict_shows_a_dash_in_place_of_a_bound() -> None:
-    made = pages(of_mechanism(verdict=None, proven=1.5, lower=0.0, note="omitted: no verdict"))
-    assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 | - | - |" in made["audit_report_mechanisms.md"]
-    assert "1 `-`" in made["audit_mechanisms.md"]
-    assert not any("None" in text for text in made.values())
-
-
-def test_the_overview_shows_the_row_nearest_to_its_proof() -> None:
-    rows = [of_system(proven=proven, lower=lower, verdict="ok") for proven, lower in [
-        (None, 9.0), (4.0, 3.0), (100.0, 5.0)]]  # fmt: skip
-    assert "| 3 | 3.000 | 4.000 | - |" in pages(*rows)["audit_systems.md"]
-
-
 def test_the_committed_pages_are_those_of_the_kept_audit() -> None:
     made = audit_table.pages(audit_table.kept())
     own = audit_table.page_of_own_budgets(audit_table.kept(audit_table.OWN_BUDGETS))

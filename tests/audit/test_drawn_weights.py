@@ -10,14 +10,13 @@ import planted_categories as planted
 import pytest
 
 from fedldp.audit.drawn_weights import PlannedWeightCheck
-from fedldp.audit.efforts import FULL, QUICK
+from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import find_mechanism
 
 AT = replace(QUICK, mechanism_settings=((4.0, 64),))
 BY_TRIALS = replace(QUICK, mechanism_settings=((2.5, 64),), mechanism_most_words=0)
-TWENTY = [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
 
 
 def counted(cls: Any, seed: int = 0) -> Any:
@@ -32,20 +31,6 @@ def test_a_private_k_is_found_by_trials() -> None:
     (row, _) = audit("", [planted.PrivateK], effort=BY_TRIALS).rows
     assert row.verdict == "bug"
     assert row.proven == 2.5 < min(row.lower, row.finds or 0)
-
-
-@pytest.mark.slow
-def test_a_private_k_is_found_by_the_trials_of_the_full_audit() -> None:
-    assert AT.mechanism_settings[0] in FULL.mechanism_settings
-    full = replace(FULL, mechanism_settings=AT.mechanism_settings, mechanism_most_words=0)
-    row = audit("", [planted.PrivateK], effort=full).rows[0]
-    assert row.proven == 4.0 < row.lower
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", TWENTY)
-def test_a_public_k_passes(seed: int) -> None:
-    assert audit("", [planted.PublicK], effort=BY_TRIALS, seed=seed).verdict == "ok"
 
 
 @pytest.mark.slow

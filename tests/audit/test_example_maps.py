@@ -41,12 +41,6 @@ def test_features_that_remember_rows_are_found(name: str) -> None:
     assert row.attack.startswith("the same data set mapped twice: features differed in 140 of 140")
 
 
-@pytest.mark.slow
-def test_a_users_function_that_misbehaves_late_is_found() -> None:
-    settings = {"features": "own_features:late", "model": "logistic", "num_clients": 10}
-    assert found(fedldp.recipe("quickstart", **settings)).verdict == "bug"
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_the_clean_twin_passes(seed: int) -> None:
     row = found(planted_features.public(), seed)

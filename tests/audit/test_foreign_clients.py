@@ -130,11 +130,6 @@ def test_a_correct_client_passes(client: Callable[[Arrays], Any]) -> None:
     assert audited(client).verdict == "ok"
 
 
-@pytest.mark.slow
-def test_a_larger_epsilon_than_claimed_is_found_for_one_weight() -> None:
-    assert audited(scales_noise_wrong, unit="weight", epsilon=0.5).verdict == "bug"
-
-
 def test_repeated_answers_show_epsilon_by_their_number() -> None:
     """By hand: n inputs that all give the same answer twice show ln n, up to the confidence."""
     (_, repeats, *_) = planned_foreign_games(

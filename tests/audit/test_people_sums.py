@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -161,20 +160,6 @@ def test_rows_counted_instead_of_persons_are_found(
     assert said in row.attack
 
 
-@pytest.mark.slow
-def test_floats_instead_of_integers_pass_all_trials() -> None:
-    """Only the exact check finds the floats."""
-    assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("model", ["mlp_64", "logistic", "linear"])
-def test_the_correct_sums_are_exact(model: str, seed: int) -> None:
-    row = exactly(planted.RightConfig(**planted.settings(model=model)), seed)
-    assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -203,9 +188,3 @@ def test_every_game_of_the_recipe_passes(channel: str) -> None:
     played = [each for each in asked if isinstance(each, PlannedSystemGame)]
     assert {each.game.adversary for each in played if each.unit == "person"} == against
     assert play("", asked, confidence=0.999, trials=None, seed=0).verdict == "ok"
-
-
-def test_a_check_can_be_sent_to_another_process() -> None:
-    config = planted.RightConfig(**planted.settings())
-    check = PlannedPeopleCheck(config, problem(config))
-    assert pickle.loads(pickle.dumps(check)) == check

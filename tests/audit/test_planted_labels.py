@@ -8,7 +8,7 @@ import planted_labels as planted
 import pytest
 
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.plans import planned_games, settings_of
+from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.simulation.plan import problem_of
@@ -37,14 +37,3 @@ def test_a_label_in_clear_is_found() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_correct_report_passes(seed: int) -> None:
     assert played(planted.RightConfig(**planted.settings()), seed).verdict == "ok"
-
-
-@pytest.mark.slow
-def test_the_small_setting_has_labels_to_distinguish() -> None:
-    """With two labels, the weights are opposite, and the longer ones always belong to the first
-    label."""
-    config = planted.RightConfig(**planted.settings())
-    for one_label, classes in ((True, 3), (False, 2)):
-        given = config.changed(one_label=one_label)
-        (_, small) = settings_of(given, problem_of(given, None))
-        assert small.planned.problem.num_classes == classes

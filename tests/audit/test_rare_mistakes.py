@@ -59,14 +59,6 @@ def test_a_private_range_between_two_sizes_is_found() -> None:
     assert any("one coordinate at " in str(row.attack) for row in found)
 
 
-@pytest.mark.slow
-def test_a_report_in_clear_is_found_if_frequent_enough() -> None:
-    """If one report in 100,000 is in clear, 2,000 reports contain 0.02 of them on average, so no
-    black-box audit sees it."""
-    assert bugs(planted_rare.OftenInClear, at(0.5, 8))
-    assert not bugs(planted_rare.RarelyInClear, at(0.5, 8))
-
-
 def test_a_failure_at_nan_only_is_a_broken_contract_and_not_a_bug() -> None:
     found = audit("", [planted.TakesNaN], effort=FEW)
     assert found.verdict == "fails its contract"

@@ -72,13 +72,6 @@ def test_a_bound_has_no_upper_end_and_a_users_figure_is_marked() -> None:
     assert result("system", proven=1.0).as_json()["proven"] == 1.0
 
 
-def test_an_advantage_is_over_guessing() -> None:
-    found = result("linkage", baseline=0.25, verdict="linked")
-    assert (found.advantage, found.as_json()["advantage"], found.succeeds) == (0.5, 0.5, True)
-    nothing = result("membership", measured=None, baseline=0.5)
-    assert (nothing.advantage, nothing.lower, nothing.succeeds) == (0.0, 0.0, False)
-
-
 @pytest.mark.parametrize(
     ("measure", "measured", "verdict"),
     [

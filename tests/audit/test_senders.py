@@ -8,7 +8,6 @@ from typing import Any
 import planted_systems
 import pytest
 
-import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
@@ -56,10 +55,3 @@ def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
 def test_the_correct_twin_with_drawn_seeds_passes(seed: int, rounds: int) -> None:
     row = found(planted_systems.UnnamedConfig(rounds=rounds), seed)
     assert (row.verdict, row.lower) == ("ok", 0)
-
-
-@pytest.mark.slow
-def test_senders_are_tested_if_whole_reports_are_shuffled() -> None:
-    assert not games(fedldp.recipe("quickstart"))
-    shuffled = {"mechanism": "k_closest", "channel": "shuffle"}
-    assert len(games(fedldp.recipe("ldp-fl-digits", **shuffled))) == 1

@@ -16,7 +16,7 @@ from fedldp.algorithms.systems import systems
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import TrialStreams
-from fedldp.audit.plans import configs_of, planned_games, representatives
+from fedldp.audit.plans import planned_games, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError, RunError
@@ -94,11 +94,6 @@ def test_one_bit_that_is_requested_again_is_the_same_bit() -> None:
     )
 
 
-@pytest.mark.slow
-def test_the_correct_system_passes_in_several_rounds() -> None:
-    assert audited(planted_systems.RightConfig(), small("client-run")).verdict == "ok"
-
-
 def of_statistics(cls: type[RunConfig], seed: int, trials: int) -> Any:
     few = replace(QUICK, system_explore=40)
     games = [replace(each, effort=few) for each in games_of(cls(), small("client-round"))]
@@ -164,31 +159,6 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
 
 
 # Published claims
-
-
-@pytest.mark.slow
-def test_the_budget_of_one_weight_does_not_cover_a_whole_report() -> None:
-    config = fedldp.recipe("ldp-fl-digits")
-
-    def chosen(planned: Any) -> bool:
-        return bool(planned.setting == "as configured" and planned.unit == "client-round")
-
-    for row in audited(config, chosen).rows:
-        assert (row.claimed, row.claim_unit, row.verdict) == (1.0, "weight", "claim-broken")
-        assert 1.0 < row.lower <= row.proven
-
-
-@pytest.mark.slow
-def test_ldpfls_theorem_2_is_refuted_for_a_record() -> None:
-    config = fedldp.recipe("ldpfl-digits-public")
-
-    def chosen(planned: Any) -> bool:
-        return bool(planned.unit == "record" and planned.game.swap == "record")
-
-    rows = audited(config, chosen).rows
-    broken = [row for row in rows if row.claimed == 0.5 and row.verdict == "claim-broken"]
-    assert broken
-    assert all(0.5 < row.lower <= row.proven for row in broken)
 
 
 # Which games there are
@@ -265,31 +235,6 @@ def test_the_seed_decides_and_the_number_of_processes_does_not() -> None:
 
     assert bounds(1) == bounds(1)
     assert bounds(1)[0] > 0
-
-
-@pytest.mark.parametrize("name", ["nothing", "planted_systems:Nothing", "json:dumps", ""])
-def test_an_unknown_system_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError):
-        configs_of(name)
-
-
-def test_a_users_system_is_found() -> None:
-    (config,) = configs_of("planted_systems:NoClipConfig")
-    assert isinstance(config, planted_systems.NoClipConfig)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", ["client-round", "client-run"])
-def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> None:
-    once = systems()["ldp_fl"].model_validate({
-        "system": "ldp_fl", "dataset": "digits", "model": "linear", "num_clients": 43,
-        "rounds": 4, "epsilon": 1.0, "learning_rate": 0.1, "participation": "once",
-    })  # fmt: skip
-    games = games_of(once, lambda q: small(unit)(q) and q.game.adversary == "shuffled-server")
-    assert games
-    for each in games:
-        assert each.game.attacked.config.fewest_in_round == 2
-    assert play("", games, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"
 
 
 def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
