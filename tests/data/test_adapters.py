@@ -12,7 +12,6 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
-    SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
@@ -96,11 +95,6 @@ def frame(count: int) -> Any:
                              "label": labels})  # fmt: skip
 
 
-def test_a_sampler_of_a_subset_gives_the_subset() -> None:
-    loader = DataLoader(tensors(20), sampler=SubsetRandomSampler([7, 3, 5]))
-    np.testing.assert_array_equal(checked_rows(loader, "it:").features, rows(20)[0][[3, 5, 7]])
-
-
 def test_a_third_array_names_the_persons_of_rows() -> None:
     features, labels = map(torch.from_numpy, rows(4))
     found = checked_rows(TensorDataset(features, labels, torch.tensor([3, 3, 1, 9])), "it:")
@@ -173,23 +167,6 @@ def test_a_test_set_is_for_data_that_lack_one() -> None:
     for given in ("digits", None, fedldp.Dataset.from_arrays(*rows(20))):
         with pytest.raises(FedldpError, match=r"^test: "):
             fedldp.run("quickstart", dataset=given, test=rows(5))
-
-
-@pytest.mark.slow
-def test_a_sweep_accepts_what_a_run_accepts() -> None:
-    loaders = [DataLoader(tensors(20), shuffle=True), DataLoader(tensors(30, 1))]
-    found = fedldp.sweep(
-        "quickstart",
-        grid={"epsilon": [1]},
-        dataset=loaders,
-        rounds=1,
-        workers=1,
-        metric="accuracy",
-    )
-    assert found.failed == []
-    (row,) = found.table
-    accuracy = fedldp.run("quickstart", dataset=loaders, rounds=1).accuracy
-    assert row["mean"] == accuracy
 
 
 # Tables
@@ -286,14 +263,6 @@ def test_a_run_may_go_untested(tmp_path: Path) -> None:
     ):
         with pytest.raises(FedldpError, match=r"no test set|has no example"):
             comparing()
-
-
-@pytest.mark.slow
-def test_workers_need_no_test_set() -> None:
-    data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
-    alone, two = (fedldp.run("quickstart", dataset=data, rounds=1, workers=each) for each in (1, 2))
-    for name, weights in alone.weights.items():
-        np.testing.assert_array_equal(weights, two.weights[name])
 
 
 # The real libraries, if they are installed

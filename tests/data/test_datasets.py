@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_files import covertype_bytes, covertype_rows, idx_bytes, published
 
-from fedldp.core.errors import ConfigError, DataError, DataMissing
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data import Dataset, list_datasets, load_dataset, sources
 from fedldp.data.folder import is_present
 from fedldp.data.sources import SOURCES, PublishedDataset
@@ -56,18 +56,6 @@ def test_small_versions(install: Install, tmp_path: Path, name: str, train: int,
     data = load_dataset(name, data_dir=tmp_path)
     check(data)
     assert (data.name, len(data.train), len(data.test)) == (name, train, test)
-
-
-def test_bytes_are_scaled_by_255(install: Install, tmp_path: Path) -> None:
-    install("mnist")
-    pixels = np.random.default_rng(0).integers(0, 256, (30, 28, 28), dtype=np.uint8)
-    features = load_dataset("mnist", data_dir=tmp_path).train.features
-    np.testing.assert_array_equal(features[:, 0], pixels.astype(np.float32) / np.float32(255))
-
-
-def test_fashion_mnist_is_another_name(install: Install, tmp_path: Path) -> None:
-    install("fmnist")
-    assert load_dataset("fashion-mnist", data_dir=tmp_path).name == "fmnist"
 
 
 def test_the_environment_names_the_folder(
@@ -141,12 +129,6 @@ def test_labels_that_do_not_fit_the_images(
     monkeypatch.setitem(SOURCES, "mnist", PublishedDataset(**{**vars(source), "files": files}))
     with pytest.raises(DataError, match="mnist is damaged"):
         load_dataset("mnist", data_dir=tmp_path)
-
-
-def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"'minst'.*mnist.*\.npz") as caught:
-        load_dataset("minst")
-    assert all(name in str(caught.value) for name in SOURCES)
 
 
 def test_list_datasets(install: Install, tmp_path: Path) -> None:

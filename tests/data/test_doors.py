@@ -173,7 +173,6 @@ WITH_NAMES = [
 ]
 WITHOUT_NAMES = [of_arrays, of_clients, of_npz, of_torch, of_loader, of_estimator]
 OF_SKLEARN = [of_estimator, of_estimator_with_a_frame]
-FILES = [of_csv, of_parquet]
 
 # The rules
 
@@ -355,11 +354,6 @@ def test_a_column_is_refused_exactly_if_it_numbers_rows(data: st.DataObject) -> 
         return
     with pytest.raises(DataError, match="column 'row' may only number the rows"):
         check_columns({"row": column.__getitem__}, "it:", owners)
-
-
-def test_a_number_that_repeats_late_is_seen() -> None:
-    column = np.append(np.arange(1000), 0)
-    check_columns({"row": column.__getitem__}, "it:")
 
 
 # A declaration

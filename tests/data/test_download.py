@@ -15,7 +15,7 @@ import httpx
 import pytest
 from small_files import published
 
-from fedldp.core.errors import ConfigError, DataError, DataMissing
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data import load_dataset
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile
@@ -121,12 +121,6 @@ def test_a_whole_file_needs_no_network(tmp_path: Path) -> None:
     assert fetch("small", tmp_path) == [tmp_path / "small" / "small.bin"]
 
 
-@pytest.mark.usefixtures("no_network")
-def test_nothing_to_fetch_for_digits(tmp_path: Path) -> None:
-    assert fetch("digits", tmp_path / "absent") == []
-    assert not (tmp_path / "absent").exists()
-
-
 @pytest.mark.usefixtures("one_file")
 def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
@@ -173,22 +167,6 @@ def test_a_wrong_checksum_deletes_the_partial_file(server: Server, tmp_path: Pat
     assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
 
 
-@pytest.mark.usefixtures("one_file")
-def test_resuming_on_wrong_bytes_is_found_and_recovers(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "small.bin.partial").write_bytes(b"not the start of the file")
-    assert "checksum" in failure(tmp_path)
-    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
-
-
-@pytest.mark.usefixtures("one_file")
-def test_a_download_cut_between_last_byte_and_check(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "small.bin.partial").write_bytes(CONTENT)
-    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
-    assert server.asked == []
-
-
 @pytest.mark.parametrize(
     "content", [CONTENT[:1000], CONTENT * 20], ids=["shorter", "twenty-times-longer"]
 )
@@ -226,15 +204,6 @@ def test_the_next_address_is_tried(
     assert [path for path, _ in server.asked] == ["/gone", "/wrong", "/moved/good", "/good"]
 
 
-def test_all_failures_are_reported(
-    server: Server, one_file: PublishedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_addresses(monkeypatch, one_file, f"{server.url}/gone", "http://127.0.0.1:9/closed")
-    line = failure(tmp_path)
-    assert f"{server.url}/gone: HTTP status 404" in line
-    assert "http://127.0.0.1:9/closed: " in line
-
-
 def test_offline(one_file: PublishedDataset, tmp_path: Path) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("[Errno -2] Name or service not known", request=request)
@@ -254,11 +223,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="small cannot be stored in") as caught:
         fetch("small", tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_unknown_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'nothing'"):
-        fetch("nothing", tmp_path)
 
 
 def archive_of(members: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:

@@ -46,20 +46,6 @@ def test_verify_distinguishes_ok_missing_and_damaged(
     ]
 
 
-def test_verify_all_lists_each_file_once(tmp_path: Path) -> None:
-    found = verify(None, tmp_path)
-    assert {status for _, status in found} == {"missing"}
-    assert len(found) == len({file for file, _ in found}) == 4 + 4 + 6 + 3 + 1
-
-
-def test_verify_lists_the_replacement_only_if_present(tmp_path: Path) -> None:
-    assert len(verify("covertype", tmp_path)) == 1
-    subset = tmp_path / "covertype" / "covtype-subset-92962.data.gz"
-    subset.parent.mkdir()
-    subset.write_bytes(b"x")
-    assert FileStatus(subset, "damaged") in verify("covertype", tmp_path)
-
-
 def test_verify_of_data_without_files_and_of_unknown_names(tmp_path: Path) -> None:
     assert verify("digits", tmp_path) == []
     with pytest.raises(ConfigError, match="'nothing'"):
@@ -75,9 +61,3 @@ def test_every_published_file_can_be_named_checked_and_fetched() -> None:
             assert all(urlsplit(a).scheme in ("http", "https") for a in source.addresses(file))
             assert source.addresses(file)
     assert sources.find_source("fashion-mnist") is SOURCES["fmnist"]
-
-
-def test_published_files(real_data: Path) -> None:
-    found = [item for item in verify(None, real_data) if item.status != "missing"]
-    assert found
-    assert all(item.status == "ok" for item in found), found

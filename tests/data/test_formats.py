@@ -23,7 +23,6 @@ from small_files import (
 
 from fedldp.core.errors import DataError
 from fedldp.data.formats import (
-    COVERTYPE_RANGES,
     read_cifar_batch,
     read_covertype,
     read_idx,
@@ -45,12 +44,6 @@ def refused(read: Callable[[Path], object], path: Path) -> str:
 
 def read_images(path: Path) -> np.ndarray:
     return read_idx(path, 3)
-
-
-def test_idx_values_and_shape(tmp_path: Path) -> None:
-    path = tmp_path / "images.gz"
-    path.write_bytes(idx_bytes(IMAGES))
-    np.testing.assert_array_equal(read_images(path), IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +144,6 @@ def test_svhn_malformed(tmp_path: Path, variables: dict[str, np.ndarray]) -> Non
     refused(read_svhn, path)
 
 
-def test_svhn_truncated(tmp_path: Path) -> None:
-    path = tmp_path / "train_32x32.mat"
-    svhn_file(path, 5, seed=0)
-    path.write_bytes(path.read_bytes()[:700])
-    refused(read_svhn, path)
-
-
 def test_covertype_scales_by_the_public_ranges(tmp_path: Path) -> None:
     path = tmp_path / "covtype.data.gz"
     rows = covertype_rows(14)
@@ -170,13 +156,6 @@ def test_covertype_scales_by_the_public_ranges(tmp_path: Path) -> None:
     assert (features[1::2, :10] == 1).all()
     np.testing.assert_array_equal(features[:, 10:], rows[:, 10:54])
     assert labels.tolist() == [*range(7)] * 2
-
-
-def test_covertype_scaling_does_not_depend_on_the_rows_present(tmp_path: Path) -> None:
-    path = tmp_path / "covtype.data.gz"
-    path.write_bytes(covertype_bytes(covertype_rows(14)[1::2]))
-    assert (read_covertype(path)[0][:, :10] == 1).all()
-    assert all(lowest < highest for lowest, highest in COVERTYPE_RANGES)
 
 
 @pytest.mark.parametrize(

@@ -214,12 +214,6 @@ def test_types_without_one_text_are_refused_by_name(tmp_path: Path, role: str) -
     assert load_dataset(str(path), columns=Columns(ignored=("day",))).features == ("age",)
 
 
-def test_a_column_without_any_value_is_a_column_of_gaps(tmp_path: Path) -> None:
-    path = parquet_of(tmp_path, age=arrow.nulls(4), label=[0, 1, 0, 1])
-    found = load_features(path, columns=Columns(filled={"age": 7.0}))
-    assert found.tolist() == [[7, 1]] * 4
-
-
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [(["1.0", "0.0"], None), (["1", "0.0"], None), (["True", "false"], ("false", "true")),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedldp.core.errors import ConfigError, DataError, FedldpError
 from fedldp.data import Columns, Dataset, Examples, load_dataset, load_examples, load_features
 from fedldp.data.custom import encode_examples
-from fedldp.data.people import few_of_each, held_of_each, usual_labels
+from fedldp.data.people import few_of_each, held_of_each
 from fedldp.data.tables import read_table
 
 HEADER = "visit,patient,hospital,age,outcome\n"
@@ -255,14 +255,6 @@ def test_a_person_at_two_clients_is_held_out_at_both_or_at_none(seed: int, share
     assert set(owners[~held]) == {0, 1}
 
 
-def test_a_fifth_of_few_persons_is_at_least_one() -> None:
-    """A fifth of 3 persons, rounded down at each of 50 clients, would be nobody."""
-    people = np.repeat(np.arange(150), 2)
-    for seed in range(20):
-        held = held_of_each(people, people // 3, 0.2, np.random.default_rng(seed))
-        assert len(np.unique(people[held])) == 30
-
-
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(20))
 def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
@@ -276,21 +268,7 @@ def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
         assert ages(data.train) | ages(data.test) == set(whose.tolist())
 
 
-def test_rows_without_persons_are_split_as_before() -> None:
-    """Earlier measurements stay valid; see also tests/gate."""
-    features, labels = np.arange(40.0)[:, None], np.arange(40) % 2
-    data = Dataset.from_arrays(features, labels)
-    assert sorted(ages(data.test)) == [0, 6, 11, 13, 15, 24, 29, 30]
-    data = Dataset.from_clients([(features[:9], labels[:9]), (features[9:], labels[9:])])
-    assert sorted(ages(data.test)) == [0, 10, 14, 21, 29, 31, 35]
-
-
 # Persons and their rows
-
-
-def test_a_persons_label_is_that_of_most_of_its_rows() -> None:
-    labels, people = np.array([2, 1, 1, 0, 3, 0, 3]), np.array([0, 0, 0, 1, 1, 2, 2])
-    assert usual_labels(labels, people).tolist() == [1, 0, 0]
 
 
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=9), most=st.integers(1, 5))

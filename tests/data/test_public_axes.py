@@ -11,8 +11,7 @@ from safetensors.numpy import save
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.handwriting import Pose, strokes
-from fedldp.data.public_axes import FileAxes, StrokeAxes, axes_of_strokes, projected
+from fedldp.data.public_axes import FileAxes
 from fedldp.data.public_files import PublicFile
 
 DRAWN = numbered_generator(11, 0)
@@ -72,16 +71,3 @@ def test_bits_depend_on_the_example_alone_and_none_is_refused() -> None:
 def test_a_file_without_such_axes_is_refused(content: bytes, axes: int | None, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         of(content, axes=axes)
-
-
-@pytest.mark.slow
-def test_strokes_vary_most_along_the_first_axes() -> None:
-    axes = axes_of_strokes()
-    np.testing.assert_allclose(axes.T @ axes, np.eye(200), atol=1e-9)
-    images = strokes()[:, None].astype(np.float32)
-    spread = projected(Pose((1, 28, 28))(images)[:, :200].astype(np.float64), axes).var(axis=0)
-    assert (np.diff(spread[:60]) < 0).all()
-    found = StrokeAxes((1, 28, 28), axes=5)(images[:3])
-    assert found.shape == (3, 6)
-    np.testing.assert_allclose(np.linalg.norm(found[:, :5], axis=1), 1, rtol=1e-6)
-    assert len({StrokeAxes((1, 28, 28), count).digest for count in (5, 6)}) == 2

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.random_convolutions import RandomConvolutions
 
@@ -41,13 +39,3 @@ def slow(image: np.ndarray, filters: int) -> np.ndarray:
 def test_features_agree_with_a_slow_oracle_in_each_cell() -> None:
     found = RandomConvolutions((2, 10, 13), filters=3)(IMAGES)
     np.testing.assert_allclose(found, [slow(image, 3) for image in IMAGES], atol=1e-6)
-
-
-def test_an_image_of_one_grey_has_no_features() -> None:
-    found = RandomConvolutions((1, 9, 9))(np.full((2, 1, 9, 9), [[[[0.3]]], [[[7.7]]]], np.float32))
-    assert not found.any()
-
-
-def test_an_image_smaller_than_a_filter_is_refused() -> None:
-    with pytest.raises(ConfigError, match="images of 4x9 are smaller than a filter, 5x5"):
-        RandomConvolutions((1, 4, 9))

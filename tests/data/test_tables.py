@@ -205,11 +205,6 @@ def test_a_party_may_leave_out_rows_that_do_not_fit(tmp_path: Path) -> None:
     assert nothing.features.shape == (0, 3)
 
 
-def test_features_need_neither_label_nor_client(tmp_path: Path) -> None:
-    found = load_features(table(tmp_path, "age,sex\n30,f\n"), columns=columns(ignored=()))
-    assert found.tolist() == [[0.5, 1.0, 0.0]]
-
-
 # Parquet
 
 
@@ -242,12 +237,6 @@ def test_parquet_is_read_like_the_same_csv(tmp_path: Path) -> None:
     assert one.clients.sizes.tolist() == [16, 8]
 
 
-def test_parquet_names_what_is_missing(tmp_path: Path) -> None:
-    path = parquet(tmp_path, age=[1.5, None, 3.0], outcome=[0, 1, 1])
-    with pytest.raises(DataError, match="row 2: column 'age' holds '', a missing value"):
-        load_dataset(str(path), columns=Columns(label="outcome"))
-
-
 def test_parquet_of_numbers_keeps_integer_labels(tmp_path: Path) -> None:
     path = parquet(tmp_path, x=[0.5, 1.5, 2.5], ok=[True, False, True], label=[0, 2, 1])
     found = load_examples(path, columns=Columns(categories={"ok": ("false", "true")}))
@@ -258,14 +247,6 @@ def test_parquet_of_numbers_keeps_integer_labels(tmp_path: Path) -> None:
 def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"cannot be read as \.parquet"):
-        load_dataset(str(table(tmp_path, name="mine.parquet")))
-
-
-def test_without_pyarrow_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedldp\[parquet\]'"):
         load_dataset(str(table(tmp_path, name="mine.parquet")))
 
 
