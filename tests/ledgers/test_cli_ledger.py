@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from ledger_helpers import PLENTY, asked, filled, fresh, release
+from ledger_helpers import asked, filled, fresh, release
 
 from fedldp import cli
 from fedldp.accounting.events import BinaryRandomizedResponse, PureReport
@@ -140,14 +140,6 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
     status, out, err = fedldp("ledger", "verify", path, "--json")
     assert (status, err) == (0, "")
     assert json.loads(out) == {**summary, "ok": True}
-
-
-def test_an_empty_ledger_is_shown(path: Path, fedldp: Callable[..., Outcome]) -> None:
-    SqliteLedger(path, PLENTY)
-    status, out, _ = fedldp("ledger", "show", path)
-    assert status == 0
-    assert "none: nothing was released" in out
-    assert json.loads(fedldp("ledger", "show", path, "--json")[1])["releases"] == []
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])

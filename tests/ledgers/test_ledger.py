@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -25,8 +24,6 @@ from fedldp.accounting.events import (
     SampledGaussian,
 )
 from fedldp.core.errors import (
-    AskedOtherwise,
-    ConfigError,
     LedgerUnusable,
     NoLongerKept,
     OverBudget,
@@ -60,20 +57,6 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_retry_sends_the_same_bytes_at_no_cost(path: Path) -> None:
-    ledger = SqliteLedger(path, Budget("pure", 1.0))
-    sent = release(ledger, "run", 7, ONE, fresh)
-    assert release(ledger, "run", 7, ONE, never) == sent
-    assert release(SqliteLedger(path), "run", 7, ONE, never) == sent
-    assert ledger.spent() == 1.0
-
-
-def test_a_retry_as_another_event_is_refused(path: Path) -> None:
-    ledger = filled(path)
-    with pytest.raises(AskedOtherwise, match="run run round 3 phase 0 was released as PureRep"):
-        release(ledger, "run", 3, PureReport(epsilon=0.5), never)
-
-
 def test_only_the_bytes_of_each_runs_latest_round_are_kept(path: Path) -> None:
     ledger = filled(path)
     more = [release(ledger, "run", 3, ONE, fresh, phase=phase) for phase in (2, 1)]
@@ -99,43 +82,6 @@ def test_removed_bytes_are_not_randomised_again(path: Path) -> None:
     with pytest.raises(NoLongerKept):
         One(ledger).recall("run", 3, 0, asked("?"))
     assert len(ledger.verify()) == 4
-
-
-def test_over_the_budget_nothing_is_randomised(path: Path) -> None:
-    ledger = SqliteLedger(path, Budget("pure", 2.5))
-    for round in range(2):
-        release(ledger, "run", round, ONE, fresh)
-    refusal = "2.0 is spent already; this release costs 1.0, 3.0 in total"
-    with pytest.raises(PrivacyError, match=re.escape(refusal)):
-        release(ledger, "another run", 0, ONE, never)
-    release(ledger, "run", 2, PureReport(epsilon=0.5), fresh)
-    assert ledger.remaining() == 0.0
-    assert len(ledger.verify()) == 3
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, PrivacyError])
-def test_an_error_while_randomising_costs_nothing(path: Path, error: type[BaseException]) -> None:
-    ledger = filled(path)
-
-    def fail() -> bytes:
-        raise error("bound")
-
-    with pytest.raises(error, match="bound"):
-        release(ledger, "run", 4, ONE, fail)
-    assert ledger.spent() == 4.0
-    release(ledger, "run", 4, ONE, fresh)
-
-
-@pytest.mark.parametrize("run", ["", "a\nb", "\x1b[31m", "\ud800", "x" * 201])
-def test_a_run_must_have_a_printable_name(path: Path, run: str) -> None:
-    with pytest.raises(ConfigError, match=r"run = .*1 to 200 printable"):
-        release(SqliteLedger(path, PLENTY), run, 0, ONE, never)
-
-
-@pytest.mark.parametrize("round", [-1, 2**63, True])
-def test_a_round_must_be_a_number(path: Path, round: int) -> None:
-    with pytest.raises(ConfigError, match="round = "):
-        release(SqliteLedger(path, PLENTY), "run", round, ONE, never)
 
 
 def test_bytes_of_any_size_are_returned(path: Path) -> None:
@@ -211,11 +157,6 @@ def test_without_a_budget_no_file_is_made(path: Path) -> None:
     with pytest.raises(PrivacyError, match="this file does not exist"):
         SqliteLedger(path)
     assert not path.exists()
-
-
-def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(PrivacyError, match="cannot be created: No such file or directory"):
-        SqliteLedger(tmp_path / "nowhere" / "client.ledger", PLENTY)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from fedldp.core.errors import (
     FedldpError,
     NoLongerKept,
     OutOfTurn,
-    OverBudget,
     PrivacyError,
 )
 from fedldp.ledgers.budget import Budget
@@ -174,19 +173,6 @@ def state(ledger: MemoryLedger) -> Any:
     return json.dumps(ledger.to_record()), answers
 
 
-def test_a_repeated_answer_is_not_out_of_turn() -> None:
-    """This holds for any later ``max_rounds``, as in the other ledger."""
-    ledger, event = MemoryLedger(), PureReport(epsilon=1.0)
-    first, second = (
-        Step("run", round, 0, "?", event, [0], most) for round, most in ((1, None), (2, None))
-    )
-    first.release(ledger)
-    second.release(ledger)
-    assert second._replace(max_rounds=1).check(ledger) == [None]
-    (later,) = Step("run", 3, 0, "?", event, [0], 2).check(ledger)
-    assert isinstance(later, OutOfTurn)
-
-
 @pytest.mark.slow
 @given(sequences | ordered, budgets)
 def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: Any) -> None:
@@ -313,16 +299,6 @@ def test_clients_are_distinct_indices(clients: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [("", 1, 0, asked("?")), ("run", -1, 0, asked("?")), ("run", 10**6 + 1, 0, asked("?")),
-     ("run", 1, True, asked("?")), ("run", 1, 0, b"short")],
-)  # fmt: skip
-def test_a_malformed_place_is_refused(place: Any) -> None:
-    with pytest.raises(ConfigError, match=r"run = |round = |phase = |request: "):
-        MemoryLedger().check(Place(*place), ONE, [0])
-
-
-@pytest.mark.parametrize(
     "wrong",
     [rows(2), rows(4), rows(3)[0], rows(3).astype(np.int8), rows(3)[None], [b"x"] * 2, ["x"] * 3],
 )
@@ -331,31 +307,6 @@ def test_malformed_rows_cost_nothing(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"answers: .* nothing was released"):
         ledger.release(PLACE, ONE, [0, 1, 2], lambda: wrong)
     assert ledger.runs() == []
-
-
-def test_an_error_while_they_are_made_costs_nothing() -> None:
-    ledger = MemoryLedger(Budget("pure", 1.0))
-
-    def fail() -> Any:
-        raise RuntimeError("bound")
-
-    with pytest.raises(RuntimeError, match="bound"):
-        ledger.release(PLACE, ONE, range(3), fail)
-    assert ledger.runs() == []
-    assert ledger.check(PLACE._replace(request=asked("!")), ONE, range(3)) == [None] * 3
-
-
-def test_one_client_that_cannot_pay_is_refused_alone() -> None:
-    ledger = MemoryLedger(Budget("pure", 2.0))
-    for round, clients in ((1, [0, 1, 2]), (2, [1])):
-        sent = rows(len(clients))
-        ledger.release(PLACE._replace(round=round), ONE, clients, lambda sent=sent: sent)
-    for place in (PLACE._replace(round=3), PLACE._replace(run="other")):  # all runs count
-        one, two, three = ledger.check(place, ONE, [0, 1, 2])
-        assert one is three is None
-        assert isinstance(two, OverBudget)
-        with pytest.raises(OverBudget):
-            ledger.release(place, ONE, [0, 1, 2], never)
 
 
 def test_one_client_that_would_answer_differently_is_refused_alone() -> None:

@@ -4,8 +4,6 @@ size."""
 from __future__ import annotations
 
 import json
-import pickle
-import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +19,6 @@ from fedldp.accounting.prices import cost
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 from fedldp.ledgers.budget import Budget, BudgetKind
 from fedldp.ledgers.columns import (
-    LARGEST_CLIENT,
     LARGEST_ROUND,
     MemoryLedger,
     pack_indices,
@@ -111,62 +108,12 @@ def test_without_a_budget_every_release_is_counted() -> None:
         ledger.spent(4)
 
 
-def test_a_client_that_would_answer_again_is_refused() -> None:
-    ledger = One(MemoryLedger(), 3)
-    release(ledger, "run", 1, ONE, lambda: b"one")
-    with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised twice"):
-        release(ledger, "run", 1, ONE, lambda: b"two")
-    assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
-
-
-def test_a_client_whose_answer_is_kept_sends_it_again() -> None:
-    ledger = One(MemoryLedger(keeps_answers=True), 3)
-    assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
-    assert ledger.recall("run", 1, 0, asked("?")) == b"one"
-    assert release(ledger, "run", 1, ONE, lambda: b"two") == b"one"
-    release(ledger, "run", 2, ONE, lambda: b"two")
-    with pytest.raises(NoLongerKept, match="round 2 was released since"):
-        ledger.recall("run", 1, 0, asked("?"))
-
-
 def test_some_of_many_clients_send_a_kept_answer_again() -> None:
     ledger, place = MemoryLedger(keeps_answers=True), Place("run", 1, 0, asked("?"))
     ledger.release(place, ONE, [1, 2], lambda: [b"a", b"b"])
     assert ledger.check(place, ONE, [1, 2, 3]) == [b"a", b"b", None]
     assert ledger.release(place, ONE, [1, 2, 3], lambda: [b"x", b"b", b"c"]) == [b"a", b"b", b"c"]
     assert ledger.check(place, ONE, [3, 1]) == [b"c", b"a"]
-
-
-def test_only_answers_of_the_latest_round_are_known() -> None:
-    ledger = MemoryLedger()
-    for round in (1, 2):
-        for phase in (0, 1) if round == 1 else (0,):
-            release(One(ledger, 3), "run", round, ONE, fresh, phase=phase)
-    run = ledger._runs["run"]
-    assert [np.count_nonzero(run.answers[phase]) for phase in (0, 1)] == [1, 0]
-
-
-def test_each_client_has_its_own_budget() -> None:
-    ledger = MemoryLedger(Budget("zcdp", 1.0))
-    for client in range(3):
-        for round in range(2):
-            charge(ledger, client, round, ONE)
-        with pytest.raises(OverBudget, match="zcdp budget of rho"):
-            charge(ledger, client, 2, ONE)
-        charge(ledger, client, 1, ONE)
-
-
-@pytest.mark.parametrize("client", [-1, True, 1.0, LARGEST_CLIENT + 1])
-def test_a_client_is_an_index(client: Any) -> None:
-    with pytest.raises(ConfigError, match="clients: "):
-        One(MemoryLedger(), client).admit("run", 1, 0, ONE)
-    with pytest.raises(ConfigError, match="client = "):
-        MemoryLedger().history("run", client)
-
-
-def test_a_simulations_rounds_are_limited() -> None:
-    with pytest.raises(ConfigError, match="round = 1000001: give at most 1,000,000"):
-        charge(MemoryLedger(), 0, LARGEST_ROUND + 1, ONE)
 
 
 def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
@@ -330,30 +277,6 @@ def test_a_record_is_a_few_columns() -> None:
 # Worker processes
 
 
-def test_a_worker_continues_with_its_clients_and_the_parent_takes_over() -> None:
-    budget = Budget("pure", 3.0)
-    ledger, plain = MemoryLedger(budget), MemoryLedger(budget)
-    for round in (1, 2, 3):
-        parts = [[0, 2], [1]] if round != 2 else [[0], [2]]
-        for part in parts:
-            worker = pickle.loads(pickle.dumps(ledger.extract(part)))
-            for client in part:
-                charge(worker, client, round, ONE)
-                charge(plain, client, round, ONE)
-            for _ in range(2):  # repeating it changes nothing
-                ledger.absorb(pickle.loads(pickle.dumps(worker)))
-            assert ledger.to_record() == plain.to_record()
-    assert [ledger.spent(client) for client in range(3)] == [3.0, 2.0, 3.0]
-    # Requests and answers were transferred too.
-    with pytest.raises(AskedOtherwise):
-        release(One(ledger, 2), "run", 3, ONE, never, request="!")
-    charge(ledger, 2, 3, ONE)
-    with pytest.raises(NoLongerKept, match="randomised twice"):
-        release(One(ledger, 2), "run", 3, ONE, fresh)
-    with pytest.raises(OverBudget):
-        charge(ledger, 2, 4, ONE)
-
-
 def test_an_older_worker_does_not_undo_anything() -> None:
     ledger = MemoryLedger()
     charge(ledger, 0, 1, ONE)
@@ -385,22 +308,6 @@ def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> Non
 
 
 # Size
-
-
-@pytest.mark.slow
-def test_many_clients_are_small() -> None:
-    tracemalloc.start()
-    ledger = MemoryLedger()
-    for round in range(1, 11):
-        for client in range(2_000):
-            One(ledger, client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert grown < 200 * 2_000  # bytes; clients with equal histories share them
-    record = json.dumps(ledger.to_record())
-    assert len(record) < 1000
-    assert again(ledger).releases("run") == ledger.releases("run")
-    assert ledger.history("run", 1_999) == {ONE: 10}
 
 
 def test_a_record_of_clients_with_different_histories_is_small() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from ledger_helpers import ONE, asked
 
-from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.protocol import Place
@@ -89,16 +88,6 @@ def test_a_renewal_is_in_the_hash_chain(tmp_path: Path) -> None:
         db.close()
         with pytest.raises(LedgerUnusable, match="changed or removed"):
             SqliteLedger(copy).verify()
-
-
-def test_an_earlier_version_refuses_more(tmp_path: Path) -> None:
-    """An earlier version sums all costs, and reads the entry as one without a cost."""
-    ledger = spent(tmp_path / "ledger")
-    entry = ledger.renew()
-    assert releases_nothing(entry.event)
-    total = sum(each.cost for each in ledger.releases())
-    with pytest.raises(OverBudget):
-        ledger.budget.admit(ONE, total)
 
 
 def test_every_period_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
