@@ -17,11 +17,10 @@ from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.papers.ldpfl.bits import FULL
 from fedldp.papers.ldpfl.mechanism_unary import Unary
 
@@ -71,25 +70,6 @@ def reports_of(mechanism: KRR | Unary, report: tuple[int, ...]) -> np.ndarray:
 # Known probabilities
 
 
-def test_known_probability_of_k_rr() -> None:
-    window = KRR(2.0, 10).window
-    assert window.high / window.total == pytest.approx(0.45085306037928382, rel=1e-15)
-    slow = mp.exp(2) / (mp.exp(2) + 9)
-    assert window.high / window.total == pytest.approx(float(slow), rel=1e-15)
-
-
-def test_known_probabilities_of_unary_encoding() -> None:
-    # Epsilon 1: RAPPOR's p, and the q of OUE, whose p is 1/2.
-    symmetric, optimised = Unary(1.0, 5, "symmetric").law, Unary(1.0, 5).law
-    assert symmetric.if_one / FULL == pytest.approx(0.62245933120185456, rel=1e-15)
-    assert symmetric.if_one + symmetric.if_zero == FULL
-    assert optimised.if_zero / FULL == pytest.approx(0.26894142136999512, rel=1e-15)
-    assert optimised.if_one == FULL // 2
-    p, q = 1 / (1 + mp.exp(-mp.mpf(1) / 2)), 1 / (1 + mp.e)
-    assert symmetric.if_one / FULL == pytest.approx(float(p), rel=1e-15)
-    assert optimised.if_zero / FULL == pytest.approx(float(q), rel=1e-15)
-
-
 # The guarantee, from the integers
 
 
@@ -117,13 +97,6 @@ def test_the_integers_stay_within_every_budget(epsilon: float, k: int) -> None:
         assert 1 < odds <= bound
     assert KRR(epsilon, k).realised_epsilon <= epsilon
     assert KRR(epsilon, k).realised_epsilon == pytest.approx(epsilon, rel=1e-4)
-
-
-def test_arbitrary_bits_would_cost_more() -> None:
-    # The reason that the input is a category and not bits: 0...0 against 1...1.
-    law = Unary(1.0, 10, "symmetric").law
-    assert 10 * law.epsilon == pytest.approx(5.0, rel=1e-12)
-    assert law.one_hot_epsilon == pytest.approx(1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
@@ -202,19 +175,6 @@ def test_frequencies_are_unbiased(mechanism: KRR | Unary) -> None:
         np.testing.assert_allclose(mean, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "mechanism", [KRR(2.0, 10), Unary(2.0, 10), Unary(2.0, 10, "symmetric")], ids=repr
-)
-def test_frequencies_of_many_labels(mechanism: KRR | Unary) -> None:
-    labels = np.random.default_rng(1).choice(10, 200_000, p=np.arange(1, 11) / 55)
-    found = mechanism.frequencies(mechanism.randomise(labels, stream()))
-    # The variance of the share of a category with share f is
-    # (q (1 - q) + f (p (1 - p) - q (1 - q)))/gain^2, and p (1 - p) <= 1/4.
-    limit = 6 * math.sqrt(0.25 / labels.size) / mechanism.gain
-    np.testing.assert_allclose(found, np.bincount(labels) / labels.size, atol=limit)
-    assert limit < 0.05
-
-
 def test_a_label_is_kept_or_replaced_by_any_other_equally_often() -> None:
     mechanism, k, count = KRR(1.5, 4), 4, 100_000
     for label in range(k):
@@ -289,13 +249,6 @@ def test_the_estimate_of_a_coordinate_by_enumeration(mechanism: KRR | Unary, val
     assert variance == pytest.approx(square - mean**2, rel=1e-8, abs=1e-12)
 
 
-def test_two_levels_give_the_two_point_randomiser() -> None:
-    values = np.linspace(-1, 1, 9)
-    np.testing.assert_allclose(
-        KRR(1.0, 2).variance(values), TwoPoint(1.0).variance(values), rtol=1e-14
-    )
-
-
 @pytest.mark.parametrize("cls", [KRR, Unary])
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 5.0])
 def test_settings_give_the_budget_of_a_weight_and_the_best_levels(cls: Any, epsilon: float) -> None:
@@ -305,19 +258,3 @@ def test_settings_give_the_budget_of_a_weight_and_the_best_levels(cls: Any, epsi
     worst = chosen.variance(grid).max()
     assert all(worst <= other.variance(grid).max() for other in cls.candidates(epsilon))
     assert (chosen.categories > 2) == (epsilon > 0.1 or cls is Unary)
-
-
-@pytest.mark.parametrize("cls", [KRR, Unary])
-@pytest.mark.parametrize(
-    ("epsilon", "categories", "named"),
-    [(0.0, 3, "epsilon"), (33.0, 3, "epsilon"), (math.nan, 3, "epsilon"), (1.0, 1, "categories"),
-     (1.0, 65_537, "categories"), (1.0, 2.5, "categories")],
-)  # fmt: skip
-def test_bad_parameters_are_refused(cls: Any, epsilon: float, categories: Any, named: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{named} = "):
-        cls(epsilon, categories)
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(ConfigError, match="variant = other"):
-        Unary(1.0, 3, "other")  # type: ignore[arg-type]

@@ -210,18 +210,6 @@ def test_the_clip_and_the_grid_fit_into_the_payload(mechanism: GridNoise) -> Non
 # The Gaussian itself
 
 
-@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e10])
-def test_a_clip_out_of_range_is_refused(clip: float) -> None:
-    with pytest.raises(ConfigError, match=r"^clip = .*: give a number from 1e-09 to 1e\+09$"):
-        Gaussian(clip, 1.0)
-
-
-@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e5, 1e-5])
-def test_a_sigma_out_of_range_is_refused(sigma: float) -> None:
-    with pytest.raises(ConfigError, match=r"^sigma = .*: give a number from 0\.0001 to 10000$"):
-        Gaussian(1.0, sigma)
-
-
 @given(clip=st.floats(1e-6, 1e6), ratio=st.floats(-4, 4).map(lambda exponent: 10.0**exponent))
 @example(clip=0.1, ratio=3.0)
 @example(clip=1.0, ratio=0.5)
@@ -317,12 +305,6 @@ def test_the_discrete_noise_satisfies_both_guarantees(shift: tuple[int, ...], sc
         # The check can fail: nine tenths of the distance would not pass.
         if delta > 1e-9:
             assert delta > analytic_delta(0.9 * mu * (1 - 16 / scale**2), epsilon)
-
-
-def test_the_wrong_sensitivity_would_be_noticed() -> None:
-    # A clip of C without the factor two would claim the guarantee for half the distance.
-    assert discrete_delta((64,), 32, 1.0) > zcdp_delta(32**2 / (2 * 32**2), 1.0)
-    assert discrete_delta((64,), 32, 1.0) > analytic_delta(32 / (32 - 0.5), 1.0)
 
 
 def test_rounding_a_gaussian_at_random_gives_the_discrete_gaussian() -> None:

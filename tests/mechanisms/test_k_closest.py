@@ -16,13 +16,12 @@ from scipy.linalg import hadamard
 
 from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import scaled_down
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings, k_closest, stated_event
 from fedldp.mechanisms._hadamard import transform
 from fedldp.mechanisms._unit_ball import complete
-from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum, _units
-from fedldp.mechanisms.privunit import best_cap
+from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
 
 EPSILONS = [1e-6, 0.5, 1.0, 4.0, 8.0, 16.0, 32.0]
 SMALL = Frames(8, 2)
@@ -256,25 +255,6 @@ def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
         assert kept.sum() == (at != 3)
 
 
-def test_a_single_block_has_less_noise_from_epsilon_4_on() -> None:
-    x = np.zeros((10, 201))
-    x[3] = 1 / math.sqrt(201)
-    ratios = [
-        KClosest(epsilon, 1.0, blocks=10).variance(x.ravel()).sum()
-        / KClosest(epsilon, 1.0).variance(x.ravel()).sum()
-        for epsilon in (2.0, 4.0, 8.0, 16.0)
-    ]
-    assert ratios[0] > 1.5
-    assert ratios[1] < 0.5
-    assert max(ratios[2:]) < 0.2
-
-
-@pytest.mark.parametrize("blocks", [0, 7])
-def test_coordinates_that_do_not_divide_into_blocks_are_refused(blocks: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^blocks = {blocks}: [^\n]*$"):
-        KClosest(1.0, 1.0, blocks=blocks).choice(20)
-
-
 # Directions
 
 
@@ -349,55 +329,6 @@ def test_the_closest_agree_with_sorting(closest: int) -> None:
             assert category == plainly(choice, row, place)
 
 
-def test_ties_go_to_the_first() -> None:
-    choice = FrameChoice(1.0, SMALL, 5)
-    along = np.array([[0, 2, -2, 1, -1, 1, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0]], np.float32)
-    starts = starts_of(choice)
-    found = [int(choice.draw(along, [Words(start)])[0]) for start in starts[:-1]]  # type: ignore[list-item]
-    # 3, 2 and -2, then the first two with absolute value 1, of pairs 3 and 4.
-    assert found[:5] == [2, 5, 6, 9, 14]
-    assert sorted(found) == list(range(32))
-    zeros = np.zeros((1, 16), np.float32)
-    first = [int(choice.draw(zeros, [Words(start)])[0]) for start in starts[:5]]  # type: ignore[list-item]
-    assert first == [0, 2, 4, 6, 8]
-
-
-def test_units_are_those_of_single_vectors() -> None:
-    rows = np.random.default_rng(0).normal(size=(6, 40))
-    rows[1], rows[2], rows[3], rows[4] = 0, rows[2] * 1e300, rows[3] * 1e-300, 1e-3
-    for clip in (0.5, 7.0, 1e6):
-        expected = [complete(scaled_down(row, clip) / clip) for row in rows]
-        found = _units(rows, clip)
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=2e-6)
-        for row, one in zip(rows, found, strict=True):
-            np.testing.assert_array_equal(_units(row[None], clip)[0], one)
-
-
-@pytest.mark.parametrize(("epsilon", "size"), [(1.0, 30), (12.0, 30), (2.0, 9000)])
-def test_reports_are_the_same_alone_and_in_a_batch(epsilon: float, size: int) -> None:
-    mechanism = KClosest(epsilon, 1.0)
-    rows = np.random.default_rng(1).normal(size=(70, size)) / 10
-    rows[3] = 0
-    block = mechanism.encode_many(rows, [stream(n) for n in range(70)])
-    for start, stop in [(0, 1), (3, 4), (5, 12), (60, 70)]:
-        part = mechanism.encode_many(rows[start:stop], [stream(n) for n in range(start, stop)])
-        np.testing.assert_array_equal(part, block[start:stop])
-
-
-def test_a_sum_of_reports_is_that_of_single_ones() -> None:
-    mechanism = KClosest(3.0, 2.0)
-    rows = np.random.default_rng(2).normal(size=(75, 20))
-    payloads = mechanism.encode_many(rows, [stream(n) for n in range(75)])
-    together = mechanism.aggregate(20)
-    singles = []
-    for payload in payloads:
-        one = mechanism.aggregate(20)
-        for aggregate in (one, together):
-            aggregate.add(payload.tobytes())
-        singles.append(one.mean())
-    np.testing.assert_allclose(together.mean(), np.mean(singles, axis=0), rtol=1e-12, atol=1e-12)
-
-
 # Moments
 
 
@@ -416,31 +347,12 @@ def test_the_sum_of_the_closest_is_that_of_random_frames(frames: tuple[int, int]
         assert abs(sums.mean() - found) < 5 * error + 0.004 * found
 
 
-@pytest.mark.parametrize("power", [1, 2])
-def test_the_sum_of_all_pairs_is_known(power: int) -> None:
-    found = _top_sum(Frames(64, 2), 128, power)  # type: ignore[arg-type]
-    inner = (
-        np.sqrt(64) * np.abs(stats.beta.ppf((np.arange(200_000) + 0.5) / 200_000, 0.5, 31.5)) ** 0.5
-    )
-    assert found == pytest.approx(128 * float((inner**power).mean()), rel=1e-3)
-
-
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 8.0, 16.0])
 def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
     chosen = KClosest(epsilon, 1.0).choice(500)
     for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
         if 1 <= other <= chosen.frames.pairs:
             assert FrameChoice(epsilon, chosen.frames, other).scale <= chosen.scale
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "factor"), [(0.5, 1.005), (1.0, 1.005), (4.0, 1.005), (8.0, 1.01), (16.0, 1.4)]
-)
-def test_k_closest_is_hardly_noisier_than_privunit(epsilon: float, factor: float) -> None:
-    size = 2000
-    mine = KClosest(epsilon, 1.0).variance(np.zeros(size))[0]
-    ideal = 1 / best_cap(epsilon, size + 1).mean ** 2 / (size + 1)
-    assert 0.998 < mine / ideal < factor
 
 
 def spread_vectors(size: int) -> dict[str, NDArray[np.float64]]:
@@ -485,26 +397,6 @@ def test_a_report_has_a_seed_and_two_or_four_bytes(size: int, epsilon: float, le
     assert mechanism.payload_bits(size) == 8 * length
 
 
-def test_few_frames_are_used_if_more_do_not_help() -> None:
-    counts = {
-        (epsilon, size): KClosest(epsilon, 1.0).choice(size).frames.count
-        for epsilon in (1.0, 4.0, 16.0)
-        for size in (10, 2000, 7850, 100_000)
-    }
-    assert all(counts[epsilon, size] == 1 for epsilon, size in counts if epsilon <= 4)
-    assert [counts[16.0, size] for size in (10, 2000, 7850, 100_000)] == [3, 3, 3, 1]
-    assert KClosest(1.0, 1.0, 5).choice(10).frames.count == 5
-
-
-def test_a_vector_of_zeros_is_an_input_like_any_other() -> None:
-    mechanism = KClosest(8.0, 1.0)
-    payloads = mechanism.encode_many(np.zeros((300, 3)), [stream(n) for n in range(300)])
-    aggregate = mechanism.aggregate(3)
-    for payload in payloads:
-        aggregate.add(payload.tobytes())
-    assert np.abs(aggregate.mean()).max() < 6 * math.sqrt(mechanism.variance(np.zeros(3))[0] / 300)
-
-
 # Refusals
 
 
@@ -515,63 +407,6 @@ def test_an_unknown_direction_is_refused() -> None:
     with pytest.raises(RunError, match="unknown direction"):
         aggregate.add(bytes(16) + most.to_bytes(2, "little"))
     aggregate.add(bytes(16) + (most - 1).to_bytes(2, "little"))
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "clip", "frames"),
-    [(0.0, 1.0, None), (-1.0, 1.0, None), (math.nan, 1.0, None), (1.0, 0.0, None),
-     (1.0, math.inf, None), (1.0, -2.0, None), (1.0, 1.0, 0), (1.0, 1.0, 1 << 21)],
-)  # fmt: skip
-def test_bad_settings_are_refused_in_one_line(
-    epsilon: float, clip: float, frames: int | None
-) -> None:
-    with pytest.raises(ConfigError, match=r"^(epsilon|clip|frames) = [^\n]*$"):
-        KClosest(epsilon, clip, frames)
-
-
-@pytest.mark.parametrize("dimension", [0, 4, 12, 1 << 27])
-def test_frames_must_be_a_power_of_two(dimension: int) -> None:
-    with pytest.raises(ConfigError, match=r"^dimension = [^\n]*$"):
-        Frames(dimension, 1)
-
-
-def test_the_largest_floats_are_inputs_like_any_other() -> None:
-    largest = np.finfo(np.float64).max
-    mechanism = KClosest(1.0, 1e-6)
-    values = np.array([largest, -largest, 0.0])
-    assert mechanism.encode(values, stream()) == mechanism.encode(values / 1e9, stream())
-
-
-@pytest.mark.parametrize("closest", [0, -1, 17])
-def test_more_than_half_of_the_directions_are_refused(closest: int) -> None:
-    with pytest.raises(ConfigError, match=r"^closest = [^\n]*half of the directions$"):
-        FrameChoice(1.0, SMALL, closest)
-
-
-def test_directions_that_leave_the_others_no_weight_are_refused() -> None:
-    frames = Frames(1 << 20, 1)
-    with pytest.raises(ConfigError, match=r"^closest = 500000 and epsilon = 32: [^\n]*a smaller"):
-        FrameChoice(32.0, frames, 500_000)
-    assert FrameChoice(32.0, frames, 200_000).window.low == 1
-
-
-def test_more_directions_than_four_bytes_can_number_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^frames = 3000: [^\n]*$"):
-        KClosest(1.0, 1.0, 3000).choice(1 << 20)
-
-
-@pytest.mark.parametrize(("frames", "blocks"), [(1 << 20, 2), (None, (1 << 20) + 1)])
-def test_more_categories_than_four_bytes_can_number_are_refused(
-    frames: int | None, blocks: int
-) -> None:
-    with pytest.raises(ConfigError, match=rf"^blocks = {blocks}: [^\n]*or fewer frames$"):
-        KClosest(1.0, 1.0, frames, blocks).choice(blocks)
-
-
-def test_too_long_a_vector_is_refused_before_a_run() -> None:
-    settings = MechanismSettings(epsilon=1.0, delta=1e-5, clip=1.0, size=1 << 26)
-    with pytest.raises(ConfigError, match="use a model with fewer"):
-        KClosest.from_settings(settings)
 
 
 def test_nothing_is_drawn_for_values_that_are_not_finite() -> None:
