@@ -153,14 +153,6 @@ def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(
     assert np.mean(one == drawn("three", step)) == pytest.approx(0.5, abs=5 / math.sqrt(len(one)))
 
 
-def test_with_persons_in_the_data_a_client_has_no_line() -> None:
-    config = ldpfl(encoder="public", evaluation="common")
-    event = config.algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
-    assert isinstance(event, PerRecord)
-    assert isinstance(event.record, Memoized)
-    assert isinstance(event.client, InClear)
-
-
 @pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])
 def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     num_clients: int,
@@ -199,16 +191,6 @@ def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
     assert SHARED in privacy["warnings"]
     result = simulate(config.changed(rounds=1))
     assert result.privacy == plan(config.changed(rounds=1), problem).privacy
-
-
-@pytest.mark.parametrize("clear", [{"label_epsilon": None}, {"encoder": "own"},
-                                   {"evaluation": "clients"}])  # fmt: skip
-def test_equal_numbers_hide_nothing_sent_in_clear(clear: dict[str, Any]) -> None:
-    public = {"encoder": "public", "evaluation": "common"}
-    config = ldpfl(num_clients=5, partition="drawn:20", **{**public, **clear})
-    for unit in ("record", "client-round", "client-run"):
-        found = plan(config, problem_of(config, None)).privacy["guarantees"]
-        assert {line["kind"] for line in found if line["unit"] == unit} == {"none"}
 
 
 def test_one_record_costs_its_own_bits_or_everything_with_a_clients_own_encoder() -> None:

@@ -6,7 +6,6 @@ server learns about the data comes through the mechanism that the statement coun
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import InClear, Memoized, PerRecord, PureReport, SelfComposed
+from fedldp.accounting.events import Memoized, PerRecord, PureReport, SelfComposed
 from fedldp.accounting.guarantees import IDEALISED, ONCE
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.data import Dataset, Examples, partition
-from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data import Examples, partition
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.papers.ldpfl.preset_sound import ldpfl_sound
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.testing.clients import Roles, client_of, lines, trained
-from fedldp.testing.data import PROBLEM, SMALL, images, with_another
+from fedldp.testing.data import SMALL, images, with_another
 
 
 def sound(**changes: Any) -> Settings:
@@ -111,22 +107,6 @@ def test_a_client_with_fewer_examples_than_rounds_still_reports(count: int, tmp_
     assert lengths == {4 * Roles(sound()).layout.size}
 
 
-def test_a_run_with_fewer_test_examples_than_clients_is_still_tested() -> None:
-    few = Dataset("own", images(60), images(2, seed=1), 10)
-    result = simulate(sound(dataset="own.npz", rounds=2), dataset=few)
-    assert 0 <= result.accuracy <= 1
-
-
-@pytest.mark.parametrize("partition_name", ["dirichlet:0.3", "shards:1", "power-law:1"])
-def test_with_a_private_number_of_examples_only_examples_have_a_line(
-    partition_name: str,
-) -> None:
-    config = sound(partition=partition_name)
-    assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
-    assert {line["kind"] for line in lines(config, "client-round")} == {"none"}
-    assert [line["epsilon"] <= 8 for line in lines(config, "record")] == [True, True]
-
-
 def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
     """As with equal shares, the number is then public, and every client has exactly that many."""
     config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
@@ -143,28 +123,6 @@ def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
         assert pure["epsilon"] == pytest.approx(7 * 8.0, rel=1e-12)
         assert approximate["epsilon"] <= pure["epsilon"]
     assert SHARED in found["warnings"]
-
-
-@pytest.mark.parametrize(("limit", "answers"), [(56.0, 5), (55.9, 0)])
-def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, answers: int) -> None:
-    config = sound(
-        num_clients=5, partition="drawn:7", mechanism="laplace",
-        client_budget=ClientBudget(limit=limit),
-    )  # fmt: skip
-    if not answers:
-        with pytest.raises(RunError, match="refuse"):
-            simulate(config)
-        return
-    result = simulate(config)
-    assert [one.clients for one in result.rounds] == [answers] * config.rounds
-    assert result.privacy == plan(config, problem_of(config, None)).privacy
-
-
-def test_with_persons_in_the_data_only_examples_have_a_line() -> None:
-    event = sound().algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
-    assert isinstance(event, PerRecord)
-    assert isinstance(event.record, Memoized)
-    assert isinstance(event.client, InClear)
 
 
 @pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])
@@ -193,26 +151,6 @@ def test_privunit_is_idealised_in_every_line_and_piecewise_in_none() -> None:
             assert ONCE in line["assumptions"]
 
 
-def test_examples_drawn_round_by_round_are_not_said_to_be_drawn_before_the_first() -> None:
-    assert "before" not in ONCE
-
-
-@pytest.mark.parametrize("mechanism", ["two_point", "two_point_l1", "sign", "gaussian", "k_rr"])
-def test_a_mechanism_whose_epsilon_does_not_cover_the_whole_gradient_is_refused(
-    mechanism: str,
-) -> None:
-    with pytest.raises(ConfigError, match="epsilon is not a pure budget for a whole vector"):
-        Roles(sound(mechanism=mechanism)).encoder()
-
-
-@pytest.mark.parametrize("clip", [1e-40, 1e-300, 1e30])
-def test_a_clip_that_floats_cannot_divide_by_is_refused_before_training(
-    clip: float,
-) -> None:
-    with pytest.raises(ConfigError, match="clip = "):
-        sound(clip=clip)
-
-
 @pytest.mark.parametrize("clip", [1e-9, 1e9])
 def test_no_gradient_is_refused_for_its_size(clip: float, tmp_path: Path) -> None:
     roles = Roles(sound(clip=clip))
@@ -225,23 +163,6 @@ def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_pat
     with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
         roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
-def test_no_image_has_features_that_would_be_refused() -> None:
-    """A refusal would be visible, and no event charges for it."""
-    largest = float(np.finfo(np.float32).max)
-    hard = np.zeros((6, 1, 8, 8), np.float32)
-    hard[1] = largest
-    hard[2, 0, ::2] = largest
-    hard[2, 0, 1::2] = -largest
-    hard[3, 0, 0, 0] = 1e-45
-    hard[4, 0, :, :4] = 1e25
-    hard[5, 0, 3, 3] = 1e-23
-    features = OrientedGradients((1, 8, 8), 4, 8)(hard)
-    assert np.isfinite(features).all()
-    for row, image in zip(features, hard, strict=True):
-        assert np.array_equal(row, OrientedGradients((1, 8, 8), 4, 8)(image[None])[0])
 
 
 def test_no_broadcast_makes_sound_ldpfl_refuse_a_single_example(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.papers.ldpfl.architecture import Architecture, Layers
+from fedldp.papers.ldpfl.architecture import Architecture
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.papers.ldpfl.networks import FeatureNet, augmented, build, restore, state_of, train
 from fedldp.protocol.roles import Draw
@@ -31,48 +31,6 @@ def draw(purpose: str, seed: int = 0) -> Stream:
 def digits(count: int = 128) -> Examples:
     data = load_dataset("digits").train
     return Examples(data.features[:count], data.labels[:count])
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels", "padding", "features"),
-    [
-        ((1, 28, 28), (32, 64), False, 1024),
-        ((3, 32, 32), (32, 64, 128), True, 2048),
-        ((1, 28, 28), (32, 64, 128), True, 1152),
-        ((1, 8, 8), (4, 6), True, 24),
-    ],
-)
-def test_there_are_as_many_features_as_in_the_paper(
-    shape: tuple[int, ...], channels: tuple[int, ...], padding: bool, features: int
-) -> None:
-    architecture = Architecture(shape, 10, channels, padding)
-    net = build(architecture, draw("weights"))
-    assert architecture.num_features == features
-    assert net.features(np.zeros((2, *shape), np.float32), CPU).shape == (2, features)
-    assert net(torch.zeros(2, *shape)).shape == (2, 10)
-
-
-@pytest.mark.parametrize("padding", [True, False])
-@pytest.mark.parametrize("layers", ["deep", "mnist"])
-def test_multiplications_are_those_of_the_convolutions(padding: bool, layers: Layers) -> None:
-    architecture = Architecture((3, 19, 16), 10, (4, 6), padding, layers)
-    net, counted = build(architecture, draw("weights")).eval(), 0
-
-    def count(module: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
-        nonlocal counted
-        counted += module.weight.numel() * output[0, 0].numel()
-
-    for layer in net.body:
-        if isinstance(layer, nn.Conv2d):
-            layer.register_forward_hook(count)
-    net(torch.zeros(1, 3, 19, 16))
-    assert architecture.multiplications == counted
-
-
-def test_an_activation_and_a_norm_follow_every_convolution() -> None:
-    kinds = [type(layer) for layer in build(SMALL, draw("weights")).body]
-    block = [nn.Conv2d, nn.ELU, nn.BatchNorm2d] * 2 + [nn.MaxPool2d, nn.Dropout]
-    assert kinds == [*block, *block, nn.Flatten]
 
 
 APPENDIX_A = Architecture((1, 28, 28), 10, (32, 64), False, "mnist")
@@ -95,18 +53,6 @@ def test_the_network_for_mnist_has_its_norms_where_appendix_a_numbers_them() -> 
     ]  # fmt: skip
     assert net.features(np.zeros((2, 1, 28, 28), np.float32), CPU).shape == (2, 1024)
     assert len(net.body) == 17 - 2  # the features are those of layer 17
-
-
-@pytest.mark.slow
-def test_the_network_for_mnist_learns_and_is_restored() -> None:
-    architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
-    net, images = build(architecture, draw("weights")), digits().features
-    assert train(net, digits(), epochs=25, draw=draw, device=CPU)
-    assert accuracy(net) > 0.5
-    back = restore(architecture, state_of(net))
-    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
-    with pytest.raises(RunError, match="encoder"):
-        restore(SMALL, state_of(net))
 
 
 @pytest.mark.parametrize("count", [1, 65])
@@ -148,17 +94,6 @@ def test_training_is_the_same_for_the_same_streams_and_learns() -> None:
     np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
     assert not np.array_equal(once.features(images, CPU), other.features(images, CPU))
     assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
-
-
-def test_a_network_is_restored_from_its_state() -> None:
-    net, images = trained(), digits().features
-    back = restore(SMALL, state_of(net))
-    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
-
-
-def test_another_networks_state_is_refused() -> None:
-    with pytest.raises(RunError, match="encoder"):
-        restore(Architecture((1, 8, 8), 10, (4, 7), True), state_of(trained()))
 
 
 @pytest.mark.parametrize("size", [0, 1, 499, 501])
@@ -228,14 +163,6 @@ def of_server(seed: int = 0) -> Draw:
     return draws_of_seed(seed)(0)
 
 
-def test_a_random_encoder_gives_features_of_useful_size() -> None:
-    noise = np.random.default_rng(5).random((200, 1, 8, 8), np.float32)
-    features = public().build(of_server()).features(noise, CPU)
-    assert 0.3 < features.std() < 3
-    seven = public().build(of_server(7)).features(noise, CPU)
-    assert not np.array_equal(features, seven)
-
-
 def test_a_public_encoder_is_sent_in_the_broadcast() -> None:
     net, images = public("digits").build(of_server()), digits().features
     broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
@@ -256,12 +183,6 @@ def test_a_public_encoder_that_diverges_ends_the_run_with_one_line(
 def test_a_broadcast_without_an_encoder_is_refused() -> None:
     with pytest.raises(RunError, match="encoder"):
         from_public(Broadcast(round=1, weights=np.zeros(3, np.float32)), SMALL)
-
-
-def test_public_examples_of_another_shape_are_refused() -> None:
-    large = Architecture((1, 28, 28), 10, (4, 6), True)
-    with pytest.raises(ConfigError, match="public_dataset = digits"):
-        public("digits", architecture=large)
 
 
 @pytest.mark.parametrize(
@@ -304,18 +225,3 @@ def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_r
         seen.add(place)
     assert len({(down, right) for down, right, _ in seen}) == 25
     assert {mirrored for *_, mirrored in seen} == ({False, True} if flips else {False})
-
-
-def test_augmentation_and_decay_change_training_and_nothing_else_of_the_draw() -> None:
-    plain, again = trained(), trained(augmentation="none", decay=0.0)
-    for mine, same in zip(plain.parameters(), again.parameters(), strict=True):
-        torch.testing.assert_close(mine, same, rtol=0, atol=0)
-    start = build(SMALL, draw("weights"))
-
-    def moved(net: FeatureNet) -> float:
-        pairs = zip(net.parameters(), start.parameters(), strict=True)
-        return sum(float((one - other).detach().square().sum()) for one, other in pairs)
-
-    assert moved(trained(decay=1.0)) < moved(plain) / 2  # the rates of later steps fall as 1/s
-    shifted = trained(augmentation="shift")
-    assert not torch.equal(next(iter(shifted.parameters())), next(iter(plain.parameters())))

@@ -17,12 +17,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import PURPOSES, Source
 from fedldp.data import Examples, load_dataset
-from fedldp.papers.ldpfl import parts, preset
 from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained
 from fedldp.papers.ldpfl.networks import train
-from fedldp.papers.ldpfl.numerics import bits_epsilon
 from fedldp.papers.ldpfl.parts import Bits, OnBits
 from fedldp.papers.ldpfl.preset import ldpfl
 from fedldp.protocol.roles import Client
@@ -240,49 +237,6 @@ def test_a_common_test_takes_every_example_of_the_test_set_once(
     assert {score.total for score in found} == {90}
 
 
-@pytest.mark.parametrize(("share", "size"), [(0.1, 20), (0.25, 50), (0.999, 199)])
-def test_clients_test_on_their_own_share(
-    client: Callable[..., Client], share: float, size: int
-) -> None:
-    found = scores(config(test_share=share), client)
-    assert [score.total for score in found] == [size] * 4
-
-
-@pytest.mark.slow
-def test_a_client_scores_its_own_network_and_shows_that_only_with_its_scores(
-    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The local accuracy of Figs. 2, 4, 6a and 8."""
-    seen: list[tuple[Any, Examples]] = []
-
-    def watch(net: Any, examples: Examples, **options: Any) -> bool:
-        seen.append((net, examples))
-        return train(net, examples, **options)
-
-    monkeypatch.setattr("fedldp.papers.ldpfl.networks.train", watch)
-    found = scores(config(encoder_channels=[8, 16], encoder_epochs=8), client)[0].own_right
-    net, training = seen[0]
-    rows = {row.tobytes() for row in training.features}
-    held_out = np.array([row.tobytes() not in rows for row in OWN.features])
-    with torch.no_grad():
-        classes = net.eval()(torch.from_numpy(OWN.features[held_out])).argmax(1).numpy()
-    assert found == (classes == OWN.labels[held_out]).sum() > 4
-    roles, codes = built(config())
-    known = client(7)
-    codes.for_training(roles.broadcast, known)
-    body = dict(known.store.arrays("encoder", dict))
-    del body["own right"]  # as in a folder from before it was recorded
-    older = client(8)
-    older.store.arrays("encoder", lambda: body)
-    assert codes.own_right(older) is None
-    for others in (config(evaluation="common"), config(encoder="public")):
-        assert scores(others, client)[0].own_right is None
-    result = simulate(config(num_clients=2, encoder_channels=[8, 16], encoder_epochs=8))
-    of_rounds = [record.metrics["local_accuracy"] for record in result.rounds]
-    assert of_rounds == [of_rounds[0]] * 3
-    assert of_rounds[0] > 0.6
-
-
 def test_test_bits_are_randomised_if_requested(client: Callable[..., Client]) -> None:
     noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
     broadcast = built(noisy)[0].broadcast
@@ -298,64 +252,7 @@ def test_test_bits_are_randomised_if_requested(client: Callable[..., Client]) ->
 # Whole runs
 
 
-@pytest.mark.slow
-def test_a_run_learns_from_randomised_bits() -> None:
-    settings = config(
-        num_clients=2, rounds=4, local_epochs=5, encoder_channels=[8, 16], encoder_epochs=8
-    )
-    assert simulate(settings).accuracy > 0.6
-
-
-@pytest.mark.slow
-def test_theorem_1_leaves_nothing_to_learn() -> None:
-    # p - q = alpha/(1 + alpha)^2 (1 - e^-x) is so small that the bits do not depend on the images.
-    settings = config(num_clients=2, rounds=8, local_epochs=5, randomisation="theorem_1")
-    assert simulate(settings).accuracy < 0.3
-
-
-def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Path) -> None:
-    settings = config(dataset="mnist", encoder="public", public_dataset="digits")
-    problem = Problem((1, 8, 8), 10, 1437, tmp_path)
-    seen: list[Path | None] = []
-
-    def spy(name: str, *, data_dir: Path | None) -> Any:
-        seen.append(data_dir)
-        return DIGITS
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedldp.papers.ldpfl.encoding.load_dataset", spy)
-        broadcast = Roles(settings, problem).broadcast
-    assert seen == [tmp_path]
-    assert all(name.startswith("encoder.") for name in broadcast.public)
-
-
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"alpha": 0.0}, "alpha"),
-        ({"alpha": -1.0}, "alpha"),
-        ({"whole_bits": -1}, "whole_bits"),
-        ({"whole_bits": 0, "fraction_bits": 0}, "whole_bits"),
-        ({"test_share": 1.0}, "test_share"),
-        ({"label_epsilon": -2.0}, "label_epsilon"),
-        ({"label_epsilon": 40.0}, "label_epsilon = 40.0"),
-        ({"learning_rate": 1e38}, "learning_rate"),
-        ({"encoder_epochs": 10**21}, "encoder_epochs"),
-        ({"epsilon": 0.0}, "epsilon"),
-        ({"encoder_channels": []}, "encoder_channels"),
-        ({"public_dataset": "mnist"}, "public_dataset"),
-        ({"encoder": "public", "public_dataset": "digits"}, "public_dataset"),
-        ({"encoder": "public", "public_dataset": "nothing"}, "nothing"),
-        ({"randomisation": "theorem_3"}, "randomisation"),
-        ({"epsilon": [1.0, 2.0]}, "epsilon"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
-        config(**changes)
 
 
 @pytest.mark.parametrize(
@@ -424,14 +321,6 @@ def test_scores_on_a_clients_own_examples_are_charged() -> None:
             assert "scores on own test examples" in line["method"]
 
 
-@pytest.mark.slow
-def test_a_whole_client_costs_all_of_its_training_records() -> None:
-    settings = config(**COMMON, encoder="public", label_epsilon=1.0)
-    per_record = 34884.836349495786 + 1.0
-    for unit in ("client-round", "client-run"):
-        assert lines(settings)[unit]["epsilon"] == pytest.approx(27_000 * per_record, rel=1e-12)
-
-
 @pytest.mark.parametrize("evaluation", ["clients", "common"])
 @pytest.mark.parametrize("label_epsilon", [None, 1.0])
 def test_a_clients_own_encoder_has_no_finite_line_for_any_scores(
@@ -488,36 +377,6 @@ def test_a_clients_number_of_examples_is_not_protected() -> None:
     assert "number of examples" in found["client-run"]["method"]
 
 
-@pytest.mark.slow
-def test_further_rounds_cost_nothing() -> None:
-    few, many = (
-        lines(config(**COMMON, encoder="public", label_epsilon=1.0, rounds=rounds))
-        for rounds in (1, 500)
-    )
-    assert {unit: line["epsilon"] for unit, line in few.items()} == {
-        unit: line["epsilon"] for unit, line in many.items()
-    }
-
-
-def test_the_events_probabilities_are_those_of_the_mechanism_that_runs() -> None:
-    settings = config(alpha=3.0, epsilon=2.0)
-    bits = bits_of(settings).num_bits(PROBLEM)
-    laws = local_of(settings).mechanism.laws(bits)
-    ones = [laws[i % 2].if_one / 2**64 for i in range(bits)]
-    zeros = [laws[i % 2].if_zero / 2**64 for i in range(bits)]
-    whole = math.fsum(e * n for e, n in local_of(settings).mechanism.event(bits).groups)
-    assert whole == pytest.approx(bits_epsilon(ones, zeros), rel=1e-9)
-
-
-def test_the_claim_is_quoted_and_the_truth_is_larger() -> None:
-    settings = config(**COMMON, encoder="public", label_epsilon=0.1)
-    claim = settings.claim()
-    assert claim is not None
-    assert (claim.epsilon, claim.unit, claim.delta) == (0.5, "record", 0.0)
-    assert "Theorem 2" in claim.source
-    assert lines(settings)["record"]["epsilon"] > 60_000 * claim.epsilon
-
-
 def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
     for total, clients in ((1437, 4), (1437, 10), (11, 5), (6, 5)):
         common = {"evaluation": "common", "label_epsilon": 1.0}
@@ -531,19 +390,3 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         ((epsilon, _),) = label.event(1).groups
         assert groups[epsilon] == max(num_trained(size, settings.test_share) for size in sizes)
         assert all(1 <= num_trained(size, settings.test_share) <= size for size in sizes)
-
-
-def test_the_bits_and_all_that_they_follow_from_are_drawn_once() -> None:
-    """Bits drawn again in each round would randomise an example many times."""
-    assert {"bits", "labels", "split", "test bits", "encoder *"} <= PURPOSES[Source.KEPT]
-    assert "public encoder *" in PURPOSES[Source.RUN]
-
-
-def test_scores_reveal_what_they_pass_through() -> None:
-    for (evaluation, encoder), said in parts._SCORES.items():
-        words = " ".join(said)
-        assert ("encoder" in words) == (encoder == "own")
-        assert ("own test examples" in words) == (evaluation == "clients")
-    assert preset._THEOREMS == {
-        "theorem_2": "Theorem 2 (eq. 13)", "theorem_1": "Theorem 1", "symmetric": "eq. 11",
-    }  # fmt: skip

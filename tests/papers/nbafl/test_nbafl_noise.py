@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
-from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.randomness import PURPOSES, Source, Stream
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise, smallest_share
 from fedldp.protocol.roles import State
@@ -164,22 +163,6 @@ def test_the_servers_noise() -> None:
     assert np.abs(np.corrcoef(drawn[:3]) - np.eye(3)).max() < 0.1
 
 
-def test_a_round_without_reports_is_refused() -> None:
-    with pytest.raises(RunError, match="no report arrived"):
-        averaged(noisy_average("weights", 0.0), [])
-
-
-def test_the_same_seed_draws_the_same_noise() -> None:
-    server = noisy_average("weights", 1.0)
-    sent = reports(np.ones((2, SIZE)), [None, None])
-    first, again = (averaged(server, sent, round=2, seed=5).weights for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    stream = Stream.simulation(seed=5, round=2, client=-1, purpose="downlink noise")
-    own = Gaussian(1.0, 1.0)
-    expected = 1.0 + own.noise(SIZE, stream) * own.ball.step
-    np.testing.assert_allclose(first, expected, atol=3e-6)
-
-
 def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
     server, state = noisy_average("weights", 1.0), State(round=2, weights=START)
     sent = reports(np.ones((2, SIZE)), [None, None])
@@ -188,7 +171,3 @@ def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
     np.testing.assert_array_equal(found[0], found[1])
     others = [*found[1:], averaged(server, sent, round=2, seed=0).weights]
     assert np.abs(np.corrcoef(others) - np.eye(4)).max() < 0.1
-
-
-def test_the_noise_on_the_downlink_is_new_in_each_round() -> None:
-    assert "downlink noise" in PURPOSES[Source.ROUND]

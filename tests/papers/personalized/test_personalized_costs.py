@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
-from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport, InClear
+from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.papers.personalized.parts import moments_sigma
@@ -86,12 +86,6 @@ def test_the_claim_is_quoted_and_the_true_figure_is_much_larger() -> None:
     assert min(run) > mu**2 / 2 > 1e6
 
 
-def test_the_claim_is_that_of_the_client_with_the_largest_epsilon() -> None:
-    claim = config(client_delta=[1e-3, 1e-4, 1e-5]).claim()
-    assert claim is not None
-    assert (claim.epsilon, claim.delta) == (10.0, 1e-5)
-
-
 @pytest.mark.parametrize("perturbation", ["gaussian", "sign"])
 def test_the_statement_is_that_of_the_worst_client(perturbation: str) -> None:
     mixed = lines(config(perturbation=perturbation))
@@ -112,14 +106,6 @@ def test_every_client_pays_for_every_round_even_if_its_report_is_not_used(
     result = simulate(config(perturbation=perturbation, aggregation="selection", rounds=3))
     assert all(len(result.ledger.history(result.run, client)) == 1 for client in range(3))
     assert all(sum(result.ledger.history(result.run, client).values()) == 3 for client in range(3))
-
-
-@pytest.mark.parametrize("perturbation", ["none", "bare-sign"])
-def test_without_noise_nothing_is_claimed_and_nothing_holds(perturbation: str) -> None:
-    settings = config(perturbation=perturbation, epsilon=None)
-    assert settings.claim() is None
-    assert isinstance(Roles(settings, DIGITS).encoder().event(), InClear)
-    assert {line["kind"] for line in lines(settings).values()} == {"none"}
 
 
 def test_the_sign_releases_bits_of_the_clients_own_epsilon() -> None:

@@ -12,9 +12,8 @@ from mpmath import mp
 from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
-from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import PURPOSES, SERVER, Source, Stream
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.parts import moments_sigma
@@ -22,7 +21,6 @@ from fedldp.papers.personalized.preset import personalized
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan
 from fedldp.testing.clients import Roles, client_of, sender_of
 
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
@@ -62,21 +60,6 @@ def test_the_gaussian_sigma_is_the_root_of_the_papers_variance(
         tail = 2 * mp.log(1 / mp.mpf(delta)) / mp.mpf(epsilon) ** 2 + 1 / mp.mpf(epsilon)
         expected = float(mp.sqrt(front * tail))
     assert moments_sigma(epsilon, delta, q, rounds) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_papers_factor_is_twice_what_the_moments_need() -> None:
-    """Abadi et al. 2016: R q^2 l (l+1)/((1-q) s^2) <= l eps/2 at l = 2 ln(1/delta)/eps."""
-    epsilon, delta, q, rounds = 2.0, 1e-4, 0.3, 7
-    order = 2 * math.log(1 / delta) / epsilon
-    variance = rounds * q**2 * (order + 1) / (1 - q) / (epsilon / 2)
-    assert moments_sigma(epsilon, delta, q, rounds) ** 2 == pytest.approx(2 * variance)
-
-
-def test_the_sigma_of_the_sign() -> None:
-    settings = config(
-        perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5, sampling_probability=1.0
-    )
-    assert noise(settings).sigma(0) == pytest.approx(7.75168842016862, rel=1e-14)
 
 
 def test_clients_have_their_own_noise_and_clip() -> None:
@@ -243,73 +226,6 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
 # Invalid settings
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
-        ({"client_delta": [0.1] * 4}, r"client_delta has 4 values for num_clients = 3"),
-        ({"clip": [1.0]}, r"clip has 1 values for num_clients = 3"),
-        ({"epsilon": None}, r"epsilon is not set, but perturbation = gaussian needs it"),
-        ({"epsilon": 0.0}, r"epsilon = 0.0"),
-        ({"epsilon": [1.0, -1.0, 1.0]}, r"epsilon\[1\] = -1.0: give a number of at least 1e-38"),
-        ({"epsilon": [1.0, 1.0, float("nan")]}, r"epsilon\[2\] = nan: .* finite"),
-        ({"epsilon": 1e-200}, r"epsilon = 1e-200"),
-        ({"alpha": 1e-300}, r"alpha = 1e-300"),
-        ({"learning_rate": 1e38}, r"learning_rate = 1e\+38"),
-        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
-        ({"client_delta": 0.0}, r"client_delta = 0.0: give a number of at least 1e-300"),
-        ({"client_delta": 1.0}, r"client_delta = 1.0"),
-        ({"clip": 0.0}, r"clip = 0.0"),
-        ({"clip": -1.0}, r"clip = -1.0"),
-        ({"clip": float("nan")}, r"clip = nan"),
-        ({"alpha": 0.0}, r"alpha = 0.0"),
-        ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
-        ({"sampling_probability": 1.5}, r"sampling_probability = 1.5"),
-        ({"sampling_probability": 1.0}, r"sampling_probability = 1: the paper's sigma divides"),
-        (
-            {"perturbation": "none", "epsilon": None, "aggregation": "weighted"},
-            r"^aggregation = weighted: it weights clients by their noise",
-        ),
-        (
-            {"perturbation": "bare-sign", "epsilon": None, "aggregation": "selection"},
-            r"^aggregation = selection: it weights clients by their noise",
-        ),
-        ({"aggregation": "selection", "clients_per_round": 2}, r"clients_per_round = 2"),
-        ({"perturbation": "laplace"}, r"perturbation = laplace"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refusal:
-        config(**changes)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("made", ["server", "plan"])
-def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
-    def make(**changes: Any) -> None:
-        settings = config(**changes)
-        if made == "server":
-            settings.algorithm(DIGITS).server()
-        else:
-            plan(settings, DIGITS)
-
-    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
-        make(rounds=500)
-    with pytest.raises(
-        ConfigError, match=r"^epsilon = 1e\+30, clip = .* a smaller epsilon or clip$"
-    ):
-        make(epsilon=1e30)
-    with pytest.raises(ConfigError, match=r"sampling_probability = 1e-09 .* epsilon or clip$"):
-        make(sampling_probability=1e-9)
-    with pytest.raises(
-        ConfigError, match=r"^clip = 1e\+09 for client 0: .* at most 3\.92232e\+07$"
-    ):
-        make(clip=1e9)
-    for epsilon, turn in ((1e-30, "larger"), (1e30, "smaller")):
-        with pytest.raises(ConfigError, match=rf"^epsilon = .* give a {turn} epsilon$"):
-            make(perturbation="sign", epsilon=epsilon)
-
-
 def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
     """A client knows only its own choices."""
     settings = config(clip=[1.0, 1.0, 1e9])
@@ -328,66 +244,4 @@ def test_a_server_needs_the_choices_of_all() -> None:
         config().for_client(1).algorithm(DIGITS).server()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"perturbation": "none"},
-            r"^epsilon = \[1.0, 5.0, 10.0\]: perturbation = none has no noise",
-        ),
-        (
-            {"perturbation": "bare-sign", "epsilon": 1.0},
-            r"^epsilon = 1.0: perturbation = bare-sign",
-        ),
-        (
-            {"perturbation": "none", "epsilon": None, "client_delta": 0.1},
-            r"^client_delta = 0.1: perturbation = none has no noise; leave it out \(on the "
-            r"command line: `--set client_delta=`\)$",
-        ),
-        (
-            {"empty_selection": "keep"},
-            r"^empty_selection = keep: aggregation = mean selects nobody",
-        ),
-        (
-            {"empty_selection": "keep", "aggregation": "weighted"},
-            r"^empty_selection = keep: aggregation = weighted selects nobody",
-        ),
-        ({"untrusted_clients": 1}, r"^untrusted_clients = 1: no line of personalized's statement"),
-    ],
-)
-def test_a_setting_that_changes_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refusal:
-        config(**changes)
-    assert "\n" not in str(refusal.value)
-
-
 # Recipes
-
-
-def test_there_is_a_recipe_for_every_curve() -> None:
-    found = {
-        name: recipe.config
-        for name, recipe in recipes().items()
-        if name.startswith("personalized-")
-    }
-    for figure, mixes in (
-        ("mnist-fig2", ("llh", "lmh", "lhh")),
-        ("fmnist-fig3", ("llh", "lmh", "lhh")),
-        ("covertype-fig4", ("lmh", "lh")),
-        ("mnist-fig5", ("lmh", "lh")),
-        ("fmnist-fig6", ("lmh", "lh")),
-        ("covertype-fig7", ("lmh", "lh")),
-    ):
-        labels = ["low", "middle", "high", "none"]
-        labels += [f"{mix}-{letter}" for mix in mixes for letter in "abc"]
-        curves = [found[f"personalized-{figure}-{label}"] for label in labels]
-        assert len({curve.model_dump_json() for curve in curves}) == len(labels)
-        assert len({curve.num_examples for curve in curves}) == 1
-    assert found["personalized-mnist-noniid"] == found["personalized-mnist-fig5-lmh-c"]
-    mnist = found["personalized-mnist-fig2-lmh-b"]
-    assert (mnist.num_examples, mnist.num_clients, mnist.rounds) == (1500, 3, 10)
-    assert mnist.epsilon == [1.0, 5.0, 10.0]  # type: ignore[attr-defined]
-
-
-def test_each_round_samples_anew() -> None:
-    assert "sampling" in PURPOSES[Source.FRESH]

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.core.errors import ConfigError
 from fedldp.papers.personalized.preset_sound import personalized_sound
 from fedldp.protocol.roles import State
@@ -107,14 +105,6 @@ def test_clients_have_their_own_budget_and_clip() -> None:
         assert spent <= epsilon
 
 
-def test_the_statement_of_a_run_is_the_largest_budget() -> None:
-    (line,) = run_lines(config())
-    assert line["epsilon"] == pytest.approx(10.0, rel=1e-4)
-    assert line["epsilon"] <= 10.0
-    assert IDEALISED not in line["assumptions"]
-    assert config().claim() is None
-
-
 def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
     settings = config(clients_per_round=1)
     assert [noise(settings).rounds_of(client) for client in range(3)] == [4, 4, 4]
@@ -164,13 +154,6 @@ def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
     assert len(set(counts)) > 1
     # The client with the largest budget is among those that any omega selects.
     assert noise(settings).rounds_of(2) == 8 > noise(settings).rounds_of(0)
-
-
-def test_a_client_with_fewer_rounds_adds_less_noise() -> None:
-    always, chosen = config(rounds=8), scheduled(config(rounds=8, selects_first=True))
-    for client in range(3):
-        share = math.sqrt(noise(chosen).rounds_of(client) / 8)
-        assert noise(chosen).sigma(client) == pytest.approx(noise(always).sigma(client) * share)
 
 
 def test_a_client_learns_its_own_rounds_and_those_of_no_other() -> None:
@@ -224,23 +207,6 @@ def test_reports_are_weighted_by_their_inverse_variance() -> None:
     np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_no_other_weights_have_less_variance() -> None:
-    def variance(weighting: str) -> float:
-        settings = config(weighting=weighting)
-        server_step = settings.algorithm(DIGITS).server().aggregate
-        assert isinstance(server_step, ServerUpdate)
-        assert isinstance(server_step.estimate, BySender)
-        shares, _ = server_step.estimate.shares(draws_of_seed(0)(1))
-        sigmas = np.array([noise(settings).sigma(client) for client in range(3)])
-        return float((shares / shares.sum()) ** 2 @ sigmas**2)
-
-    sigmas = np.array([noise(config()).sigma(client) for client in range(3)])
-    assert variance("variance") == pytest.approx(1 / (sigmas**-2).sum())
-    assert variance("variance") < variance("deviation") < variance("uniform")
-    assert variance("deviation") == pytest.approx(3 / (1 / sigmas).sum() ** 2)
-    assert variance("uniform") == pytest.approx((sigmas**2).sum() / 9)
-
-
 # Signs
 
 
@@ -276,51 +242,6 @@ def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
 
 
 # Invalid settings
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
-        ({"client_delta": [0.1] * 2}, r"client_delta has 2 values for num_clients = 3"),
-        ({"clip": [1.0] * 4}, r"clip has 4 values for num_clients = 3"),
-        ({"epsilon": 0.0}, r"epsilon = 0.0"),
-        ({"clip": -1.0}, r"clip = -1.0"),
-        ({"clip": [1.0, 1.0, -1.0]}, r"clip\[2\] = -1.0: give a number of at least 1e-09"),
-        ({"alpha": 1e-300}, r"alpha = 1e-300"),
-        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
-        ({"clip": 1e12}, r"clip = 1000000000000.0"),
-        ({"client_delta": 0.0}, r"client_delta = 0.0"),
-        ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
-        ({"sampling_probability": 1.1}, r"sampling_probability = 1.1"),
-        ({"selects_first": True, "clients_per_round": 2}, r"clients_per_round = 2"),
-        ({"weighting": "best"}, r"weighting = best"),
-        ({"turns": 3}, r"^turns = 3: without selects_first nobody is selected"),
-        ({"selects_first": True, "turns": [1] * 2}, r"turns has 2 values for num_clients = 3"),
-        ({"untrusted_clients": 2}, r"^untrusted_clients = 2: no line of personalized_sound's"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refusal:
-        config(**changes)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("made", ["server", "plan"])
-def test_settings_that_do_not_fit_the_data_or_the_mechanism_are_refused(made: str) -> None:
-    def make(**changes: Any) -> None:
-        settings = config(**changes)
-        if made == "server":
-            settings.algorithm(DIGITS).server()
-        else:
-            plan(settings, DIGITS)
-
-    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
-        make(rounds=500)
-    with pytest.raises(
-        ConfigError, match=r"^epsilon = 1e-06 and .* for client 1.* a larger epsilon$"
-    ):
-        make(epsilon=[1.0, 1e-6, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -378,32 +299,3 @@ def test_a_sum_has_the_servers_lines_and_states_what_it_shows() -> None:
     found = plan(settings, problem_of(settings, None)).privacy
     assert {line["adversary"] for line in found["guarantees"]} == {"server"}
     assert any("the squares of all deviations" in each for each in found["warnings"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"weighting": "variance"}, "set weighting = uniform, or channel = named"),
-        (
-            {"report": "sign", "largest_epsilon": None},
-            "set report = gaussian and largest_epsilon = 2,",
-        ),
-        ({"selects_first": True}, "set selects_first = false"),
-        ({"clip": [1.0, 2.0, 3.0]}, "clip has a value for each client"),
-        ({"largest_epsilon": None}, "largest_epsilon is not set"),
-        ({"largest_epsilon": 0.5}, "above largest_epsilon = 0.5"),
-        ({"channel": None}, "only sums have a grid"),
-        (
-            {"epsilon": 1e-3, "largest_epsilon": 1e5, "num_clients": 300, "num_examples": None},
-            "no room for the sum of 300 reports",
-        ),
-    ],
-)
-def test_settings_that_a_sum_cannot_have_are_refused(changes: dict[str, Any], part: str) -> None:
-    def planned() -> None:
-        settings = in_sums(**{"clip": 1.0, "epsilon": 2.0, **changes})
-        plan(settings, problem_of(settings, None))
-
-    with pytest.raises(ConfigError, match=part) as refused:
-        planned()
-    assert "\n" not in str(refused.value)

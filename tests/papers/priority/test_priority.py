@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
-from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
 from fedldp.papers.nbafl.parts import NbaflNoise
 from fedldp.papers.priority.importance import FirstLayer, pick_features, variance_importance
@@ -107,14 +105,6 @@ def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
     assert sent.other_deviation() == pytest.approx(high, rel=0.25)
 
 
-def test_the_second_layer_and_the_biases_keep_the_least_noise() -> None:
-    config = config_of(model="mlp", noisier_share=1.0)
-    sent = Sent(config, np.linspace(0, 0.01, 19_210), count=8)
-    low, high = (noise_of(config).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
-    np.testing.assert_allclose(sent.feature_deviations(), low, rtol=0.15)
-    assert sent.other_deviation() == pytest.approx(high, rel=0.15)
-
-
 def test_the_whole_vector_is_clipped_jointly() -> None:
     config = config_of(epsilon_low=500.0, epsilon_high=5e3, clip=2.0, send="weights")
     sent = Sent(config, np.full(650, 3.0), count=1)
@@ -205,47 +195,6 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
 
 
 # Refusals
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"epsilon_low": 60.0}, "epsilon_low = 60 is above epsilon_high = 50"),
-        ({"noisier_share": 1.5}, "noisier_share = 1.5"),
-        ({"noisier_share": -0.1}, "noisier_share = -0.1"),
-        ({"noisier": "all"}, "noisier = all"),
-        ({"importance": "random"}, "importance = random"),
-        ({"importance": "sensitivity"}, "model = logistic has no hidden layer"),
-        ({"epsilon_low": 1e-7}, "epsilon_low = 1e-07 .* times as much noise .*; give values for"),
-        ({"epsilon_high": 1e12}, r"^epsilon_high = 1e\+12, .* give a smaller epsilon_high$"),
-        ({"min_client_examples": 10**7}, "min_client_examples = 10000000"),
-        ({"exposures": 11}, "exposures = 11"),
-        ({"model": "test_priority:convolution"}, "first layer is not a dense layer"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
-    with pytest.raises(ConfigError, match=match) as refused:
-        plan(config_of(**settings), DIGITS)
-    assert "\n" not in str(refused.value)
-
-
-def test_clients_rank_features_after_the_configured_sgd() -> None:
-    config = config_of(rounds=4, rate_schedule="linear", gradient_clip=0.1)
-    roles, plain = Roles(config, DIGITS), Roles(config_of(rounds=4), DIGITS)
-    start, client = replace(roles.broadcast, round=3), client_of(examples(), round=3)
-    assert isinstance(roles.local_update, RankingSgd)
-    assert isinstance(plain.local_update, RankingSgd)
-    weights, _ = ranked(roles.local_update, start, client)
-    np.testing.assert_array_equal(weights, trained(roles.local_update.training, start, client))
-    others, _ = ranked(plain.local_update, start, client)
-    moved = [np.linalg.norm(found - start.weights) for found in (weights, others)]
-    assert 0 < moved[0] < moved[1] / 2  # half the rate in round 3 of 4, and shorter slopes
-
-
-def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 36, classes)
-    )
 
 
 def test_the_first_layer_is_that_of_the_model_that_trains() -> None:

@@ -75,13 +75,6 @@ def test_the_guarantee_is_that_of_the_least_noise() -> None:
     assert uneven.event(SIZE).mu <= exact * (1 + 1e-9)
 
 
-def test_the_whole_vector_is_clipped_jointly() -> None:
-    mechanism = UnevenGaussian(1.0, 0.01, NOISIER, 1.0)
-    bounded = mechanism.bound(np.ones(SIZE))
-    np.testing.assert_allclose(bounded, SIZE**-0.5, rtol=1e-3)
-    assert np.linalg.norm(bounded) <= 1.0
-
-
 def test_all_or_no_coordinates_may_be_noisier() -> None:
     none = UnevenGaussian(1.0, 1.0, np.zeros(SIZE, np.bool_), 5.0)
     everyone = UnevenGaussian(1.0, 1.0, np.ones(SIZE, np.bool_), 5.0)

@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
-
-
-def stream(number: int = 0) -> Stream:
-    return Stream.simulation(seed=3, round=1, client=number, purpose="privunit_scalar")
 
 
 def length_estimate(mechanism: PrivUnitScalar, level: int) -> float:
@@ -56,27 +51,6 @@ def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int)
         assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_with_a_huge_budget_the_vector_is_recovered() -> None:
-    values = np.array([0.3, -0.1, 0.5, 0.0, 0.2])
-    mechanism = PrivUnitScalar(2000.0, 1.0)
-    aggregate = mechanism.aggregate(5)
-    aggregate.add(mechanism.encode(values, stream()))
-    np.testing.assert_allclose(aggregate.mean(), values, atol=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0])])
-def test_a_zero_vector_is_sent_like_any_other(values: np.ndarray) -> None:
-    mechanism = PrivUnitScalar(4.0, 1.0)
-    payloads = [mechanism.encode(values, stream(n)) for n in range(2000)]
-    assert {len(payload) for payload in payloads} == {4 * values.size + 1}
-    aggregate = mechanism.aggregate(values.size)
-    for payload in payloads:
-        aggregate.add(payload)
-    error = np.sqrt(mechanism.variance(values) / 2000)
-    assert (np.abs(aggregate.mean()) < 5 * error).all()
-
-
 def test_privunit_is_for_simulation_only() -> None:
     with pytest.raises(PrivacyError, match="privunit_scalar protects real numbers"):
         PrivUnitScalar(1.0, 1.0).encode(np.ones(3), Stream.fresh())
@@ -95,17 +69,3 @@ def test_reports_that_no_client_sends_are_refused() -> None:
             aggregate.add(payload)
     with pytest.raises(RunError, match="no report"):
         aggregate.mean()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(0.0, 1.0), (math.inf, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 1.0)],
-)
-def test_bad_parameters_are_refused(arguments: tuple[float, ...]) -> None:
-    with pytest.raises(ConfigError):
-        PrivUnitScalar(*arguments)
-
-
-def test_the_settings_of_a_run() -> None:
-    settings = MechanismSettings(epsilon=3.0, delta=1e-5, clip=2.0, size=10)
-    assert PrivUnitScalar.from_settings(settings) == PrivUnitScalar(3.0, 2.0, 0.1)
