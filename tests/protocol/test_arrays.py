@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_values import DTYPES, INTEGERS, arrays, peak_bytes, refused_or_same, same_arrays
+from wire_values import arrays, peak_bytes, refused_or_same, same_arrays
 
 from fedldp.core.errors import WireError
 from fedldp.protocol.wire import pack_arrays, read_arrays
@@ -30,17 +30,6 @@ def test_packed_arrays_are_read_back(values: dict[str, np.ndarray[Any, Any]]) ->
     assert same_arrays(found, values)
     assert list(found) == sorted(values, key=str.encode)
     assert pack_arrays(found) == message
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_type_keeps_its_extreme_values(dtype: str) -> None:
-    if dtype == "bool":
-        raw = np.array([False, True])
-    elif dtype in INTEGERS:
-        raw = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
-    else:
-        raw = np.array([np.nan, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal], dtype)
-    assert same_arrays(read_arrays(pack_arrays({"x": raw})), {"x": raw})
 
 
 def test_the_memory_layout_of_an_array_does_not_matter() -> None:
@@ -214,8 +203,3 @@ def test_many_arrays_need_ten_times_their_message_at_most(shape: tuple[int, ...]
 def test_large_arrays_need_almost_nothing() -> None:
     message = pack_arrays({"a": np.zeros(1 << 20, np.bool_), "x": np.zeros((512, 512))})
     assert peak_bytes(read_arrays, message) < len(message) // 100
-
-
-def test_packing_copies_once() -> None:
-    big = np.zeros(1 << 20)
-    assert peak_bytes(lambda _: pack_arrays({"x": big}), b"") < 1.01 * big.nbytes

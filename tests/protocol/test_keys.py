@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -71,11 +69,6 @@ def test_a_server_with_the_same_secret_has_other_streams() -> None:
     own = SecretKeys(SECRET, "run")
     drawn = draws_of_secret(SECRET, "run")(0)("rows of a person")
     assert start(own.kept("rows of a person")) != start(drawn)
-
-
-def test_fresh_bytes_never_repeat() -> None:
-    keys = SecretKeys(SECRET, "run")
-    assert len({start(keys.fresh(1, 0, "mechanism")) for _ in range(100)}) == 100
 
 
 def test_fresh_bytes_come_from_the_operating_system_alone(
@@ -231,19 +224,3 @@ def test_a_secret_that_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     assert read_secret(path) == path.read_bytes()
     assert tmp_path.stat().st_ino in synced
-
-
-def test_a_secret_in_no_folder_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "nowhere" / "secret"
-    with pytest.raises(PrivacyError, match=re.escape(f"secret {path}: ")) as refused:
-        read_secret(path)
-    assert "\n" not in str(refused.value)
-    assert "check the path" in str(refused.value)
-
-
-def test_generators_of_kept_streams_repeat_the_same_choice() -> None:
-    """So a client that has lost its store splits its examples as before."""
-    once, again = (
-        SecretKeys(SECRET, "run").kept("portions").generator().permutation(50) for _ in range(2)
-    )
-    np.testing.assert_array_equal(once, again)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import itertools
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import fedldp.protocol
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import RunError
@@ -311,22 +307,6 @@ def test_too_few_answers_end_the_round_with_one_line(quorum: int) -> None:
     one_round([*came, (2, report(1, 1.0)), *refusals], quorum=quorum)
 
 
-def test_a_round_that_everyone_refuses_names_the_reasons() -> None:
-    reasons = [Reason.OVER_BUDGET, Reason.OVER_BUDGET, Reason.LEDGER, Reason.NOT_KEPT]
-    refusals = [(client, Refusal(1, reason)) for client, reason in enumerate(reasons)]
-    line = refused_line(loop_of(Script({(1, 0): refusals})))
-    assert "2 refused: over-budget" in line
-    assert "1 refused: ledger" in line
-    assert "1 refused: not-kept" in line
-    assert "did not answer" not in line
-
-
-def test_only_answers_to_this_round_make_a_quorum() -> None:
-    late: list[Delivery] = [(client, report(9, 1.0)) for client in range(3)]
-    line = refused_line(loop_of(Script({(1, 0): [*late, (3, report(1, 1.0))]}), quorum=2))
-    assert "1 of 4 clients took part, and 2 must" in line
-
-
 def test_a_round_that_ended_can_be_continued_from_its_record() -> None:
     records = Records()
     with pytest.raises(RunError, match="round 3: 0 of 4 clients took part"):
@@ -342,13 +322,6 @@ def test_a_round_that_ended_can_be_continued_from_its_record() -> None:
     assert [r.round for r in (*records.rounds, *later.rounds)] == [r.round for r in whole.rounds]
 
 
-def test_a_complete_run_asks_nobody() -> None:
-    script = Script()
-    state = replace(FIRST, round=2)
-    assert loop_of(script, rounds=1).go(state, Records()) is state
-    assert not script.asked
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2 * LARGEST_WEIGHT, -2 * LARGEST_WEIGHT])
 def test_weights_that_no_client_would_answer_end_the_round(value: float) -> None:
     line = refused_line(loop_of(Script({(1, 0): [(0, report(1, value))]})))
@@ -362,15 +335,6 @@ def test_a_loss_of_nan_ends_the_round(loss: float) -> None:
     with pytest.raises(RunError, match="round 1: the loss is"):
         loop_of(Script(), evaluate=lambda broadcast: Evaluation(0.5, loss)).go(FIRST, records)
     assert not records.rounds
-
-
-def test_an_error_of_the_server_step_is_raised_if_enough_took_part() -> None:
-    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
-        list(reports)
-        raise RunError("round 1: the reports do not fit together")
-
-    loop = loop_of(Script(), server=averaging(aggregate=aggregate))
-    assert refused_line(loop) == "round 1: the reports do not fit together"
 
 
 # Dialogues
@@ -431,22 +395,6 @@ def test_the_message_of_a_failed_dialogue_counts_every_client_once() -> None:
 
 
 # What a server knows
-
-SOURCES = sorted(Path(inspect.getfile(fedldp.protocol)).parent.glob("server_*.py"))
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
-def test_a_server_imports_no_client_no_simulation_and_no_page(path: Path) -> None:
-    named: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            named |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            named.add(str(node.module))
-    parts = {name.split(".")[1] for name in named if name.startswith("fedldp.")}
-    assert not parts & {"client", "simulation", "data", "models", "reporting", "recipes", "cli"}
-    assert not any(name.startswith("fedldp.protocol.client") for name in named)
-    assert not named & {"torch", "fedldp"}
 
 
 def test_a_server_starts_without_a_client_and_without_torch() -> None:

@@ -40,13 +40,6 @@ def test_agreed_requests_pass(round: int, phase: int) -> None:
     assert POLICY.refuses(asked(round=round, phase=phase)) is None
 
 
-def test_another_run_is_refused_first() -> None:
-    assert POLICY.refuses(asked("another")) is Reason.UNKNOWN_RUN
-    assert POLICY.refuses(asked("another", round=9, weights=with_weight(1e30))) is (
-        Reason.UNKNOWN_RUN
-    )
-
-
 @pytest.mark.parametrize("round", [-1, 0, 6, 2**62])
 def test_rounds_that_the_run_does_not_have_are_refused(round: int) -> None:
     assert POLICY.refuses(asked(round=round)) is Reason.WRONG_ROUND

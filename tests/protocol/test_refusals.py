@@ -20,7 +20,6 @@ from fedldp.protocol.wire import (
     Report,
     pack_arrays,
     read_reply,
-    read_reply_to,
     read_request,
 )
 from fedldp.testing.runtimes import LAYOUT, Site, examples_of, packed_request, refusal_of, reply_of
@@ -111,14 +110,6 @@ def test_a_refusal_names_the_request_as_far_as_it_could_be_read(tmp_path: Path) 
         assert isinstance(refusal, Refusal)
         assert (refusal.round, phase) == (asked.broadcast.round, asked.phase)
         assert run == asked.run
-
-
-def test_the_server_of_another_run_can_read_the_refusal(
-    tmp_path: Path,
-) -> None:
-    message = packed_request(run="another")
-    answer = Site(tmp_path).ask(message)
-    assert read_reply_to(read_request(message), answer) == Refusal(1, Reason.UNKNOWN_RUN)
 
 
 valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))

@@ -82,23 +82,6 @@ def test_the_same_request_again_is_answered_with_the_same_bytes(real: bool, tmp_
     assert site.ask(packed_request()) == first, "after a restart"
 
 
-def test_bytes_missing_from_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.ask(packed_request())
-    site.ask(packed_request())
-    assert site.local_update.calls == 1
-    assert len(site.entries()) == 1
-
-
-def test_different_bytes_are_a_different_request(tmp_path: Path) -> None:
-    """The digest covers the bytes, and a broadcast has exactly one encoding."""
-    site = Site(tmp_path)
-    site.ask(packed_request())
-    assert refusal_of(site.ask(packed_request(public={"more": np.zeros(1)}))).reason is (
-        Reason.ASKED_OTHERWISE
-    )
-
-
 @real_and_simulated
 def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
@@ -192,20 +175,6 @@ def test_everything_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -
     assert ledger.spent() == 4 * PRICE
 
 
-def test_weight_epsilon_and_sender_are_part_of_the_hash(tmp_path: Path) -> None:
-    def send(broadcast: Broadcast) -> Report:
-        return Report(
-            round=broadcast.round, size=3, payload=b"x", chunk=3, weight=7.0, epsilon=2.0, client=4
-        )
-
-    site = Site(tmp_path, encoder=Stating(PureReport(epsilon=1.0), send))
-    message = site.ask(packed_request())
-    report = reply_of(message)
-    assert isinstance(report, Report)
-    assert (report.weight, report.epsilon, report.client) == (7.0, 2.0, 4)
-    assert site.entries()[0][3] == hashlib.sha256(message).hexdigest()
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -260,12 +229,6 @@ def test_a_client_has_the_number_of_examples_it_is_charged_for(real: bool, tmp_p
             start(2)
     else:
         assert start(2) is not None
-
-
-def test_a_report_in_clear_is_over_every_budget(tmp_path: Path) -> None:
-    site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
-    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.OVER_BUDGET)
-    assert site.local_update.calls == 0
 
 
 # What training and the encoder get

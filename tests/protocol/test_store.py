@@ -103,11 +103,6 @@ def test_kept_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
 
 
-def test_reading_a_missing_value_makes_nothing(tmp_path: Path) -> None:
-    FolderStore(tmp_path / "client", "run")
-    assert not (tmp_path / "client").exists()
-
-
 def test_values_kept_for_a_round_are_deleted_once_a_later_round_keeps_some(
     tmp_path: Path,
 ) -> None:
@@ -121,13 +116,6 @@ def test_values_kept_for_a_round_are_deleted_once_a_later_round_keeps_some(
     assert kept(store) == 1, "what is kept for the run stays"
     assert store.arrays("b", never, round=10)["x"][0] == 2
     assert store.arrays("a", twos, round=9)["x"][0] == 2
-
-
-def test_values_kept_for_a_round_and_for_the_run_have_separate_names(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path, "run")
-    store.arrays("kept", ones, round=1)
-    assert store.arrays("kept", twos)["x"][0] == 2
-    assert store.arrays("kept", never, round=1)["x"][0] == 1
 
 
 def test_a_run_deletes_nothing_of_another(tmp_path: Path) -> None:
@@ -148,15 +136,6 @@ def test_a_failure_in_a_later_round_deletes_nothing_of_an_earlier_one(
     with pytest.raises(RuntimeError):
         store.arrays("kept", fails, round=2)
     assert store.arrays("kept", never, round=1)["x"][0] == 1
-
-
-def test_files_do_not_accumulate_over_rounds(tmp_path: Path) -> None:
-    store, counts = FolderStore(tmp_path, "run"), set()
-    for round in range(1, 13):
-        store.arrays("a", ones, round=round)
-        store.arrays("b", ones, round=round)
-        counts.add(len(list(tmp_path.rglob("*.*"))))
-    assert counts == {2}
 
 
 # Power cuts
@@ -222,12 +201,6 @@ def test_a_file_left_unsynced_by_a_crash_is_synced_before_it_is_used(
     disk = Disk(monkeypatch)
     assert kept(FolderStore(tmp_path, "run")) == 1
     assert ("sync", store.folder.stat().st_ino) in disk.events
-
-
-def test_a_temporary_folder_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, store = Disk(monkeypatch), FolderStore(tmp_path, "run", lasting=False)
-    assert store.arrays("kept", ones)["x"][0] == kept(store) == 1
-    assert [what for what, _ in disk.events] == ["link"]
 
 
 @pytest.mark.parametrize("stage", ["fsync", "link"])
