@@ -14,7 +14,7 @@ from secure_sums import make_roster, private_of
 import fedldp
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import COMMITTEES, SumInPath, _in_sum
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.client_store import MemoryStore
@@ -120,51 +120,6 @@ def test_clients_that_refuse_may_all_be_in_the_smallest_committee() -> None:
     committee."""
     path = SumInPath(untrusted_clients=0, committees=True, in_other_sums=30)
     assert [_in_sum(path, 1, released) for released in (40, 35, 31, 20)] == [10, 5, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings", "words"),
-    [
-        (
-            "quickstart",
-            {"committee": 5, "num_clients": 20},
-            "a secure sum carries the reports only with channel = sum",
-        ),
-        ("quickstart", {**SUM, "committee": 1, "num_clients": 20}, "committee = 1"),
-        ("quickstart", {**SUM, "committee": 21, "num_clients": 20}, "there are only num_clients"),
-        (
-            "quickstart",
-            {**SUM, "committee": 5, "num_clients": 20, "clients_per_round": 10},
-            "every client must know who is in its committee",
-        ),
-        (
-            "distributed-gaussian-digits",
-            {"committee": 5, "num_clients": 20, "untrusted_clients": 4},
-            "they may all be in one committee",
-        ),
-        (
-            "distributed-gaussian-digits",
-            {"committee": 5, "num_clients": 5000, "bits": 8},
-            "bits = 8: no grid is fine enough",
-        ),
-        (
-            "secure-aggregation-digits",
-            {"committee": 5, "num_clients": 11, "threshold": 6},
-            "threshold = 6",
-        ),
-    ],
-)
-def test_impossible_settings_are_refused_in_one_line(
-    recipe: str, settings: dict[str, Any], words: str
-) -> None:
-    def made() -> None:
-        config = fedldp.recipe(recipe, **settings)
-        config.composition.calibration.mechanism(problem_of(config, None), 0)
-
-    with pytest.raises(ConfigError) as refused:
-        made()
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 SIZE, RUN = 40, "a run"
@@ -288,13 +243,6 @@ def test_a_committee_that_lacks_its_quorum_is_left_out_and_the_others_count(phas
     )
     # No client of a finished sum is asked again.
     assert not [c for c, now in clients.asked if DEALT.of(c) == 2 and now > phase]
-
-
-def test_without_any_committee_the_weights_stay() -> None:
-    totals, heard, record = held(Clients(gone=lambda client, now: client >= 6 and now > 0))
-    assert not totals
-    assert heard[-1].fewest == 0
-    assert record.metrics["clients_in_sum"] == 0
 
 
 def test_a_client_accepts_no_keys_of_another_committee() -> None:

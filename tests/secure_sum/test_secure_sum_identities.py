@@ -104,12 +104,6 @@ def test_a_client_that_is_not_on_the_roster_is_refused() -> None:
         client(0).share_keys(pack(SumKind.ALL_KEYS, 1, honest | {N: stranger}))
 
 
-def test_keys_without_signatures_are_not_a_message() -> None:
-    plain = {u: unpack(SumKind.ALL_KEYS, 1, all_keys(), RECORD)[u][:KEYS_BYTES] for u in range(N)}
-    with pytest.raises(Exception, match="malformed"):
-        client(0).share_keys(pack(SumKind.ALL_KEYS, 1, plain))
-
-
 def test_keys_that_were_accepted_are_verified_again_in_later_phases() -> None:
     run = Run(SETUP, {u: np.array([u, -u]) for u in range(N)}, roster=ROSTER)
     run.to_shares()

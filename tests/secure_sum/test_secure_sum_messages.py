@@ -60,13 +60,6 @@ def test_no_threshold_lets_untrusted_clients_reveal_both_kinds_of_shares(
         assert not any(a >= t and b >= t for a in range(u, n + 1) for b in [n - a + u])
 
 
-@pytest.mark.parametrize(
-    ("bits", "width"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 4), (32, 4), (33, 8), (64, 8)]
-)
-def test_words_are_the_smallest_that_hold_the_modulus(bits: int, width: int) -> None:
-    assert make_setup(4, 3, bits=bits).dtype == np.dtype(f"<u{width}")
-
-
 @given(bits=st.integers(1, 64), number=st.integers(-(2**63), 2**63 - 1))
 def test_words_and_their_values(bits: int, number: int) -> None:
     words = make_setup(N, T, 1, bits).words(np.array([number]))

@@ -170,14 +170,6 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     ]
 
 
-@pytest.mark.slow
-def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> None:
-    made = fedldp.recipe("secure-aggregation-digits", num_clients=N, rounds=2, dropout=0.0)
-    channel = Channel(made, tmp_path, roster=make_roster(range(N), RUN))
-    assert made.composition.channel.kind == "sum"
-    assert channel.run().tobytes() == simulated(made).tobytes()
-
-
 def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     encoder = channel.config.algorithm(channel.inputs.problem).encoder(0)
@@ -191,22 +183,6 @@ def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) 
     )
     channel.run()
     assert channel.ledger.releases(RUN).histories() == [{encoder.event(): 2}]
-
-
-@pytest.mark.slow
-def test_a_client_that_falls_silent_in_any_phase_is_left_out(tmp_path: Path) -> None:
-    for phase in Phase:
-
-        def lose(
-            client: int, request: RoundRequest, answer: Report | Refusal, phase: Phase = phase
-        ) -> Report | Refusal | None:
-            return None if client == 2 and request.phase == phase else answer
-
-        channel = Channel(config(rounds=1), tmp_path / phase.name, tamper=lose)
-        channel.run()
-        inside = phase is Phase.UNMASK
-        assert channel.heard[-1].clients == tuple(u for u in range(N) if inside or u != 2)
-        assert channel.heard[-1].complete
 
 
 def test_a_total_is_the_sum_of_its_clients_reports(tmp_path: Path) -> None:
@@ -364,11 +340,6 @@ def test_counts_of_up_to_255_bits_cost_a_byte(most: int, bits: int) -> None:
     )
     assert isinstance(total, Counted)
     assert total.ones.tolist() == [most - 1] * 12
-
-
-@pytest.mark.parametrize(("n", "u", "t"), [(2, 0, 2), (10, 0, 7), (10, 4, 8), (9, 7, 9)])
-def test_the_default_threshold(n: int, u: int, t: int) -> None:
-    assert SecureSum.of(counts_of_bits(3, n), n, None, u).threshold == t
 
 
 def test_only_a_system_of_one_phase_is_wrapped(tmp_path: Path) -> None:
