@@ -141,8 +141,3 @@ def test_a_model_that_is_not_a_plain_stack_is_trained_unchanged(model: nn.Module
     clients = clients_of(load_dataset("digits").train, (6, 8))
     for client, row in zip(clients, step(broadcast, clients, GROUP).open().rows, strict=True):
         np.testing.assert_allclose(row, trained(step, broadcast, client), atol=2e-5)
-
-
-def test_a_module_used_in_two_places_is_not_a_dense_stack() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), SHARED, nn.Linear(64, 10), SHARED)
-    assert LocalSgd(model, 1, 5, 0.1, CPU).group(5) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -77,18 +75,6 @@ def test_a_single_gradient_is_scaled_by_the_weight_of_its_class() -> None:
         torch.testing.assert_close(found[name], scaled)
 
 
-@pytest.mark.parametrize(
-    "recipe", ["fedavg-digits", "dp-sgd-digits", "ldp-fl-digits", "personalized-digits-fig2-low"]
-)
-def test_the_setting_reaches_the_training(recipe: str) -> None:
-    problem = Problem((1, 8, 8), 10, 1437)
-    weights = [1.0] * 9 + [4.0]
-    found = find_recipe(recipe).config.changed(class_weights=weights).algorithm(problem)
-    step = found.local_update(CPU)
-    step = getattr(step, "training", step)  # of an update on portions
-    assert step.class_weights.tolist() == weights  # type: ignore[attr-defined]
-
-
 def test_unused_class_weights_are_refused() -> None:
     config = find_recipe("fedavg-digits").config
     with pytest.raises(ConfigError, match="class_weights has 2 numbers, but digits has 10 classes"):
@@ -101,14 +87,6 @@ def test_unused_class_weights_are_refused() -> None:
             ConfigError, match=r"class_weights .* do not compute a loss per example"
         ):
             find_recipe(closed).config.changed(class_weights=[1.0] * 10)
-
-
-def test_gradients_of_people_are_weighted_too() -> None:
-    """The largest factor is divided into the clip, so that all factors are at most 1."""
-    config = find_recipe("person-dp-sgd-digits").config.changed(class_weights=[0.5] * 9 + [4.0])
-    update: Any = config.algorithm(Problem((1, 8, 8), 10, 1437)).local_update(CPU)
-    assert update.summed.class_weights == (0.125,) * 9 + (1.0,)
-    assert update.summed.clip == config.model_dump()["clip"] / 4
 
 
 def test_a_statement_assumes_that_weights_are_public() -> None:

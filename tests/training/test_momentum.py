@@ -8,8 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.recipes import find_recipe
 from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
@@ -67,13 +65,3 @@ def test_every_path_agrees_with_torch(name: str, shape: tuple[int, ...]) -> None
             np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
         np.testing.assert_allclose(row, expected, atol=2e-5)
         assert np.abs(trained(plain, broadcast, client) - expected).max() > 1e-3
-
-
-@pytest.mark.parametrize("name", ["ldp-fl-digits", "fedavg-digits"])
-def test_the_setting_reaches_the_step(name: str) -> None:
-    config = find_recipe(name).config
-    problem = Problem((1, 8, 8), 10, 1437)
-    for momentum in (0.0, 0.5):
-        step = config.changed(momentum=momentum).algorithm(problem).local_update(CPU)
-        assert isinstance(step, LocalSgd)
-        assert step.momentum == momentum

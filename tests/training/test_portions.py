@@ -219,12 +219,3 @@ def test_clients_are_selected_as_often_as_one_omega_implies() -> None:
     assert (np.abs(times - expected * count) <= 5 * deviation).all()
     # A draw fails with probability 1 - max P = 7/11: 7/4 failures before a success.
     assert redrawn / count == pytest.approx(7 / 4, abs=5 * math.sqrt(7 * 11 / 16 / count))
-
-
-def test_without_drawing_again_nobody_may_be_selected() -> None:
-    count = 2000
-    empty = sum(
-        not draw_selection(np.ones(5), stream(number), redraw=False)[0].any()
-        for number in range(count)
-    )
-    assert empty / count == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / count))

@@ -18,7 +18,6 @@ from fedldp.algorithms.systems import KEEPS_NOTHING
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
-from fedldp.protocol.server_loop import Round, stops_early
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import problem_of
 from fedldp.testing.clients import clients_of, trained
@@ -157,13 +156,6 @@ def test_bad_sgd_settings_are_refused_in_one_line(settings: dict[str, Any], says
     assert "\n" not in str(refused.value)
 
 
-def test_a_loss_need_not_support_several_clients() -> None:
-    few: dict[str, Any] = {"num_clients": 3, "num_examples": 60, "rounds": 1, "model": "mlp"}
-    given = fedldp.run("fedavg-digits", **few, loss="own_losses:unbatched")
-    plain = fedldp.run("fedavg-digits", **few)
-    assert any((given.weights[name] != plain.weights[name]).any() for name in plain.weights)
-
-
 def test_a_run_stops_early_and_is_charged_for_the_rounds_it_took(tmp_path: Any) -> None:
     settings: dict[str, Any] = {"epsilon": 0.02, "num_clients": 10, "num_examples": 100}
     result = fedldp.run("quickstart", rounds=30, early_stopping=2, **settings, out=tmp_path / "a")
@@ -193,19 +185,3 @@ def test_with_private_scores_a_run_does_not_stop_early() -> None:
                    early_stopping=2)  # fmt: skip
     with pytest.raises(ConfigError, match="early_stopping = 2: the scores are computed on private"):
         fedldp.run("ldpfl-digits", early_stopping=2)
-
-
-def test_rounds_without_a_better_loss_are_counted() -> None:
-    def rounds(*losses: float | None) -> list[Round]:
-        return [
-            Round(
-                round=at, clients=1, accuracy=None, loss=loss, uplink_bits_per_client=0, seconds=0
-            )
-            for at, loss in enumerate(losses, 1)
-        ]
-
-    assert not stops_early(rounds(3, 3, 3), None)
-    assert not stops_early(rounds(3, 3), 2)
-    assert stops_early(rounds(3, 3, 3), 2)
-    assert not stops_early(rounds(3, 4, 2), 2)
-    assert stops_early(rounds(1, None, 2), 2)
