@@ -176,7 +176,7 @@ def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
 def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> dict[str, Any]:
     line = {
         "unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": delta,
-        "assumptions": [], "method": "by hand", **others,
+        "assumptions": [], "method": "by hand", "stated_by": "fedldp", **others,
     }  # fmt: skip
     return {"guarantees": [line]}
 

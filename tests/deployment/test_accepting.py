@@ -189,16 +189,6 @@ def test_a_table_that_changes_while_it_is_read_is_refused(
         site.agent()
 
 
-def test_an_agreement_that_an_earlier_version_accepted_keeps_its_table(site: Site) -> None:
-    site.write(3)
-    assert site.accept().status == 0
-    (record,) = (site.folder / "state" / "accepted").glob("*.data")
-    record.unlink()
-    assert site.asked(site.agent()) is Hello
-    site.write(4)
-    assert site.asked(site.agent()) is Stranger
-
-
 @pytest.mark.parametrize("paid", [0, 1, 4, 5, 7])
 @pytest.mark.parametrize("kind", ["zcdp", "pure"])
 def test_a_run_that_the_budget_cannot_pay_to_its_end_is_not_accepted(

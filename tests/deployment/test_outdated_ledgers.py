@@ -201,26 +201,10 @@ def test_without_its_mark_a_ledger_is_not_marked_again(tmp_path: Path) -> None:
     mark.unlink()
     refuses(env)
     assert f"mark {mark}: it is gone; put it back" in amiss(env)[0]
-
-
-@pytest.mark.slow
-def test_a_ledger_of_an_earlier_fedldp_is_marked_at_first_use_and_it_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    policy, copy = env.policies[0], tmp_path / "copy"
-    env.agent(0)
-    shutil.copy(policy.ledger, copy)
-    release(env)
-    policy.mark.unlink()
-    (policy.state / "ledger-begun").write_text("The site's ledger was begun. Do not remove it.\n")
-    assert amiss(env) == []
-    assert not policy.mark.exists()  # a check does not mark the ledger
-    release(env)
-    (line,) = [r.getMessage() for r in caplog.records if "marked now, at release 1" in r.message]
-    assert env.ledger(0).releases()[0].hash in line
-    shutil.copy(copy, policy.ledger)
+    (env.policies[0].state / "ledger-begun").unlink()  # like a ledger brought from elsewhere
     refuses(env)
+    assert f"mark {mark}: it is gone; put it back" in amiss(env)[0]
+    assert not mark.exists()
 
 
 @pytest.mark.slow
@@ -376,21 +360,6 @@ def test_a_damaged_receipt_stops_the_server_in_one_line(tmp_path: Path) -> None:
             env.server()
         assert "\n" not in str(told.value)
         assert "site site-1" in str(told.value)
-
-
-@pytest.mark.slow
-def test_receipts_of_an_earlier_fedldp_are_taken_over(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    server = env.server()
-    earlier = server.folder.path / "receipts.json"
-    earlier.write_text(json.dumps({"1": "07" * 32}))
-    env.server()
-    assert not earlier.exists()
-    kept = json.loads((tmp_path / "receipts" / env.agreement.sites[1].key).read_text())
-    assert kept == {"site": "site-1", "run": env.agreement.run, "receipt": "07" * 32}
-    earlier.write_text(json.dumps({"9": "07" * 32}))
-    with pytest.raises(RunError, match=r"receipts\.json is damaged"):
-        env.server()
 
 
 @pytest.mark.slow

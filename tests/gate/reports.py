@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,6 +24,7 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
+from fedldp.deployment.documents import digest_of
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import Refusal, RoundRequest, pack_request, read_reply
 from fedldp.simulation.engine import simulate
@@ -388,10 +388,11 @@ def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
             found = agree(config, problem, sites, channel=channel, test_seed=0, link="flower")
         except ConfigError:
             return None
+    rest = {**found.document, "statement": {}}
+    del rest["fedldp"]  # records must hold for all versions
     return {
         "statement": digest(json.dumps(found.statement).encode()),
-        # Without the version that agreements name now: records must hold for all versions.
-        "rest": replace(found, statement={}, version=None).digest.hex(),
+        "rest": digest_of(rest).hex(),
     }
 
 

@@ -169,17 +169,9 @@ def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
-def test_a_ledger_of_an_older_version_is_refused_with_a_remedy(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA user_version = 1; CREATE TABLE budget (x);")
-    with pytest.raises(LedgerUnusable, match=r"a version 1 ledger.*begin a new ledger") as refusal:
-        SqliteLedger(path, PLENTY)
-    assert "\n" not in str(refusal.value)
-
-
 def test_another_database_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA user_version = 2; CREATE TABLE t (x);")
+        db.executescript("PRAGMA user_version = 1; CREATE TABLE t (x);")
     with pytest.raises(PrivacyError, match="no such table"):
         SqliteLedger(path, PLENTY)
 
@@ -194,14 +186,14 @@ def test_a_path_with_odd_characters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE releases SET cost = 0.5 WHERE number = 2",
-        "UPDATE releases SET cost = 'free' WHERE number = 2",
+        "UPDATE releases SET costs = '[0.5]' WHERE number = 2",
+        "UPDATE releases SET costs = 'free' WHERE number = 2",
         "UPDATE releases SET event = replace(event, '1.0', '0.5') WHERE number = 2",
         "UPDATE releases SET event = x'00ff' WHERE number = 2",
         "UPDATE releases SET round = 100 WHERE number = 4",
         "UPDATE releases SET run = 'other' WHERE number = 1",
-        "UPDATE releases SET exchange = 1 WHERE number = 4",
-        "UPDATE releases SET question = replace(question, '8', '9') WHERE number = 4",
+        "UPDATE releases SET phase = 1 WHERE number = 4",
+        "UPDATE releases SET request = replace(request, '8', '9') WHERE number = 4",
         "UPDATE releases SET payload_sha256 = 'ab' WHERE number = 3",
         "UPDATE releases SET number = 9 WHERE number = 4",
         "UPDATE releases SET hash = 'ab' WHERE number = 2",
@@ -210,9 +202,9 @@ def test_a_path_with_odd_characters(tmp_path: Path) -> None:
         'UPDATE budget SET "limit" = 1e9',
         "UPDATE budget SET kind = 'zcdp'",
         "UPDATE budget SET kind = 'none'",
-        "INSERT INTO budget VALUES ('pure', 1e9, '')",
+        "INSERT INTO budget VALUES ('person', 'pure', 1e9, '')",
         "DELETE FROM budget",
-        "PRAGMA user_version = 3",
+        "PRAGMA user_version = 2",
     ],
 )
 def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement: str) -> None:
@@ -258,9 +250,12 @@ def rechained(path: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("UPDATE releases SET cost = 0.5 WHERE number = 2", "release 2 is charged 0.5, not 1.0"),
-        ("UPDATE releases SET cost = 'free' WHERE number = 2", "release 2 cannot be read"),
-        ("UPDATE releases SET cost = -1.0 WHERE number = 2", "release 2 is charged -1.0"),
+        (
+            "UPDATE releases SET costs = '[0.5]' WHERE number = 2",
+            "release 2 is charged 0.5, not 1.0",
+        ),
+        ("UPDATE releases SET costs = 'free' WHERE number = 2", "release 2 cannot be read"),
+        ("UPDATE releases SET costs = '[-1.0]' WHERE number = 2", "release 2 is charged -1.0"),
         ("UPDATE releases SET event = '{}' WHERE number = 2", "release 2 cannot be read"),
         ("UPDATE releases SET event = 'x' WHERE number = 2", "release 2 cannot be read"),
         ("DELETE FROM releases WHERE number = 3", "release 3 was changed or removed"),
@@ -269,7 +264,8 @@ def rechained(path: Path, statement: str) -> None:
             "release 1 is charged 1.0, not inf",
         ),
         (
-            """UPDATE releases SET event = '{"event": "PureReport", "epsilon": 1e6}', cost = 1e6""",
+            """UPDATE releases SET costs = '[1e6]', """
+            """event = '{"event": "PureReport", "epsilon": 1e6}'""",
             "the releases cost more",
         ),
     ],
@@ -290,7 +286,7 @@ def test_an_event_drawn_once_is_checked_against_the_earlier_draw(path: Path) -> 
         release(ledger, run, round, once, fresh)
     assert [entry.cost for entry in SqliteLedger(path).verify()] == [1.0, 0.0, 1.0, 0.0]
     assert SqliteLedger(path).spent() == ledger.spent() == 2.0
-    rechained(path, "UPDATE releases SET cost = 0.0 WHERE number = 3")
+    rechained(path, "UPDATE releases SET costs = '[0.0]' WHERE number = 3")
     for each in (ledger, SqliteLedger(path)):
         with pytest.raises(LedgerUnusable, match=r"release 3 is charged 0\.0, not 1\.0"):
             each.verify()
@@ -303,7 +299,7 @@ def test_releases_and_changes_of_other_processes_are_noticed(path: Path) -> None
     assert [entry.round for entry in ledger.releases()] == [0, 1, 2, 3, 4]
     whole = path.read_bytes()
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE releases SET cost = 0.0 WHERE number = 1")
+        db.execute("UPDATE releases SET costs = '[0.0]' WHERE number = 1")
     for _ in range(2):
         with pytest.raises(LedgerUnusable, match="release 1 was changed or removed"):
             ledger.releases()

@@ -87,23 +87,6 @@ def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     assert "Scores AUC" in alone  # next to the accuracy
 
 
-def test_a_run_of_an_earlier_version_is_shown_as_it_was(rare: Result, tmp_path: Path) -> None:
-    assert rare.run_dir is not None
-    folder = tmp_path / "earlier"
-    folder.mkdir()
-    for name in ("config.json", "environment.json", "metrics.jsonl"):
-        (folder / name).write_bytes((rare.run_dir / name).read_bytes())
-    summary = json.loads((rare.run_dir / "summary.json").read_text())
-    summary["final"] = {key: summary["final"][key] for key in ("accuracy", "loss")}
-    for record in summary["rounds"]:
-        for name in ("auc", "average_precision", "balanced_accuracy", "brier"):
-            del record[name]
-    (folder / "summary.json").write_text(json.dumps(summary))
-    text = Page(page([read_run(folder)])).text()
-    assert "Accuracy and loss by round" in text
-    assert "AUC" not in text
-
-
 def test_a_threshold_changes_predictions_but_no_ranking(
     rare: Result, fedldp_command: Any, tmp_path: Path
 ) -> None:

@@ -266,7 +266,7 @@ def test_every_rounds_ranges_are_shown(
     lines[0]["radii"] = [0.125, 0.5]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "0.125 to 0.5" in page([read_run(folder)])
-    del lines[0]["radii"]  # like a line from an older version
+    lines[0]["radii"] = None
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "radius of the ranges" not in page([read_run(folder)])
 

@@ -71,15 +71,6 @@ def test_a_damaged_folder_is_refused_in_one_line(
     assert str(folder) in str(error.value)
 
 
-def test_a_run_of_an_earlier_version_is_read(own_copy: Callable[..., Path]) -> None:
-    folder = own_copy()
-    edited("summary.json", lambda d: (d.pop("tested_on"), d.pop("confusion")))(folder)
-    edited("environment.json", lambda d: d.pop("date"))(folder)
-    found = read_run(folder)
-    assert found.summary["tested_on"] == "the test set"
-    assert found.classes == []
-
-
 def test_a_comparison_shows_the_line_of_a_clients_run(runs: dict[str, Path]) -> None:
     private, noiseless = (read_run(runs[name]) for name in ("quickstart", "fedavg-quickstart"))
     line = private.headline

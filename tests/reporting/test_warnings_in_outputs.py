@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,15 +104,6 @@ def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> N
         f"always predicting the most frequent class: {100 * final['most_frequent']:.2f} %" in told
     )
     assert f"calibration error {final['calibration_error']:.4f}" in told
-
-
-def test_a_run_without_stored_warnings_gets_them_again(visits: Path, tmp_path: Path) -> None:
-    shutil.copytree(visits, tmp_path / "run")
-    place = tmp_path / "run" / "summary.json"
-    summary = json.loads(place.read_text())
-    expected = summary.pop("doubts")
-    place.write_text(json.dumps(summary))
-    assert read_run(tmp_path / "run").summary["doubts"] == expected
 
 
 def test_nothing_overflows_on_a_phone(visits: Path) -> None:

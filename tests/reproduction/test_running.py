@@ -295,7 +295,7 @@ def test_an_interrupted_run_continues(
     [place] = (tmp_path / "kept" / job.digest).glob("*/")
     if damage == "checkpoint":
         (place / damage).write_bytes(b"?")
-    elif damage:  # with the settings of an earlier version
+    elif damage:  # with other settings
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
     kept = rounds_kept(monkeypatch)
     [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)

@@ -13,7 +13,7 @@ import pytest
 
 import fedldp
 from fedldp.data import Dataset
-from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.schema import Schema
 from fedldp.simulation.inputs import Inputs
 
 Person = list[int]
@@ -79,10 +79,3 @@ def test_a_model_that_was_trained_on_own_rows_is_used_without_their_number(
         assert json.loads((tmp_path / name / "schema.json").read_text())["num_examples"] is None
         loaded = fedldp.load(tmp_path / name)
         np.testing.assert_array_equal(loaded.predict(features), result.predict(features))
-
-
-def test_a_schema_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    schema = Schema(input_shape=(2,), num_classes=2, num_examples=40)
-    text = json.dumps({**schema.to_document(), "few": 3, "people": 20})
-    (tmp_path / "schema.json").write_text(text)
-    assert read_schema(tmp_path) == schema

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
@@ -23,7 +21,6 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_with
 
-EARLIER = Path(__file__).parent / "own_table_of_5900278"
 TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
 """Numbers that appear nowhere else in a run's files."""
 
@@ -215,22 +212,3 @@ def test_a_resumed_run_must_have_exactly_the_same_rows(place: Path) -> None:
     assert not (place / "run" / "own_data.json").exists()
     assert fedldp.resume(place / "run").run == resumed.run == whole.run
     assert fedldp.load(place / "run").run == whole.run
-
-
-def test_a_folder_of_an_earlier_version_is_resumed(place: Path) -> None:
-    shutil.copytree(EARLIER, place, dirs_exist_ok=True)
-    kept = (place / "run" / "config.json").read_bytes()
-    result = fedldp.resume(place / "run")
-    for name, weights in load_file(place / "whole.safetensors").items():
-        np.testing.assert_array_equal(result.weights[name], weights)
-    assert (
-        place / "run" / "config.json"
-    ).read_bytes() == kept  # the checkpoint is bound to this file
-    assert result.run == fedldp.load(place / "run").run
-    assert HELD_OUT in result.privacy["warnings"]
-    shutil.copy(place / "whole-schema.json", place / "run" / "schema.json")
-    assert "fewer than 10 examples" not in " ".join(evaluate(place / "run")["warnings"])
-    with (place / "table.csv").open("a") as file:
-        file.write("e,0.5,0.5,1\n")
-    with pytest.raises(RunError, match="had different data"):
-        fedldp.resume(place / "run")

@@ -30,7 +30,6 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
-    HOUSE,
     IDEALISED,
     LOWER,
     NEIGHBOURS,
@@ -93,30 +92,25 @@ _MANY: dict[Side, str] = {"record": "records", "person": "people", "client": "cl
 
 SCHEMA_VERSION = 1
 """The version of a statement's keys. It increases when a key is removed or changes its meaning, not
-when a key is added.
-
-Statements written before this number existed have neither it nor ``stated_by``.
-"""
+when a key is added."""
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
-_OF_PRIVATE_ROWS = (
-    "measured on rows of the clients' own, held out because no test set was given: they are exact "
-    "functions of private rows, which no line covers, and so is whatever is chosen by them"
+HELD_OUT = (
+    "accuracy, AUC, all other scores and the confusion matrix are measured on rows of the clients' "
+    "own, held out because no test set was given: they are exact functions of private rows, which "
+    "no line covers, and so is whatever is chosen by them"
 )
-HELD_OUT = f"accuracy, AUC, all other scores and the confusion matrix are {_OF_PRIVATE_ROWS}"
 CHOOSING = (
     "choosing by scores is a release: these scores depend on clients' private rows, and no epsilon "
     "here covers them, or a choice based on them"
 )
 """Printed below every table of scores that may guide a choice, wherever ``HELD_OUT`` holds."""
 
-_EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}"
-
 
 def scores_are_private(warnings: Sequence[str]) -> bool:
-    """Return whether a statement warns, in any version's words, that scores use private rows."""
-    return HELD_OUT in warnings or _EARLIER_HELD_OUT in warnings
+    """Return whether a statement warns that scores use private rows."""
+    return HELD_OUT in warnings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +250,7 @@ def statement(
         if summed.committees:
             warnings.append(COMMITTEES)
     if own_code and any(line.kind != "none" for line in lines):
-        word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
+        word = f"what {' and '.join(own_code)} states of its randomiser is true"
         lines = [_on_the_word_of(own_code, line, word) for line in lines]
         warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
     for each in assumed:
@@ -341,8 +335,6 @@ def _large_delta(
 
 
 _EXACT = "exact, integer thresholds"
-_WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
-"""The text around the addresses in the assumption of a line that relies on the user's own code."""
 
 
 def _assuming(what: str, line: Guarantee) -> Guarantee:
@@ -362,28 +354,6 @@ def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guar
         method=line.method.replace(_EXACT, "as stated").partition(LOWER)[0],
         stated_by=", ".join(own_code),
     )
-
-
-def stated_by(line: Mapping[str, Any]) -> str:
-    """Return who states the releases behind a line of a statement; see ``Guarantee``.
-
-    In a statement without ``schema_version``, only the line's assumptions say who that is.
-    """
-    if line.get("stated_by") is not None:
-        return str(line["stated_by"])
-    for each in line["assumptions"]:
-        if each.startswith(_WHAT) and each.endswith(_IS_TRUE):
-            return ", ".join(each[len(_WHAT) : -len(_IS_TRUE)].split(" and "))
-    return HOUSE
-
-
-def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a statement of this version or an earlier one, with all keys of this version."""
-    lines = [
-        {**line, "stated_by": by, **({} if by == HOUSE else {"lower": None})}
-        for line, by in ((line, stated_by(line)) for line in privacy["guarantees"])
-    ]
-    return {"schema_version": SCHEMA_VERSION, **privacy, "guarantees": lines}
 
 
 def server_lines(

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.solve import solve
-from fedldp.accounting.statement import stated_by
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
@@ -148,7 +147,7 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
         float(best["delta"]),
         IDEALISED in best["assumptions"],
         best["method"],
-        stated_by(best),
+        best["stated_by"],
     )
 
 

@@ -89,7 +89,7 @@ def score(row: Row, metric: str = "accuracy") -> float | None:
     """Return the value of a metric in a run's line; None if the line has no value."""
     found: float | None = row["accuracy"]
     if metric != "accuracy" and found is not None:
-        found = row.get("metrics", {}).get(metric)  # lines from earlier versions lack the metrics
+        found = row["metrics"][metric]
     return found
 
 

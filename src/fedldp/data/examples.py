@@ -134,10 +134,7 @@ class Dataset:
 
     @property
     def exact_data(self) -> str | None:
-        """A string that identifies the user's own data; None for a published data set.
-
-        Its counts are exact. Earlier versions recorded this string instead of ``own_data``.
-        """
+        """What identifies the user's own data, with exact counts; None for a published data set."""
         if self.is_public:
             return None
         whose = "" if self.num_people is None else f", {self.num_people} persons"

@@ -24,13 +24,13 @@ from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SumInPath, upgraded
+from fedldp.accounting.statement import SumInPath
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import KEEPS_NOTHING, NOT_FROM_ROWS, name_and_digest, noted_frozen
+from fedldp.algorithms.systems import name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -136,7 +136,7 @@ class _Document(BaseModel):
     features: _Mapped | None = None
     budgets: list[SignedBudget] | None = None
     link: Literal["https"] | None = None
-    fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")] | None = None
+    fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")]
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
     initial: Annotated[str, Field(pattern=_KEY)] | None = None
     frozen: Annotated[str, Field(pattern=_KEY)] | None = None
@@ -168,7 +168,7 @@ class Agreement:
             authorities it trusts.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
-        version: the version of fedldp that made the agreement. None: any version may take part.
+        version: the version of fedldp that made the agreement.
         initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
             module ``initial``. None: the server draws the weights.
         frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
@@ -188,7 +188,7 @@ class Agreement:
     link: Link = "flower"
     server_ca: tuple[str, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
-    version: str | None = None
+    version: str
     initial: str | None = None
     frozen: str | None = None
 
@@ -310,6 +310,7 @@ class Agreement:
         """The agreement, including its statement, as JSON-ready values."""
         return {
             "agreement": _VERSION,
+            "fedldp": self.version,
             "run": self.run,
             "config": self.config.model_dump(mode="json"),
             "problem": Facts.document(self.problem),
@@ -323,7 +324,6 @@ class Agreement:
             **({} if self.features is None else {"features": self.features}),
             **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
             **({} if self.link == "flower" else self._https),
-            **({} if self.version is None else {"fedldp": self.version}),
             **({} if self.initial is None else {"initial": self.initial}),
             **({} if self.frozen is None else {"frozen": self.frozen}),
         }
@@ -600,38 +600,11 @@ def check_stated(agreement: Agreement) -> None:
     Raises:
         ConfigError: the statements differ.
     """
-    try:
-        found = upgraded(agreement.statement)  # a statement of an earlier version may lack keys
-        if agreement.link == "https":  # older warnings also named Flower, which is not used here
-            warnings = found["warnings"]
-            found["warnings"] = [TIMED if w == TIMED_OVER_FLOWER else w for w in warnings]
-    except (KeyError, TypeError, AttributeError):
-        found = {}
-    computed = agreement.computed_statement()
-    if not _alike(found, computed) and not _alike(found, _as_before(computed)):
+    if not _alike(agreement.statement, agreement.computed_statement()):
         raise ConfigError(
             "its statement differs from the one computed here: it was written by another version "
             "of fedldp, or it is false; refuse the agreement, or agree on one version"
         )
-
-
-def _as_before(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement as earlier versions wrote it.
-
-    Those versions stated no assumptions about user-supplied models or about declared ranges and
-    classes.
-    """
-
-    def named(texts: Sequence[str]) -> list[str]:
-        return [x for x in texts if KEEPS_NOTHING not in x and NOT_FROM_ROWS not in x]
-
-    return {
-        **statement,
-        "warnings": named(statement["warnings"]),
-        "guarantees": [
-            {**line, "assumptions": named(line["assumptions"])} for line in statement["guarantees"]
-        ],
-    }
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -673,23 +646,23 @@ def _check_features(problem: Problem) -> None:
         )
 
 
-def fits_version(agreed: str | None, other: str) -> bool:
+def fits_version(agreed: str, other: str) -> bool:
     """Return whether a party with another version of fedldp may take part in a run.
 
     Versions with the same MAJOR.MINOR compute the same values, bit for bit, and exchange the same
     messages; the third number only counts fixes. No claim depends on the other party's version:
     each site computes its claims with its own code.
     """
-    return agreed is None or _minor(agreed) == _minor(other)
+    return _minor(agreed) == _minor(other)
 
 
 def _minor(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
-def _check_version(agreed: str | None) -> None:
+def _check_version(agreed: str) -> None:
     own = version("fedldp")
-    if agreed is not None and not fits_version(agreed, own):
+    if not fits_version(agreed, own):
         wanted = ".".join(_minor(agreed))
         raise ConfigError(
             f"fedldp = {agreed}: the agreement was made with this version, but {own} is installed "

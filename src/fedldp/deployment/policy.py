@@ -542,8 +542,6 @@ def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
 def check_accepted_data(policy: SitePolicy, digest: bytes, data: str) -> None:
     """Refuse data other than those with which an agreement was accepted.
 
-    An earlier version of fedldp did not record them; see ``note_data``.
-
     Args:
         policy: the site's policy.
         digest: the digest of the accepted agreement.
@@ -554,8 +552,6 @@ def check_accepted_data(policy: SitePolicy, digest: bytes, data: str) -> None:
     """
     try:
         accepted = _data_as_accepted(policy, digest).read_text()
-    except FileNotFoundError:
-        return
     except (OSError, UnicodeDecodeError):
         accepted = None
     if accepted != data:

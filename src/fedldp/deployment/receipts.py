@@ -102,7 +102,6 @@ class KeptReceipts:
                 f"{self._folder}: {error.strerror}; check its permissions and free space"
             ) from error
         self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
-        self._take_over(folder / "receipts.json")
         for site in range(len(sites)):
             self.last(site)
 
@@ -144,16 +143,3 @@ class KeptReceipts:
                 f"cannot write the receipt {self._folder / found.key}: {error.strerror}; check the "
                 "folder"
             ) from error
-
-    def _take_over(self, earlier: Path) -> None:
-        """Take over receipts that an earlier version stored in the run folder, by site number."""
-        if not earlier.exists():
-            return
-        try:
-            found = json.loads(earlier.read_text())
-            for site, text in found.items():
-                if self.last(int(site)) == NO_RECEIPT:
-                    self.keep(int(site), bytes.fromhex(text))
-        except (OSError, ValueError, AttributeError, TypeError, IndexError) as error:
-            raise RunError(f"{earlier} is damaged: restore it from a copy, or remove it") from error
-        earlier.unlink()

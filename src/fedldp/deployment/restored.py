@@ -199,9 +199,8 @@ def _check_all_named(
         whole = each.rounds * len(each.agreement.events_of(each.place))
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
-    # A mark of an earlier version does not count renewals. Every entry that the ledger lacks then
-    # counts as a release, even if it was a renewal. So does an entry that only a receipt proves.
-    lost = 0 if mark.renewals is None else mark.renewals - often
+    # An entry that only a receipt proves counts as a release, even if it was a renewal.
+    lost = mark.renewals - often
     short = mark.number - lost - len(entries) - charged
     if mark.seen is not None:
         short = max(short, mark.seen.number - max(0, lost) - len(entries) - charged)

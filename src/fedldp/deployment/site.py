@@ -12,7 +12,6 @@ it cost; it never contains a weight, a report or an example.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import threading
 import time
@@ -370,25 +369,15 @@ class Agent:
             return
         seen = self._receipts.read(receipt)
         if seen is None:
-            if not self._is_earlier_receipt(run, receipt, entries):
-                # Refuse only this server: it must not be able to stop answers to others.
-                raise LedgerUnusable(
-                    f"run {run.agreement.run[:8]}: its server shows a receipt that this site's "
-                    "key never made; tell the server's operator"
-                )
-        elif not seen.known_in(entries) and seen.restores >= self._kept.restores:
+            # Refuse only this server: it must not be able to stop answers to others.
+            raise LedgerUnusable(
+                f"run {run.agreement.run[:8]}: its server shows a receipt that this site's "
+                "key never made; tell the server's operator"
+            )
+        if not seen.known_in(entries) and seen.restores >= self._kept.restores:
             # A declared restore charges all releases before it, but this release came after the
             # last restore.
             self._kept.refuse_for(seen)
-
-    def _is_earlier_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> bool:
-        """Return whether an earlier version gave this receipt for a run that is still under way."""
-        name = run.agreement.run
-        return any(
-            receipt == hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), "sha256")
-            for entry in entries
-            if entry.run == name
-        )
 
     def _receipt(self, run: _Run, entries: list[Release]) -> bytes:
         """Return the receipt of the run's last release, which reveals nothing about other runs."""

@@ -76,8 +76,7 @@ class Mark:
         hash: the hash of the last release, in hexadecimal.
         date: when the last release was made, by the site's clock; None if unknown.
         seen: the latest release that a receipt proved and the ledger lacked.
-        renewals: how many of the entries up to the last release only renewed the budget; None if an
-            earlier version of fedldp wrote the mark.
+        renewals: how many of the entries up to the last release only renewed the budget.
     """
 
     restores: int = 0
@@ -85,7 +84,7 @@ class Mark:
     hash: str = NOTHING
     date: str | None = None
     seen: Seen | None = None
-    renewals: int | None = None
+    renewals: int = 0
 
 
 def has_release(entries: list[Release], number: int, hash: str) -> bool:
@@ -136,29 +135,12 @@ class SiteLedger:
         if not look:
             self._begin()
 
-    @property
-    def marked(self) -> bool:
-        """Whether the ledger was ever marked; earlier versions of fedldp made no marks."""
-        flag = _flag(self._policy)
-        return self._policy.mark.exists() or (flag.exists() and flag.read_bytes() == _BEGUN)
-
     def _begin(self) -> None:
-        """Mark a ledger that is new or that an earlier version of fedldp began without a mark."""
-        flag = _flag(self._policy)
-        if not self.marked:
-            entries = self.ledger.releases()
-            if entries:
-                log.warning(
-                    "ledger %s: it was begun by an earlier fedldp and is marked now, at release "
-                    "%d, hash %s; from now on, an older copy is noticed",
-                    self._policy.ledger,
-                    len(entries),
-                    entries[-1].hash,
-                )
-            mark = Mark(0, *last_of(entries), renewals=renewals(entries))
-            write_mark(self._policy.mark, mark)
-        if not flag.exists() or flag.read_bytes() != _BEGUN:
-            replace_file(flag, _BEGUN)
+        """Mark a new ledger; ``check`` refuses one that has releases but no mark."""
+        if not was_begun(self._policy) and not self.ledger.releases():
+            write_mark(self._policy.mark, Mark())
+        if self._policy.mark.exists() and not _flag(self._policy).exists():
+            replace_file(_flag(self._policy), _BEGUN)
 
     def check(self, *, moved: bool = False) -> list[Release]:
         """Return the ledger's entries; refuse if something shows that it was set back.
@@ -200,12 +182,13 @@ class SiteLedger:
         return entries
 
     def look(self) -> list[Release]:
-        """Return the entries as ``check`` does, but accept a ledger that has no mark yet.
+        """Return the entries as ``check`` does, but accept a new ledger that has no mark yet.
 
         Raises:
             LedgerUnusable: see ``check``.
         """
-        return self.check() if self.marked else self.ledger.releases()
+        entries = self.ledger.releases()
+        return self.check() if entries or was_begun(self._policy) else entries
 
     def keep(self) -> list[Release]:
         """Record the last release in the witness and the mark before it leaves; return all entries.
@@ -218,8 +201,7 @@ class SiteLedger:
         assert mark is not None
         number, hash = last_of(entries)
         witnessed = self._witness is None or not entries or self._witness.last() is not None
-        written = mark.number, mark.hash, mark.seen, mark.renewals
-        if not witnessed or written != (number, hash, None, renewals(entries)):
+        if not witnessed or (mark.number, mark.hash, mark.seen) != (number, hash, None):
             self._write(mark)
         return entries
 
@@ -329,7 +311,7 @@ def read_mark(path: Path) -> tuple[Mark | None, str | None]:
             hash=_hash(found["hash"]),
             date=None if found["date"] is None else str(found["date"]),
             seen=None if seen is None else _seen(**seen),
-            renewals=None if found.get("renewals") is None else _count(found["renewals"]),
+            renewals=_count(found["renewals"]),
         )
         bound = found["machine"], found["inode"], found["born"]
     except FileNotFoundError:

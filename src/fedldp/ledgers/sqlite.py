@@ -42,41 +42,36 @@ from fedldp.ledgers.protocol import (
     went_back,
 )
 
-_OF_CLIENTS, _OF_UNITS = 2, 3
-"""File versions. Version 2 has one budget, for the client's whole input; version 3 has any other
-budgets.
+_VERSION = 1
+"""The version of the file's format."""
 
-Version 2 is older than units, and is still written for a single budget for the whole input. In
-version 3, a row of ``budget`` names its unit, and ``cost`` is a JSON list: what a release added to
-each budget.
-"""
-
-_COLUMNS = {
-    _OF_CLIENTS: ('kind TEXT NOT NULL, "limit" REAL NOT NULL', "REAL"),
-    _OF_UNITS: ('unit TEXT NOT NULL, kind TEXT NOT NULL, "limit" REAL NOT NULL', "TEXT"),
-}
-# Files call the phase ``exchange`` and the request ``question``, the names of the first version.
-_SCHEMA = """
+_SCHEMA = f"""
 BEGIN;
-PRAGMA user_version = {version};
-CREATE TABLE budget ({budget}, hash TEXT NOT NULL);
+PRAGMA user_version = {_VERSION};
+CREATE TABLE budget (
+    unit TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    "limit" REAL NOT NULL,
+    hash TEXT NOT NULL
+);
 CREATE TABLE releases (
     number INTEGER PRIMARY KEY,
     run TEXT NOT NULL,
     round INTEGER NOT NULL,
-    exchange INTEGER NOT NULL,
-    question TEXT NOT NULL,
+    phase INTEGER NOT NULL,
+    request TEXT NOT NULL,
     event TEXT NOT NULL,
-    cost {cost} NOT NULL,
+    costs TEXT NOT NULL,
     payload BLOB,
     payload_sha256 TEXT NOT NULL,
     hash TEXT NOT NULL,
-    UNIQUE (run, round, exchange)
+    UNIQUE (run, round, phase)
 );
 """
+"""The tables. ``costs`` is a JSON list: what a release added to each budget."""
 
 
-_ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, hash"
+_ENTRY = "number, run, round, phase, request, event, costs, payload_sha256, hash"
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
@@ -301,8 +296,7 @@ class SqliteLedger:
 
         Only the owner of the ledger can do this, for the owner's own data; nothing else renews a
         budget, not even the passage of time. Earlier releases are not undone: after n renewals, all
-        releases of the ledger together cost at most n + 1 times the limit. Earlier versions of
-        fedldp treat the entry as a free release, and continue to refuse releases.
+        releases of the ledger together cost at most n + 1 times the limit.
 
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
@@ -408,8 +402,8 @@ class SqliteLedger:
         run, round, phase, request = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
-        cell = costs[0] if _version(self.budgets) == _OF_CLIENTS else json.dumps(costs)
-        entry = (number, run, round, phase, request.hex(), _text(event), cell, digest)
+        cells = (_text(event), json.dumps(costs), digest)
+        entry = (number, run, round, phase, request.hex(), *cells)
         chained = _chain(past[-1].hash if past else _genesis(self.budgets), *entry)
         db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", (run, round))
         db.execute(
@@ -458,20 +452,14 @@ class SqliteLedger:
 
     def _stored_budgets(self, db: sqlite3.Connection) -> tuple[Budget, ...]:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version == 1:
-            raise self._damaged(
-                "it is a version 1 ledger, written by an earlier fedldp; keep it, and begin a new "
-                "ledger with the remaining budget that the earlier fedldp shows"
-            )
-        if version not in _COLUMNS:
-            raise self._damaged(f"this is not a ledger of version {_OF_CLIENTS} or {_OF_UNITS}")
-        unit = "'client'" if version == _OF_CLIENTS else "unit"
-        rows = db.execute(f'SELECT kind, "limit", {unit}, hash FROM budget').fetchall()
+        if version != _VERSION:
+            raise self._damaged(f"this is not a ledger of version {_VERSION}")
+        rows = db.execute('SELECT kind, "limit", unit, hash FROM budget').fetchall()
         try:
             budgets = each_of(Budget(*row[:-1]) for row in rows)
         except (ValueError, TypeError, ConfigError) as error:
             raise self._damaged("its budget is damaged") from error
-        if not budgets or _version(budgets) != version:
+        if not budgets:
             raise self._damaged("its budget is damaged")
         if {row[-1] for row in rows} != {_genesis(budgets)}:
             raise self._damaged("its budget was changed")
@@ -504,7 +492,7 @@ class SqliteLedger:
         try:
             event = from_record(json.loads(text))
             expected = tuple(budget.price(event, drawn[run]) for budget in self.budgets)
-            costs = tuple(json.loads(cell)) if isinstance(cell, str) else (cell,)
+            costs = tuple(json.loads(cell))
             # The last digit of mu^2 may differ between versions of scipy.
             right = len(costs) == len(expected) and all(
                 math.isclose(one, other, rel_tol=1e-9)
@@ -548,12 +536,10 @@ def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
         os.close(handle)
         try:
             with closing(sqlite3.connect(partial, isolation_level=None)) as db:
-                version = _version(budgets)
-                budget_columns, cost = _COLUMNS[version]
-                db.executescript(_SCHEMA.format(version=version, budget=budget_columns, cost=cost))
+                db.executescript(_SCHEMA)
                 for budget in budgets:
-                    row = (*_row(budget, version), _genesis(budgets))
-                    db.execute(f"INSERT INTO budget VALUES ({', '.join('?' * len(row))})", row)
+                    row = (*_row(budget), _genesis(budgets))
+                    db.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", row)
                 db.execute("COMMIT")
             os.link(partial, path)
         except FileExistsError:
@@ -569,18 +555,12 @@ def _text(event: Event) -> str:
     return json.dumps(to_record(event), allow_nan=False)
 
 
-def _version(budgets: tuple[Budget, ...]) -> int:
-    return _OF_CLIENTS if [budget.unit for budget in budgets] == ["client"] else _OF_UNITS
-
-
-def _row(budget: Budget, version: int) -> tuple[object, ...]:
-    row = budget.kind, float(budget.limit)
-    return row if version == _OF_CLIENTS else (budget.unit, *row)
+def _row(budget: Budget) -> tuple[object, ...]:
+    return budget.unit, budget.kind, float(budget.limit)
 
 
 def _genesis(budgets: tuple[Budget, ...]) -> str:
-    version = _version(budgets)
-    return _chain("", version, *(cell for budget in budgets for cell in _row(budget, version)))
+    return _chain("", _VERSION, *(cell for budget in budgets for cell in _row(budget)))
 
 
 def in_list(budgets: Sequence[Budget]) -> str:

@@ -59,8 +59,7 @@ class Round:
         average_precision: see ``Evaluation``.
         balanced_accuracy: see ``Evaluation``.
         brier: see ``Evaluation``.
-        waited: seconds until enough clients were available to ask; 0 if no waiting was needed, and
-            None in records of earlier versions.
+        waited: seconds until enough clients were available to ask; 0 if no waiting was needed.
         calibration_error: see ``Evaluation``.
         spent: an upper bound on what all rounds so far cost, by unit and adversary; see
             ``accounting.statement.spent_by_unit``.
@@ -82,7 +81,7 @@ class Round:
     average_precision: float | None = None
     balanced_accuracy: float | None = None
     brier: float | None = None
-    waited: float | None = None
+    waited: float = 0.0
     calibration_error: float | None = None
     spent: list[dict[str, Any]] = field(default_factory=list)
     budgets: list[dict[str, Any]] = field(default_factory=list)

@@ -22,7 +22,6 @@ from fedldp.accounting.statement import (
     HELD_OUT,
     SIMULATED,
     scores_are_private,
-    stated_by,
 )
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
@@ -500,7 +499,7 @@ def _bounds(config: Mapping[str, Any], line: Mapping[str, Any] | None) -> str:
 
 
 def _correctness(privacy: Mapping[str, Any]) -> str:
-    by = dict.fromkeys(map(stated_by, privacy["guarantees"]))
+    by = dict.fromkeys(line["stated_by"] for line in privacy["guarantees"])
     own = [each for each in by if each != HOUSE]
     if own:
         return f"what {' and '.join(own)} states is an assumption; nothing here proves it"

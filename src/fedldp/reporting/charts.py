@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.statement import stated_by
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import import_extra
@@ -138,7 +137,7 @@ def _name_row(
     else:
         delta = f", delta {line['delta']!r}" if line["delta"] else ""
         how = (
-            "proven" if stated_by(line) == HOUSE else "stated"
+            "proven" if line["stated_by"] == HOUSE else "stated"
         )  # do not show who stated it: that name comes from the run folder
         figures.append(f"{how} {number(line['epsilon'])}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):

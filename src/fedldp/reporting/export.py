@@ -155,8 +155,7 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
             for what in ("spent", "left"):
                 if budget[what] is not None:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
-    # The loop does not yield the headline's epsilon if an earlier version recorded the run, or if
-    # the headline's unit is a round.
+    # The loop does not yield the headline's epsilon if the headline's unit is a round.
     headline = run.headline
     if headline is not None and headline["epsilon"] is not None:
         name = _epsilon(headline)

@@ -175,12 +175,10 @@ class RunFolder:
 
         Args:
             told: the shareable description of the data, with rounded counts.
-            exact: the private description, with exact counts, which earlier versions recorded
-                instead.
+            exact: the private description, with exact counts.
         """
-        found = self.read_config()["own_data"]
-        if found != told:
-            return bool(found == exact)
+        if self.read_config()["own_data"] != told:
+            return False
         noted = (self.path / _OWN_DATA).exists()
         return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 

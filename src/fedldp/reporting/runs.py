@@ -13,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
+from fedldp.accounting.statement import SCHEMA_VERSION
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import means_of
-from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema, read_schema
-from fedldp.reporting.scores import doubts, is_imbalanced
+from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 
 LARGEST_FILE = 64 * 2**20
@@ -34,7 +32,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Document(BaseModel):
-    # Fields that later versions added are ignored; a missing value or a wrong type is an error.
+    # Unknown fields are ignored; a missing value or a wrong type is an error.
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
@@ -55,7 +53,7 @@ class _Line(_Document):
     lower: Size | None
     assumptions: list[str]
     method: str
-    stated_by: str | None = None  # earlier versions name it only in the assumptions
+    stated_by: str
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
@@ -65,22 +63,22 @@ class _Line(_Document):
 
 
 class _Statement(_Document):
-    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)]
     claim: _Claim | None
     guarantees: list[_Line]
     warnings: list[str]
 
 
 class _Tested(_Document):
-    """The result of a test; an earlier version recorded accuracy and loss only."""
+    """The result of a test."""
 
     accuracy: Share | None
     loss: FiniteFloat | None
-    auc: Share | None = None
-    average_precision: Share | None = None
-    balanced_accuracy: Share | None = None
-    brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
-    calibration_error: Share | None = None
+    auc: Share | None
+    average_precision: Share | None
+    balanced_accuracy: Share | None
+    brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None
+    calibration_error: Share | None
 
 
 class _Round(_Tested):
@@ -98,7 +96,7 @@ class _Spent(_Document):
     epsilon: Size | None
     delta: Share
     of: Size | None
-    idealised: bool = False  # earlier versions record this only in the statement
+    idealised: bool
 
 
 class _Left(_Document):
@@ -113,17 +111,17 @@ class _Left(_Document):
 class _Measured(_Document):
     """The other values of a round in metrics.jsonl."""
 
-    arrivals: dict[str, FiniteFloat] | None = None
-    metrics: dict[str, FiniteFloat] = {}
-    refused: dict[str, Count] = {}
-    radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
-    waited: Size | None = None
-    spent: list[_Spent] = []
-    budgets: list[_Left] = []
+    arrivals: dict[str, FiniteFloat] | None
+    metrics: dict[str, FiniteFloat]
+    refused: dict[str, Count]
+    radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None
+    waited: Size
+    spent: list[_Spent]
+    budgets: list[_Left]
 
 
 class _Final(_Tested):
-    most_frequent: Share | None = None
+    most_frequent: Share | None
 
 
 class _Summary(_Document):
@@ -135,9 +133,9 @@ class _Summary(_Document):
     final: _Final
     privacy: _Statement
     seconds: Size
-    tested_on: str = "the test set"
-    confusion: Annotated[list[list[Count]], Field(min_length=1)] | None = None
-    doubts: list[str] | None = None  # an earlier version only printed them
+    tested_on: str
+    confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
+    doubts: list[str]
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -147,7 +145,7 @@ class _Summary(_Document):
 
 
 class _Environment(_Document):
-    date: str | None = None
+    date: str
     python: str
     platform: str
     packages: dict[str, str]
@@ -232,14 +230,14 @@ class FinishedRun:
     def class_names(self) -> list[str]:
         """The names of the classes, or their numbers if they have no names."""
         count = len(self.summary["confusion"] or [])
-        if self.schema is None or self.schema.num_classes != count:
+        if self.schema.num_classes != count:
             return [str(label) for label in range(count)]
         return [self.schema.class_name(label) for label in range(count)]
 
     @cached_property
-    def schema(self) -> Schema | None:
-        """The model's inputs and outputs; None for a run of an earlier version."""
-        return read_schema(self.path) if (self.path / SCHEMA).is_file() else None
+    def schema(self) -> Schema:
+        """The model's inputs and outputs."""
+        return read_schema(self.path)
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
@@ -282,12 +280,12 @@ def check_run_folder(path: Path) -> None:
 
 
 def read_statement(path: Path) -> dict[str, Any]:
-    """Return the statement in a run folder, with all keys of this version.
+    """Return the statement in a run folder.
 
     Raises:
         RunError: it is missing or damaged.
     """
-    return upgraded(_read(path / "privacy.json", _Statement).model_dump())
+    return _read(path / "privacy.json", _Statement).model_dump()
 
 
 def read_finished(path: Path) -> FinishedRun:
@@ -324,12 +322,11 @@ def _run(
     path: Path, document: _Summary, measured: Sequence[_Measured], *, finished: bool
 ) -> FinishedRun:
     summary = document.model_dump()
-    summary["privacy"] = upgraded(summary["privacy"])
     refused: dict[str, int] = {}
     for one in measured:
         for reason, count in one.refused.items():
             refused[reason] = refused.get(reason, 0) + count
-    found = FinishedRun(
+    return FinishedRun(
         path=path,
         summary=summary,
         finished=finished,
@@ -338,28 +335,16 @@ def _run(
         means=means_of([one.metrics for one in measured]),
         arrivals=means_of([one.arrivals or {} for one in measured]),
         refused=refused,
-        radii=_of_each_round([one.radii for one in measured], len(summary["rounds"])),
+        radii=_of_each_round([one.radii for one in measured]),
         spent=[[each.model_dump() for each in one.spent] for one in measured],
         budgets=[[each.model_dump() for each in one.budgets] for one in measured],
     )
-    if summary["doubts"] is None:
-        summary["doubts"] = _doubts_of(found)
-    return found
 
 
-def _doubts_of(run: FinishedRun) -> list[str]:
-    """Return what makes a run's metrics doubtful; earlier versions did not record it."""
-    confusion, schema = run.summary["confusion"], run.schema
-    if confusion is None or schema is None or schema.num_classes != len(confusion):
-        return []
-    counts = np.array(confusion, np.int64)
-    return doubts(run.summary["final"], counts, counts.sum(1), schema) if counts.sum() else []
-
-
-def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:
-    """Return the radii of every round; an empty list if a round has none, as in older versions."""
+def _of_each_round(radii: list[list[float] | None]) -> list[list[float]]:
+    """Return the radii of every round; an empty list if a round has none."""
     found = [each for each in radii if each is not None]
-    return found if len(found) == rounds else []
+    return found if len(found) == len(radii) else []
 
 
 def _read(path: Path, kind: type[_T]) -> _T:

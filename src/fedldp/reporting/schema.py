@@ -72,7 +72,7 @@ def read_schema(folder: Path) -> Schema:
             input_shape=tuple(map(int, found["input_shape"])),
             num_classes=int(found["num_classes"]),
             num_examples=None if total is None else int(total),
-            rounded=bool(found.get("rounded", False)),  # the counts of earlier versions are exact
+            rounded=bool(found["rounded"]),
             **names,
         )
     except OSError as error:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.statement import AT_SITES, SIMULATED, stated_by
+from fedldp.accounting.statement import AT_SITES, SIMULATED
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.formatting import number
 from fedldp.reporting.scores import is_imbalanced
@@ -175,13 +175,13 @@ def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
 
 def own_words(privacy: Mapping[str, Any]) -> list[str]:
     """Return the addresses ("module:name") of the user's own code that states some lines."""
-    found = dict.fromkeys(stated_by(line) for line in privacy["guarantees"])
+    found = dict.fromkeys(line["stated_by"] for line in privacy["guarantees"])
     return [by for by in found if by != HOUSE]
 
 
 def standing(line: Mapping[str, Any]) -> str:
     """Return whether a line with an epsilon is proven, or who states it."""
-    by = stated_by(line)
+    by = line["stated_by"]
     return "proven" if by == HOUSE else f"stated by {by}"
 
 
@@ -201,7 +201,7 @@ def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _by(line: Mapping[str, Any]) -> str:
-    return "" if line["epsilon"] is None else stated_by(line)
+    return "" if line["epsilon"] is None else line["stated_by"]
 
 
 def _lower(line: Mapping[str, Any]) -> str:
@@ -257,8 +257,8 @@ def explain(privacy: dict[str, Any]) -> str:
     for adversary in dict.fromkeys(adversary for _, adversary in best):
         lines = [line for (_, against), line in best.items() if against == adversary]
         known = [line for line in lines if line["kind"] != "none"]
-        for by in dict.fromkeys(map(stated_by, known)):
-            sentences += _known(adversary, [line for line in known if stated_by(line) == by], by)
+        for by in dict.fromkeys(line["stated_by"] for line in known):
+            sentences += _known(adversary, [line for line in known if line["stated_by"] == by], by)
         sentences += _not_proven(adversary, [line for line in lines if line["kind"] == "none"])
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} gives practically no protection.")
@@ -361,7 +361,7 @@ def _in_words(line: Mapping[str, Any] | None) -> str:
         return "no guarantee"
     delta = f" (delta {line['delta']!r})" if line["delta"] else ""
     idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
-    own = "" if stated_by(line) == HOUSE else f", {standing(line)}"
+    own = "" if line["stated_by"] == HOUSE else f", {standing(line)}"
     return f"{number(line['epsilon'])}{delta}{idealised}{own}"
 
 
@@ -499,7 +499,7 @@ def print_result(
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(privacy)
         line = best_lines(privacy).get(("client-run", "server"))
-        if line is not None and line["epsilon"] is not None and stated_by(line) == HOUSE:
+        if line is not None and line["epsilon"] is not None and line["stated_by"] == HOUSE:
             whole += f", {standing(line)}"
         person = best_lines(privacy).get(("person", "server"))
         if person is not None and asked != ("person", "server"):

@@ -202,10 +202,10 @@ class SummedEncoder:
             told, inside = _without_sum(broadcast), replace(sender, phase=0)
             report = alone(self.inner, update, told, inside)
             words = self.setup.words(self.summing.words(report))
-            return {"words": words, **({"event": np.frombuffer(said, np.uint8)} if said else {})}
+            return {"words": words, "event": np.frombuffer(said, np.uint8)}
 
         kept = sender.store.arrays("sum-input", make, round=broadcast.round)
-        if "event" in kept and kept["event"].tobytes() != said:  # earlier versions kept no event
+        if kept["event"].tobytes() != said:
             raise PrivacyError(
                 f"round {broadcast.round}: the masked vector was made for another epsilon: nothing "
                 "is sent; go on with the next round"

@@ -143,9 +143,7 @@ def simulate(
         check_features(resume, features)
         check_frozen(resume, frozen)
     server = algorithm.server()
-    # Derive a resumed run's name from the config.json in its folder, because earlier versions
-    # describe the same data differently.
-    run = run_name(document if resume is None else resume.read_config())
+    run = run_name(document)
     with ExitStack() as owning:
         folder = resume
         if resume is not None:

@@ -165,7 +165,7 @@ def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
     Raises:
         RunError: the features differ.
     """
-    noted = folder.read_config().get("features", features)  # earlier versions did not record any
+    noted = folder.read_config().get("features")
     if noted != features:
         name = str(noted.get("name")) if isinstance(noted, dict) else "none"
         same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"

@@ -21,7 +21,7 @@ from fedldp.simulation.sweeps.sweeps import View
 
 def line(epsilon: float | None, **more: Any) -> dict[str, Any]:
     return {"unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": 0.0,
-            "assumptions": [], **more}  # fmt: skip
+            "assumptions": [], "stated_by": "fedldp", **more}  # fmt: skip
 
 
 def proven(*lines: dict[str, Any]) -> Stated:

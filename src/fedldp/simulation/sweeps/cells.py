@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.statement import stated_by
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import about, behind_sums, headline
 
@@ -74,7 +73,7 @@ class Stated:
             epsilon=float(line["epsilon"]),
             delta=float(line["delta"]),
             idealised=IDEALISED in line["assumptions"],
-            by=stated_by(line),
+            by=line["stated_by"],
             unit=line["unit"],
             adversary=line["adversary"],
             behind_sums=behind_sums(privacy) if guarantee is None else None,

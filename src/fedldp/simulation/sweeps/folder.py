@@ -123,7 +123,7 @@ def _lacks(new: Design, old: Design) -> str | None:
     ):
         if not _same(one, other):
             return f"differs in its {what} ({_text(one)})"
-    if old.own_data not in (new.own_data, new.exact_data):  # an earlier version kept exact counts
+    if old.own_data != new.own_data:
         return f"has different data ({old.own_data})"
     if set(old.grid) != set(new.grid):
         return f"varies {', '.join(old.grid) or 'no setting'}"

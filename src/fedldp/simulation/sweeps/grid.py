@@ -34,7 +34,6 @@ class Design:
         seeds: the seeds with which every combination runs.
         device: where models are trained.
         own_data: a description of the user's own data, if they were given as arrays.
-        exact_data: a string that identifies the data exactly; it is not written to a file.
     """
 
     bases: Mapping[str, RunConfig]
@@ -43,7 +42,6 @@ class Design:
     seeds: Sequence[int]
     device: str = "cpu"
     own_data: str | None = None
-    exact_data: str | None = None
 
     def __post_init__(self) -> None:
         for key in [*self.settings, *self.grid]:

@@ -356,8 +356,7 @@ def run_of(
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
-        # A run made by an earlier version has none of these metrics, but a sweep accepts it.
-        "metrics": {name: summary["final"].get(name) for name in METRICS},
+        "metrics": {name: summary["final"][name] for name in METRICS},
     }
 
 

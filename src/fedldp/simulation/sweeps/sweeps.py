@@ -91,7 +91,6 @@ def sweep(
         seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
         device=device,
         own_data=None if given is None else given.own_data,
-        exact_data=None if given is None else given.exact_data,
     )
     context = RunContext(
         dataset=given,
@@ -293,7 +292,7 @@ def _result(
             private_scores |= scores_are_private(summary["privacy"]["warnings"])
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(told)
-            doubts += list(summary.get("doubts") or ())[:1]  # earlier versions recorded none
+            doubts += summary["doubts"][:1]
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
