@@ -6,9 +6,12 @@ reporting, simulation.
 
 __all__ = [
     "attacks",
+    "drawn_weights",
     "efforts",
     "foreign",
+    "games",
     "mechanisms",
+    "observations",
     "page",
     "plans",
     "playing",

@@ -97,7 +97,7 @@ class PlannedWeightCheck:
                 laws[name] = law_of(self.mechanism, values, key, stated)
             except Exception:  # refusing a finite vector is an outcome that the games observe
                 laws[name] = Counter()
-            if told := _unlike(laws[name], stated):
+            if told := unlike(laws[name], stated):
                 wrong = f"{name}: {told}"
                 break
         ratio = _largest_ratio(list(laws.values()))
@@ -215,7 +215,7 @@ def _named(
         yield "zero", other.first
 
 
-def _unlike(law: Law, stated: SubsetResponse) -> str:
+def unlike(law: Law, stated: SubsetResponse) -> str:
     """Describe how a law differs from the stated one; return an empty string if it does not."""
     due = Counter({stated.high: stated.closest})
     due[stated.low] += stated.categories - stated.closest
