@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.data.handwriting import SoftGradients
-from fedldp.data.unit_norm import UnitNorm
+from fedldp.data.public_features import SoftGradients, UnitNorm
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5

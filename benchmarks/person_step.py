@@ -19,11 +19,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.recipes import recipes
 from fedldp.data import load_dataset
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
-from fedldp.training.mapped_examples import OnFeatures
 from fedldp.training.person_gradients import PersonGradients
 from fedldp.training.tensors import one_thread
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.data.unit_norm import finite_rows, with_constant
+from fedldp.data.public_features import finite_rows, with_constant
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.simulation.settings import from_mapping
 

@@ -25,10 +25,9 @@ from fedldp.core.randomness import Stream
 from fedldp.deployment.messages import DIGEST_BYTES, ENVELOPE
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ClientRole, Metrics, Sender, Senders, ServerRole, State, Update
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Loop
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery, Loop
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import (
     Broadcast,

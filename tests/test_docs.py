@@ -32,7 +32,7 @@ from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.settings import resolve
 
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them

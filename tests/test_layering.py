@@ -36,7 +36,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 
 
 def dotted(path: Path) -> str:
-    """Return a module's name from its path: fedldp.data.formats."""
+    """Return a module's name from its path: fedldp.data.datasets."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

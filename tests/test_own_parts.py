@@ -32,7 +32,7 @@ from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import accepted_agreement
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms import BitMechanism, mechanisms
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess

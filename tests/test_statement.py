@@ -41,7 +41,7 @@ from fedldp.core.formatting import number
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.mechanisms import mechanisms
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting.text import explain
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants

@@ -14,7 +14,7 @@ from workloads import EPSILON, RADIUS, WORKLOADS, Workload
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs

@@ -20,7 +20,7 @@ from fedldp.api import Recipe, run
 from fedldp.comparing.advising import MANY, starting_point
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data.adapters import of_arrays
-from fedldp.data.cells import identity
+from fedldp.data.columns import identity
 from fedldp.data.examples import of_rows
 from fedldp.simulation.settings import from_mapping
 

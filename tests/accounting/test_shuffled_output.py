@@ -13,7 +13,7 @@ from plans import SIZE, event_of, line, planned
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.randomness import Stream
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.shuffler import Shuffler

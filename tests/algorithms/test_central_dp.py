@@ -18,8 +18,8 @@ import fedldp
 from fedldp.accounting.numerics.subsampled import sampled_without_replacement_gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.protocol.keys import draws_of_secret
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.wire import Report
 from fedldp.simulation.plan import plan
 from fedldp.testing.clients import Roles

@@ -13,8 +13,8 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import RunError
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State, publish_weights
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants

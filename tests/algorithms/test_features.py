@@ -13,7 +13,7 @@ from samples import first_of_each, one_of_a_kind
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import KINDS
+from fedldp.algorithms.features import KINDS, OnFeatures
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream, numbered_generator
@@ -26,7 +26,6 @@ from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.settings import from_mapping
-from fedldp.training.mapped_examples import OnFeatures
 
 ON_DIGITS = one_of_a_kind(
     {

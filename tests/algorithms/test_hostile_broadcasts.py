@@ -22,10 +22,9 @@ from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.papers.priority.preset import priority
-from fedldp.protocol.client_keys import SimulationKeys
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import SimulationKeys
 from fedldp.protocol.roles import Batch, ClientRole, Update
 from fedldp.protocol.wire import (
     Broadcast,

@@ -10,7 +10,7 @@ import pytest
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.own_features import OwnFeatures
+from fedldp.algorithms.features import OwnFeatures
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 

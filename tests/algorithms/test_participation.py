@@ -18,7 +18,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.deployment.deployable import without_simulation
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.text import run_text
 from fedldp.simulation.engine import simulate

@@ -19,8 +19,8 @@ from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
 from fedldp.mechanisms.codes import ClippedCodes
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.secure_sum.client_role import Phase, SummedEncoder
 from fedldp.simulation.engine import simulate

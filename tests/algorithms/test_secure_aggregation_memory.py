@@ -18,7 +18,7 @@ from fedldp.accounting.events import InClear, NoRelease
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,

@@ -14,8 +14,8 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.server_update import Estimated, Weighted
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate

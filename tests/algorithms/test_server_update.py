@@ -20,8 +20,8 @@ from fedldp.algorithms.server_update import (
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
 
 SIZE = 5

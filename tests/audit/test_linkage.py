@@ -19,7 +19,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.schedule import delay_of_run, draw_schedule

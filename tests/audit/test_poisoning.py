@@ -24,7 +24,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.reports import ReportChecker
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.wire import RoundRequest
 from fedldp.simulation.inputs import Inputs
 from fedldp.testing.clients import Roles, sender_of

@@ -21,8 +21,7 @@ from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import KEY_BYTES
-from fedldp.protocol.client_keys import TrialKeys
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import TrialKeys, draws_of_seed
 from fedldp.simulation.plan import plan, problem_of
 
 CONFIDENCE = 0.999

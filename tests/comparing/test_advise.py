@@ -32,7 +32,7 @@ from fedldp.comparing.advising.plan import (
     unit_of,
 )
 from fedldp.core.errors import FedldpError
-from fedldp.data.unit_norm import UnitNorm
+from fedldp.data.public_features import UnitNorm
 from fedldp.reporting.scores import calibration_error
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
 

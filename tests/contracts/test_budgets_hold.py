@@ -27,10 +27,9 @@ from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.papers.ldpfl import training as randomised_sgd
-from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.keys import SecretKeys, draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, Update
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,

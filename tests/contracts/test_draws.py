@@ -24,10 +24,9 @@ from fedldp.algorithms.recipes import recipes
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import stated_event
-from fedldp.protocol.client_keys import Keys, SecretKeys, TrialKeys
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import Keys, SecretKeys, TrialKeys, draws_of_secret
 from fedldp.protocol.roles import Batch, Client, Sender, Update
-from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.secure_sum.client_role import TOLD

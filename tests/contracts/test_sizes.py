@@ -20,7 +20,7 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 from fedldp.testing.cases import SEED

@@ -28,8 +28,8 @@ from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.papers.priority.parts import first_layer_of
 from fedldp.papers.priority.preset import priority
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Update
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Vector
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedldp.core.errors import DataError
 from fedldp.data import Columns, Dataset
-from fedldp.data.cells import identity, numbers, places_in, value
+from fedldp.data.columns import identity, numbers, places_in, value
 
 TEXTS = st.text(max_size=8)
 UNSEEN = ["\u200b", "\u200d", "\u202e", "\u2066", "\ufeff", "\u00ad", "\0", "\ufe0f", "\u034f"]

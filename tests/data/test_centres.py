@@ -12,8 +12,8 @@ import fedldp
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Columns, load_features
-from fedldp.data.soft_gradients import unit
-from fedldp.data.unit_norm import UnitNorm, finite_rows
+from fedldp.data.image_features import unit
+from fedldp.data.public_features import UnitNorm, finite_rows
 from fedldp.simulation.plan import plan, problem_of
 
 TABLE = "age,sex,weight,label\n60,f,3,0\n150,m,5,1\n30,f,4,0\n90,m,4,1\n"

@@ -22,12 +22,7 @@ from small_files import (
 )
 
 from fedldp.core.errors import DataError
-from fedldp.data.formats import (
-    read_cifar_batch,
-    read_covertype,
-    read_idx,
-    read_svhn,
-)
+from fedldp.data.datasets import read_cifar_batch, read_covertype, read_idx, read_svhn
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)

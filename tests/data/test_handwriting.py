@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.handwriting import Pose, SoftGradients, mean_of_strokes, upright
-from fedldp.data.soft_gradients import centred_roots, soft_sums
+from fedldp.data.image_features import centred_roots, soft_sums
+from fedldp.data.public_features import Pose, SoftGradients, mean_of_strokes, upright
 
 IMAGES = numbered_generator(9, 0).random((3, 9, 7))
 

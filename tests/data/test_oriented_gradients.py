@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data.image_features import OrientedGradients
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.random((5, 2, 9, 7)).astype(np.float32)

@@ -11,8 +11,8 @@ from safetensors.numpy import save
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.public_axes import FileAxes
-from fedldp.data.public_files import PublicFile
+from fedldp.data.folder import PublicFile
+from fedldp.data.public_features import FileAxes
 
 DRAWN = numbered_generator(11, 0)
 AXES, CENTRE = DRAWN.standard_normal((6, 3)), DRAWN.standard_normal(6)

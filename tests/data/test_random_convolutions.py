@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.random_convolutions import RandomConvolutions
+from fedldp.data.public_features import RandomConvolutions
 
 IMAGES = numbered_generator(7, 0).random((2, 2, 10, 13)).astype(np.float32)
 

@@ -31,10 +31,9 @@ from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.client_keys import SecretKeys
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Report, read_reply, read_request
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")

@@ -14,7 +14,7 @@ import pytest
 
 import fedldp
 from fedldp.algorithms.problem import Problem
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.wire import Report
 from fedldp.testing.clients import Roles, sender_of
 

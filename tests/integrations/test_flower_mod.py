@@ -21,7 +21,7 @@ from torch import nn
 
 import fedldp
 from fedldp.core.errors import ConfigError
-from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Layout
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")

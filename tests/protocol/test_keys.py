@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
-from fedldp.protocol.client_keys import SecretKeys, SimulationKeys, read_secret
-from fedldp.protocol.server_keys import draws_of_secret
+from fedldp.protocol.keys import SecretKeys, SimulationKeys, draws_of_secret, read_secret
 
 SECRET = bytes(range(KEY_BYTES))
 

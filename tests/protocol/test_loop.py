@@ -16,10 +16,9 @@ import pytest
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import RunError
+from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Loop, Round, mean_metrics
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round, mean_metrics
 from fedldp.protocol.wire import (
     Broadcast,
     Incoming,
@@ -399,9 +398,7 @@ def test_the_message_of_a_failed_dialogue_counts_every_client_once() -> None:
 
 def test_a_server_starts_without_a_client_and_without_torch() -> None:
     """None of the loop's imports loads them either."""
-    program = (
-        "import sys, fedldp.protocol.server_loop, fedldp.protocol.server_keys; print(*sys.modules)"
-    )
+    program = "import sys, fedldp.protocol.server_loop, fedldp.protocol.keys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.client_runtime import Policy
 from fedldp.protocol.wire import Broadcast, Layout, Reason, RoundRequest
 
 LAYOUT = Layout(("first", "second"), ((2, 3), (4,)))

@@ -22,7 +22,7 @@ from fedldp.accounting.events import (
 from fedldp.core.errors import PrivacyError
 from fedldp.ledgers.protocol import Place
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.roles import Client, Sender
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (

@@ -18,10 +18,9 @@ from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ClientRole, Encoder, Sender, Senders, ServerRole, State, Update
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Loop, Round
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery, Loop, Round
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Reports, RoundRequest, Sensitive
 from fedldp.secure_sum.client_role import KEYS, Phase, summed_client

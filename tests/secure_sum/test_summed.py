@@ -21,12 +21,10 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime, OneClient
+from fedldp.protocol.keys import SecretKeys, SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Update
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Loop, Round
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,

@@ -18,7 +18,7 @@ from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants

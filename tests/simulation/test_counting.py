@@ -15,7 +15,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,

@@ -25,9 +25,8 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
 from fedldp.papers.ldp_fl.preset import ldp_fl as ldp_fl_preset
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Round
-from fedldp.protocol.transport import one_by_one
+from fedldp.protocol.keys import draws_of_seed
+from fedldp.protocol.server_loop import Round, one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,

@@ -21,7 +21,7 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.core.errors import PrivacyError, RunError
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.executors import Serial

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError, WireError
-from fedldp.protocol.transport import one_by_one
+from fedldp.protocol.server_loop import one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,

@@ -17,8 +17,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import RunError
 from fedldp.mechanisms.k_closest import KClosest
-from fedldp.protocol.client_keys import SecretKeys
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.keys import SecretKeys
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, Reports, RoundRequest
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan

@@ -17,7 +17,7 @@ from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundRequest, Shuffled
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import agree_delay, draw_schedule

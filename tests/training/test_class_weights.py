@@ -15,9 +15,8 @@ from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan
 from fedldp.testing.clients import clients_of, trained
-from fedldp.training.batched_sgd import GROUP
+from fedldp.training.batched_sgd import GROUP, single_gradients
 from fedldp.training.local_sgd import LocalSgd, batches
-from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, read_weights, weights_of_classes
 
 CPU = torch.device("cpu")

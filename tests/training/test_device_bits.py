@@ -17,7 +17,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
 from fedldp.testing.clients import Roles, senders_of
-from fedldp.training.device_bits import encode_on_device
+from fedldp.training.tensors import encode_on_device
 
 
 def streams(count: int) -> list[Stream]:

@@ -12,7 +12,7 @@ from exported_files import SHAPE, WEIGHT, exported, node, tensor
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.public_files import PublicFile
+from fedldp.data.folder import PublicFile
 from fedldp.training.exported_encoder import ExportedEncoder
 
 IMAGES = numbered_generator(3, 0).standard_normal((5, *SHAPE)).astype(np.float32)

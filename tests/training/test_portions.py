@@ -20,7 +20,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
 from fedldp.papers.personalized.training import PortionSgd, optimal_rate
-from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import client_of, trained
 from fedldp.training.local_sgd import LocalSgd, evaluate

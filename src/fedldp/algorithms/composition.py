@@ -517,7 +517,7 @@ class Algorithm:
         mapping = self.parts.features.mapping(self.problem)
         if mapping is None:
             return update
-        from fedldp.training.mapped_examples import OnFeatures
+        from fedldp.algorithms.features import OnFeatures
 
         return OnFeatures(update=update, once=MapOnce(mapping))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.public_files import read_public
+from fedldp.data.folder import read_public
 from fedldp.models import fill_model, frozen_of
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ from fedldp.core.registry import is_address
 from fedldp.core.trial import Answer, Rows, Trial, difference
 from fedldp.data.examples import Examples
 from fedldp.models import Layer, layers_of
-from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.person_gradients import ModelGradients
 
@@ -188,7 +187,7 @@ def _try_sgd(algorithm: Algorithm) -> Trial:
     """
     import torch
 
-    from fedldp.training.mapped_examples import OnFeatures
+    from fedldp.algorithms.features import OnFeatures
     from fedldp.training.tensors import read_weights
 
     def make() -> Answer:
@@ -232,7 +231,7 @@ def _try_rows(algorithm: Algorithm) -> Trial:
     import torch
 
     from fedldp.models import layout_of_module
-    from fedldp.training.single_gradients import single_gradients
+    from fedldp.training.batched_sgd import single_gradients
     from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
     def make() -> Answer:

@@ -78,7 +78,7 @@ class Release:
             update = replace(update, rows=update.aux.get(self.sends, nothing))
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:
-                from fedldp.training.device_bits import encode_on_device
+                from fedldp.training.tensors import encode_on_device
 
                 assert isinstance(self.mechanism, TwoPoint)
                 return encode_on_device(self.mechanism, ranges_of(broadcast), update.rows, streams)

@@ -29,9 +29,9 @@ from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import TrialStreams
 from fedldp.core.errors import FedldpError, RunError, first_line
 from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
-from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import TrialKeys
 from fedldp.protocol.roles import Arrays, Ask, Draw, Sender, State
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (

@@ -28,12 +28,10 @@ from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, Draw, ServerRole, State, Update
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Loop, Round
-from fedldp.protocol.transport import Transport
+from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Serial

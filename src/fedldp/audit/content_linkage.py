@@ -40,8 +40,8 @@ from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Update
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.masks import self_mask

@@ -32,10 +32,9 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import (
     Ledgers,
 )
-from fedldp.protocol.client_keys import TrialKeys
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import MemoryStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import TrialKeys, draws_of_seed
 from fedldp.protocol.roles import (
     Batch,
     Client,
@@ -45,7 +44,6 @@ from fedldp.protocol.roles import (
     State,
     Update,
 )
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Layout, RoundRequest, Sensitive, pack_request
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population

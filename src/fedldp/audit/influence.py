@@ -23,10 +23,9 @@ from fedldp.audit.forged_reports import FACTOR, Forger, made_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.audit.results import Estimate, Result
 from fedldp.mechanisms.codes import ClippedCodes
-from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Encoder, Sender, State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Sensitive
 from fedldp.secure_sum.client_role import SummedEncoder

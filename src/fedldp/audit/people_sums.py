@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.bounds import epsilon_lower
@@ -36,7 +37,6 @@ from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.protocol.roles import LocalUpdate
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.mapped_examples import OnFeatures
 from fedldp.training.person_gradients import CLASS_WEIGHTS, SUMS, NoisySteps, PersonGradients
 from fedldp.training.tensors import one_thread
 

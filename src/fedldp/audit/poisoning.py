@@ -22,7 +22,7 @@ from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Source, declare
 from fedldp.data import Dataset
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 
 declare(Source.RUN, "liars")

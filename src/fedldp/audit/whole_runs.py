@@ -20,10 +20,9 @@ from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.core.randomness import KEY_BYTES
 from fedldp.data.examples import Examples
-from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.keys import TrialKeys, draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply
 from fedldp.training.tensors import one_thread
 

@@ -11,7 +11,7 @@ from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, DrawnShares, Shares, check_partition, partition
 from fedldp.data.partition import shares_of
 from fedldp.data.people import held_of_each
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 
 HELD_OUT = 6
 """One in this many examples or clients is held out."""

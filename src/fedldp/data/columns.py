@@ -1,13 +1,25 @@
-"""The meaning of a table's columns: public facts declared by the user, never measured on data."""
+"""The meaning of a table's columns: public facts declared by the user, never measured on data.
+
+Files, arrays and declarations are read by the functions on cells, so a value means the same
+wherever it comes from. Each of them sees a single cell: what a row means never depends on other
+rows.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.cells import places_in, repeated, text_of_float
 
 _LARGEST = 1e30
 """The largest allowed centre; a value minus this centre cannot exceed the range of float32."""
@@ -154,3 +166,183 @@ def _check_list(setting: str, values: Sequence[str], least: int) -> None:
             f"{setting} = {list(values)}: give at least {least} strings that look different, none "
             "of them empty"
         )
+
+
+log = logging.getLogger("fedldp.data")
+
+_T = TypeVar("_T")
+
+INEXACT = (
+    "holds numbers that are not integers, or that may have lost digits (a decimal point or an "
+    "exponent), so one name could stand for several; save the column as integers or strings"
+)
+"""What is wrong with a column of clients or persons for whose cells ``identity`` returns None."""
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+"""The texts that stand for a missing value, in lower case."""
+
+_TRUTHS = {"false": 0.0, "true": 1.0}
+_EXACT = 2.0**53
+"""Float64 represents every integer below this number, but not every larger integer."""
+
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|infinity)", re.ASCII | re.I)
+_NOT_OF_NUMBERS = re.compile(r"[^0-9+\-.eE ]")
+_INTEGER = re.compile(r"0|-?[1-9]\d*", re.ASCII)
+_WRITTEN = re.compile(r"-?(0|[1-9]\d*)([.,]\d+)?([eE][+-]\d+)?", re.ASCII)
+"""A number as programs write it. Codes such as 007 and 1E5 are text."""
+
+_UNSEEN = re.compile(
+    # Control characters other than spaces, and what Unicode calls default ignorable:
+    # https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell's text stands for a missing value."""
+    return _spelled(text, "NFC").lower() in _MISSING
+
+
+def numbers(texts: Sequence[str], *, comma: bool = False) -> NDArray[np.float64]:
+    """Return the numbers in texts, with NaN for a text that is not a number, shape (n,).
+
+    A number has ASCII digits, and a point as the decimal sign. The words true and false, in lower
+    or upper case, are 1 and 0.
+
+    Args:
+        texts: n texts.
+        comma: whether a decimal comma is accepted, too.
+    """
+    if comma:
+        texts = [text.replace(",", ".") for text in texts]
+    if not _NOT_OF_NUMBERS.search("".join(texts)):  # numpy accepts more, such as 1_000
+        try:
+            return np.array(texts, dtype=np.float64)
+        except ValueError:  # there is an empty cell, or a cell such as 1-2
+            pass
+    return np.array([_number(text.strip()) for text in texts], dtype=np.float64)
+
+
+def identity(text: str) -> str | None:
+    """Return the one spelling of the name of a client or person; "" if it is missing.
+
+    Names are equal if they look equal: their text is normalised by Unicode's NFKC, invisible and
+    bidirectional characters are removed, and spaces are reduced to one. The number 2.0 is 2.
+
+    Returns:
+        None for a number that is not an integer, or that has a decimal point or an exponent and may
+        have lost digits.
+    """
+    found = _spelled(text, "NFKC")
+    if found.lower() in _MISSING:
+        return ""
+    if _INTEGER.fullmatch(found) or not _WRITTEN.fullmatch(found):
+        return found
+    whole = _of_float(found)
+    return whole if "e" not in found.lower() and _INTEGER.fullmatch(whole) else None
+
+
+def value(text: str) -> str:
+    """Return the one spelling of a category or class.
+
+    The text is normalised by Unicode's NFC (NFKC would make "m²" and "m2" equal), and cleaned like
+    the name of a person. Equal numbers have one spelling, with a decimal point; true and false are
+    in lower case.
+    """
+    found = _spelled(text, "NFC")
+    if found.lower() in _TRUTHS:
+        return found.lower()
+    if _INTEGER.fullmatch(found) or not _WRITTEN.fullmatch(found):
+        return found
+    return _of_float(found)
+
+
+def text_of_float(number: float) -> str:
+    """Return the shortest text of a float; integers below 2^53 have no decimal point."""
+    whole = abs(number) < _EXACT and float(number).is_integer()
+    return str(int(number)) if whole else repr(float(number))
+
+
+def places_in(values: Sequence[str]) -> Callable[[str], int]:
+    """Return a function from a cell's text to the position of its value in a public list, or -1.
+
+    The exact text is looked for first, then the number that it holds, unless the list tells apart
+    texts that hold the same number. In a list with true and false, 1 and 0 are found as well.
+    """
+    exact = {_spelled(each, "NFC"): place for place, each in enumerate(values)}
+    counts = Counter(map(value, values))
+    found = {value(each): place for each, place in exact.items() if counts[value(each)] == 1}
+    if found.keys() >= _TRUTHS.keys():
+        found = {"1": found["true"], "0": found["false"]} | found
+    return lambda text: exact.get(_spelled(text, "NFC"), found.get(value(text), -1))
+
+
+def repeated(values: Sequence[str]) -> bool:
+    """Return whether two values of a public list have the same spelling, or one has none."""
+    spelled = {_spelled(each, "NFC") for each in values}
+    return len(spelled) < len(values) or "" in spelled
+
+
+def of_each(texts: Sequence[str], meaning: Callable[[str], _T]) -> list[_T]:
+    """Return the meaning of each text; equal texts are read once."""
+    found = {text: meaning(text) for text in set(texts)}
+    return [found[text] for text in texts]
+
+
+def tell_spellings(
+    texts: Iterable[str],
+    meaning: Callable[[str], str | None],
+    where: str,
+    what: Literal["client", "person", "class"],
+) -> None:
+    """Tell the owner of the data, in the log, how many names have several spellings.
+
+    The log has counts, and no names. Like every fact about private rows, these counts must not be
+    sent to anybody else.
+
+    Args:
+        texts: the names as they were given.
+        meaning: the function that returns the one spelling of a name.
+        where: the beginning of the message.
+        what: what is named.
+    """
+    spellings = Counter(name for text in set(texts) if (name := meaning(text)))
+    several = sum(count > 1 for count in spellings.values())
+    kinds = {"client": "clients", "person": "persons", "class": "classes"}[what]
+    if several:
+        log.warning(
+            "%s %d spellings (in Unicode, spaces or decimals) are read as %d %s",
+            where,
+            sum(count for count in spellings.values() if count > 1),
+            several,
+            what if several == 1 else kinds,
+        )
+    folded = Counter(name.casefold() for name in spellings)
+    alike = sum(count for count in folded.values() if count > 1)
+    if alike:
+        log.warning(
+            "%s %d %s differ from each other only in upper and lower case, and count as different; "
+            "if two are the same, give them one spelling",
+            where,
+            alike,
+            kinds,
+        )
+
+
+def _number(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text) else _TRUTHS.get(text.lower(), float("nan"))
+
+
+def _of_float(text: str) -> str:
+    number = float(text.replace(",", "."))
+    return text_of_float(number) if math.isfinite(number) else text
+
+
+def _spelled(text: str, form: Literal["NFC", "NFKC"]) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize(form, _UNSEEN.sub("", text))
+    elif not text.isprintable():
+        text = _UNSEEN.sub("", text)
+    return " ".join(text.split())

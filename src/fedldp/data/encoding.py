@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.data.adapters import Column
-from fedldp.data.cells import (
+from fedldp.data.columns import (
     INEXACT,
+    Columns,
     identity,
     is_missing,
     numbers,
@@ -22,7 +23,6 @@ from fedldp.data.cells import (
     tell_spellings,
     value,
 )
-from fedldp.data.columns import Columns
 from fedldp.data.rules import class_of
 from fedldp.data.tables import Table
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
-from fedldp.data.cells import INEXACT, identity, of_each, tell_spellings
+from fedldp.data.columns import INEXACT, identity, of_each, tell_spellings
 
 Names = NDArray[np.integer[Any]] | list[str]
 """The names of people or clients, one for each row: integers, or strings with one spelling each."""

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
 from fedldp.data.adapters import Column, Gathered
-from fedldp.data.cells import is_missing, numbers, places_in, text_of_float, value
+from fedldp.data.columns import is_missing, numbers, places_in, text_of_float, value
 from fedldp.data.people import numbers_of
 
 _LARGEST_LABEL = 2**31 - 1

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.core.registry import import_extra
-from fedldp.data import cells
+from fedldp.data.columns import is_missing, numbers, of_each, text_of_float
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -34,7 +34,7 @@ class _Column:
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
-        return np.array(cells.of_each(self.texts, cells.is_missing), np.bool_)
+        return np.array(of_each(self.texts, is_missing), np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class _Texts(_Column):
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        return cells.numbers(self.texts, comma=self._comma)
+        return numbers(self.texts, comma=self._comma)
 
 
 def _read_csv(path: Path) -> Table:
@@ -176,7 +176,7 @@ class _Arrow(_Column):
         types = import_extra("pyarrow.types", extra="parquet")
         found = self._read
         if types.is_floating(found.type):
-            return ["" if each is None else cells.text_of_float(each) for each in found.to_pylist()]
+            return ["" if each is None else text_of_float(each) for each in found.to_pylist()]
         if not _is_text(types, found.type):
             found = found.cast("string")
         return ["" if each is None else each for each in found.to_pylist()]
@@ -188,7 +188,7 @@ class _Arrow(_Column):
         if types.is_integer(found.type) or types.is_floating(found.type):
             floats: NDArray[np.float64] = found.cast("float64", safe=False).to_numpy()
             return floats
-        return cells.numbers(self.texts)
+        return numbers(self.texts)
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:

@@ -39,8 +39,8 @@ from fedldp.deployment.documents import digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
 from fedldp.mechanisms.summing import Summing
+from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import Layout
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.participation import events_of_round, participants

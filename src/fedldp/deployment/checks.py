@@ -36,7 +36,7 @@ from fedldp.deployment.source import SiteData, open_source
 from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
 from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
-from fedldp.protocol.client_keys import SecretKeys, read_secret
+from fedldp.protocol.keys import SecretKeys, read_secret
 from fedldp.simulation.recorded import is_finished
 
 _CLOCKS_AGREE = 5.0

@@ -18,7 +18,7 @@ from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import new_file
-from fedldp.protocol.policy import digest_of_weights
+from fedldp.protocol.client_runtime import digest_of_weights
 from fedldp.protocol.wire import Layout, Vector
 from fedldp.simulation.recorded import weights_of
 

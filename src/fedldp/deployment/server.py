@@ -46,9 +46,8 @@ from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
 from fedldp.deployment.watch import ENDED, Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
-from fedldp.protocol.client_keys import read_secret
+from fedldp.protocol.keys import draws_of_secret, draws_of_seed, read_secret
 from fedldp.protocol.roles import Draws, State
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.record import RunFolder, check_new, replace_file

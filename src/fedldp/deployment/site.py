@@ -63,10 +63,9 @@ from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import SiteData, open_source
 from fedldp.deployment.watch import SiteWatch
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
-from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.protocol.roles import ClientRole
 from fedldp.protocol.wire import Reason, Refusal, pack_reply, read_reply, read_request
 from fedldp.simulation.inputs import choose_device

@@ -46,7 +46,7 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.watch import TAKES_PART, Presence, Watch
-from fedldp.protocol.transport import Content, Delivery
+from fedldp.protocol.server_loop import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
     Refusal,

@@ -54,10 +54,9 @@ from fedldp.deployment.statement import stated
 from fedldp.ledgers.budget import Budget, each_of
 from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.models import ALL, Layer, layout_of_trained, name_of
-from fedldp.protocol.client_keys import SecretKeys, read_secret
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import SecretKeys, read_secret
 from fedldp.protocol.roles import Batch, ClientRole, State, Update
 from fedldp.protocol.wire import (
     Broadcast,

@@ -9,14 +9,11 @@ It may use core, accounting, data, ledgers.
 """
 
 __all__ = [
-    "client_keys",
     "client_runtime",
     "client_store",
-    "policy",
+    "keys",
     "roles",
-    "server_keys",
     "server_loop",
-    "transport",
     "updates",
     "wire",
 ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.protocol.roles import Arrays, Draws, Metrics, ServerRole, State
-from fedldp.protocol.transport import Content, Delivery, Transport
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,
@@ -385,3 +384,30 @@ def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
         for name, value in one.items():
             found.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+Content = Report | Reports | Refusal | Shuffled | Counted | None
+"""What arrived; None for clients that answered, but whose reports arrive without a sender."""
+
+Delivery = tuple[int | Sequence[int] | None, Content]
+"""The sender, if visible, and the content. If there are several senders, it is Reports or None."""
+
+
+class Transport(Protocol):
+    """Carries a request to clients and their answers back."""
+
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Ask ``clients``; yield what arrives, in any order. Some clients may not answer."""
+        ...
+
+
+def one_by_one(deliveries: Iterable[Delivery]) -> Iterator[tuple[int | None, Content]]:
+    """Yield ``deliveries`` one client at a time."""
+    for sender, content in deliveries:
+        if sender is None or isinstance(sender, int):
+            yield sender, content
+        elif isinstance(content, Reports):
+            yield from zip(sender, content, strict=True)
+        else:
+            for client in sender:
+                yield client, content

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from fedldp.algorithms.settings import Delays
 from fedldp.core.randomness import SERVER
 from fedldp.mechanisms import Counts
-from fedldp.protocol.transport import Delivery, Transport
+from fedldp.protocol.server_loop import Delivery, Transport
 from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest
 from fedldp.simulation.schedule import World, delay_of_run, draw_extremes, draw_schedule, times
 from fedldp.simulation.shuffler import unnamed

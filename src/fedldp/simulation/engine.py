@@ -21,10 +21,9 @@ from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.data import Dataset
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ServerRole, State
-from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.server_loop import Evaluation, Loop, Round, stops_early
-from fedldp.protocol.transport import Transport
+from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport, stops_early
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.schema import FILE as SCHEMA

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.transport import Delivery
+from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]

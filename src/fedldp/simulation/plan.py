@@ -40,7 +40,7 @@ from fedldp.data import (
 from fedldp.data.folder import in_use, locate
 from fedldp.data.people import check_sites
 from fedldp.data.sources import find_source
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.participation import planned_releases, releases_over_draws
 

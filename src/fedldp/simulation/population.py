@@ -18,10 +18,9 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Shares
 from fedldp.data.image_features import MapOnce
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.protocol.client_keys import SimulationKeys
-from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, check_count, naming
+from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, Policy, check_count, naming
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import SimulationKeys
 from fedldp.protocol.roles import (
     Batch,
     Client,

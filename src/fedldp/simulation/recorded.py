@@ -19,8 +19,8 @@ from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, how_to_resume, replace_file
 from fedldp.reporting.runs import (

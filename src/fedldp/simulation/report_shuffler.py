@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
-from fedldp.protocol.transport import Delivery, Transport, one_by_one
+from fedldp.protocol.server_loop import Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest
 from fedldp.simulation.shuffler import unnamed
 

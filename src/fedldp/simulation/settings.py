@@ -215,7 +215,7 @@ def _is_relative(text: str) -> bool:
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings; if they lack the number of clients, count the clients in the table."""
-    from fedldp.data.cells import identity
+    from fedldp.data.columns import identity
     from fedldp.data.tables import SUFFIXES, read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")

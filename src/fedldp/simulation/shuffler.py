@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER
-from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
+from fedldp.protocol.server_loop import Content, Delivery, Transport, one_by_one
 from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
 from fedldp.simulation.schedule import Schedule, World, delay_of_run, draw_schedule, times
 

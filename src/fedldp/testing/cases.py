@@ -32,12 +32,10 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import Keys, SecretKeys, SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import ClientRole
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply_to
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of

@@ -14,8 +14,8 @@ import torch
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
-from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import FolderStore, MemoryStore
+from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import (
     Batch,
     Client,
@@ -27,7 +27,6 @@ from fedldp.protocol.roles import (
     State,
     Update,
 )
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 from fedldp.simulation.plan import plan

@@ -20,10 +20,9 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import Mechanism
-from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
-from fedldp.protocol.client_runtime import ClientRuntime
+from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.policy import Policy
+from fedldp.protocol.keys import SecretKeys, SimulationKeys
 from fedldp.protocol.roles import ClientRole, Sender
 from fedldp.protocol.wire import (
     Broadcast,

@@ -7,17 +7,14 @@ It may use core, accounting, data, protocol, mechanisms, models.
 
 __all__ = [
     "batched_sgd",
-    "device_bits",
     "exported_encoder",
     "linear_models",
     "local_sgd",
     "losses",
-    "mapped_examples",
     "noisy_sums",
     "person_gradients",
     "portions",
     "private_sgd",
     "ridge",
-    "single_gradients",
     "tensors",
 ]

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
+from fedldp.data.folder import PublicFile
 from fedldp.data.image_features import digest_of
-from fedldp.data.public_files import PublicFile
 
 _FORMAT = 8
 """The major version of the format; newer files with the same major version are compatible."""

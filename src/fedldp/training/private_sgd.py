@@ -30,11 +30,12 @@ from fedldp.training.batched_sgd import (
     group_of,
     of_examples,
     padded,
+    single_gradients,
+    single_gradients_of_many,
     train_alone,
     train_together,
 )
 from fedldp.training.noisy_sums import NoisySums
-from fedldp.training.single_gradients import single_gradients, single_gradients_of_many
 from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
 PIECE = 256

@@ -29,7 +29,7 @@ from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 from fedldp.papers.ldpfl.networks import FeatureNet, build
 from fedldp.papers.ldpfl.parts import Bits, OnBits
 from fedldp.papers.ldpfl.preset import ldpfl as ldpfl_preset
-from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of

@@ -16,8 +16,8 @@ from fedldp.data import Examples, load_dataset
 from fedldp.papers.ldpfl.architecture import Architecture
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.papers.ldpfl.networks import FeatureNet, augmented, build, restore, state_of, train
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Draw
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
 
 CPU = torch.device("cpu")

@@ -15,8 +15,8 @@ from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise, smallest_share
+from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import Report
 
 

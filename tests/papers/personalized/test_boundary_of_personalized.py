@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
 from fedldp.papers.personalized.preset import personalized
 from fedldp.papers.personalized.preset_sound import personalized_sound
-from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 
 OWN = Problem((4,), 2, 48)

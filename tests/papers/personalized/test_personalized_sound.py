@@ -18,8 +18,8 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.papers.personalized.preset_sound import personalized_sound
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of

@@ -32,11 +32,10 @@ from fedldp.core.locks import scratch
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
-from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import ClientRole, ServerRole, State
-from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import (
     Refusal,

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.protocol.roles import State
-from fedldp.training.single_gradients import single_gradients
+from fedldp.training.batched_sgd import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
 
 MOST_NUMBERS = 50_000_000

@@ -19,7 +19,7 @@ from fedldp.comparing.design import CHOSEN_ON, SHARED
 from fedldp.comparing.held_out import held_out, with_clients
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.data import Columns, Dataset, Examples, is_table, read_table
-from fedldp.data.cells import places_in
+from fedldp.data.columns import places_in
 from fedldp.data.people import count_of
 from fedldp.data.tables import Table
 from fedldp.simulation.settings import beside, nested

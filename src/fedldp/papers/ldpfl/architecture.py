@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.images import check_images
+from fedldp.data.image_features import check_images
 
 Layers = Literal["deep", "mnist"]
 

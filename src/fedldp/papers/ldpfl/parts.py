@@ -30,8 +30,7 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
-from fedldp.data.images import check_images
-from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data.image_features import OrientedGradients, check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.ldpfl.architecture import Architecture

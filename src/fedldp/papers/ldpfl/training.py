@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data.image_features import OrientedGradients
 from fedldp.mechanisms import Mechanism
 from fedldp.models import layout_of_module
 from fedldp.papers.ldpfl.encoding import PIECE, Codes
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
-from fedldp.training.batched_sgd import train_alone
+from fedldp.training.batched_sgd import single_gradients, train_alone
 from fedldp.training.local_sgd import batches, evaluate, gradients
 from fedldp.training.portions import indices_of_round, kept_order
-from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import laid_as, load_weights, read_weights
 
 

@@ -1,6 +1,5 @@
 """What crosses a client's boundary: its types, their bytes, and a model as one vector."""
 
-from fedldp.protocol.wire.arrays import pack_arrays, read_arrays
 from fedldp.protocol.wire.codec import (
     REPORT_HEADER,
     broadcast_digest,
@@ -12,11 +11,12 @@ from fedldp.protocol.wire.codec import (
     read_reports_to,
     read_request,
 )
-from fedldp.protocol.wire.layout import Layout
+from fedldp.protocol.wire.frame import pack_arrays, read_arrays
 from fedldp.protocol.wire.types import (
     Broadcast,
     Counted,
     Incoming,
+    Layout,
     Reason,
     Refusal,
     Report,

@@ -35,12 +35,14 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError, WireError
-from fedldp.protocol.wire.arrays import Arrays, array_parts, arrays_at, total
 from fedldp.protocol.wire.frame import (
     FRAME,
     LONGEST_RUN,
+    Arrays,
     MessageKind,
     Reader,
+    array_parts,
+    arrays_at,
     cannot_pack,
     check_kind,
     frame,
@@ -49,6 +51,7 @@ from fedldp.protocol.wire.frame import (
     malformed,
     padding,
     to_text,
+    total,
 )
 from fedldp.protocol.wire.types import (
     Broadcast,

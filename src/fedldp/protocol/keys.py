@@ -1,9 +1,15 @@
-"""A client's randomness: fresh streams for each answer, and kept streams for once-only choices.
+"""The randomness of a client and of the server in one run.
 
-A simulation derives both kinds from its seed. A real client takes fresh bytes from the operating
-system, and derives kept streams from its secret. A restart therefore repeats the same choice, and
-another run makes a different one. A client that drew a once-only choice again would randomise the
-same example several times, but its ledger would be charged only once.
+A client has fresh streams for each answer and kept streams for once-only choices. A simulation
+derives both kinds from its seed. A real client takes fresh bytes from the operating system, and
+derives kept streams from its secret. A restart therefore repeats the same choice, and another run
+makes a different one. A client that drew a once-only choice again would randomise the same example
+several times, but its ledger would be charged only once.
+
+The server's randomness is for initial weights, choice of clients, noise and secret selections. It
+is never part of the public configuration, because anyone who knew it could subtract the server's
+noise. A simulation derives it from the seed. A real server derives it from its own secret, so that
+a round that is restarted after a crash draws the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +22,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fedldp.core.errors import PrivacyError
-from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose
+from fedldp.core.randomness import KEY_BYTES, SERVER, Source, Stream, check_purpose
+from fedldp.protocol.roles import Draw, Draws
 
 
 class Keys(Protocol):
@@ -176,3 +183,38 @@ def read_secret(path: Path) -> bytes:
             f"secret {path}: it is damaged; restore it from a copy, or take part in new runs only"
         )
     return secret
+
+
+def draws_of_seed(seed: int) -> Draws:
+    """Return the randomness of a simulation's server."""
+
+    def draws(round: int) -> Draw:
+        def draw(purpose: str) -> Stream:
+            _check(round, purpose)
+            return Stream.simulation(seed=seed, round=round, client=SERVER, purpose=purpose)
+
+        return draw
+
+    return draws
+
+
+def draws_of_secret(secret: bytes, run: str) -> Draws:
+    """Return the randomness of a real server in one run, from its secret of 32 bytes."""
+
+    def draws(round: int) -> Draw:
+        def draw(purpose: str) -> Stream:
+            _check(round, purpose)
+            return Stream.derived(secret, "server", run, str(round), purpose)
+
+        return draw
+
+    return draws
+
+
+def _check(round: int, purpose: str) -> None:
+    """Refuse noise from round 0's streams, which would repeat, and once-only choices elsewhere.
+
+    Raises:
+        PrivacyError: see ``check_purpose``.
+    """
+    check_purpose(Source.ROUND if round else Source.RUN, purpose)

@@ -1,0 +1,490 @@
+"""Public functions of an example whose result has norm 1 and a constant for the intercept.
+
+No data set is needed for them, unless a file that the user declares public gives the axes. The
+common features of all handwriting are measured on random strokes, drawn from a public seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
+from fedldp.data.folder import PublicFile
+from fedldp.data.image_features import (
+    CELLS,
+    ORIENTATIONS,
+    SIZE,
+    Floats,
+    centred_roots,
+    digest_of,
+    in_pieces,
+    soft_sums,
+    unit,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONSTANT = 0.3
+"""The last feature of every example, for the intercept."""
+
+_SIDE = 20
+"""Pixels along each side of a deskewed image."""
+
+_REACH = 2.0
+"""The distance from the ink's centre to a deskewed image's edge, in standard deviations of the
+ink."""
+
+_LEAST_SPREAD = 1.0
+"""The smallest assumed spread of the ink along an axis, in pixels, so that a dot stays small."""
+
+_LONGEST = 2.5
+"""How much more one axis may be stretched than the other, so that the digit 1 stays narrow."""
+
+_STROKES, _STROKE_SIDE, _SEED = 4000, 28, 2026
+
+
+@dataclass(frozen=True)
+class SoftGradients:
+    """Oriented gradients in 5 x 5 soft cells and 8 soft directions, centred by random strokes.
+
+    The length of a pixel's slope is divided between the two nearest directions and the two nearest
+    cells along each axis. The features are the square roots of the sums, minus the mean of all
+    these roots, scaled to norm 1. From these the mean over 4,000 random strokes is subtracted, the
+    rest is scaled to norm 1, and the constant 0.3 is appended for the intercept. The features
+    depend only on the example itself and on public numbers. An image without a slope counts as an
+    empty image, and so does an image that holds NaN or infinity.
+
+    Attributes:
+        input_shape: (channels, height, width) of an image; channels are summed.
+    """
+
+    input_shape: tuple[int, ...]
+
+    kind: ClassVar[str] = "soft-gradients"
+    turned: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector: 201."""
+        return SIZE + 1
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        drawn = (_STROKES, _STROKE_SIDE, _SEED)
+        pose = (_SIDE, _REACH, _LEAST_SPREAD, _LONGEST) if self.turned else ()
+        return digest_of(self.kind, 1, self.input_shape, CELLS, ORIENTATIONS, CONSTANT, drawn, pose)
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of images, shape (n, 201)."""
+        mean = mean_of_strokes(turned=self.turned)
+
+        def features(grey: Floats) -> Floats:
+            found = np.full((len(grey), SIZE + 1), CONSTANT)
+            posed = upright(grey) if self.turned else grey
+            found[:, :SIZE] = unit(centred_roots(soft_sums(posed)) - mean)
+            return found
+
+        return in_pieces(images, features, SIZE + 1)
+
+
+@dataclass(frozen=True)
+class Pose(SoftGradients):
+    """The features of ``SoftGradients``, after an image was deskewed and scaled to a fixed size.
+
+    Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
+    to a fixed size along both axes. The random strokes are treated in the same way.
+
+    Attributes:
+        input_shape: (channels, height, width) of an image, with bright ink on a dark background.
+
+    Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-Based Learning Applied to Document
+    Recognition", which deskews MNIST by moments.
+    """
+
+    kind: ClassVar[str] = "pose"
+    turned: ClassVar[bool] = True
+
+
+def upright(images: Floats) -> Floats:
+    """Return images without slant and of one size, shape (n, 20, 20).
+
+    Args:
+        images: from 0 to 1, shape (n, height, width).
+    """
+    count, height, width = images.shape
+    y, x = np.indices((height, width)).reshape(2, -1).astype(np.float64)
+    ink = images.reshape(count, -1)
+    total = ink.sum(axis=1)
+
+    def mean(values: Floats, empty: float = 0.0) -> Floats:
+        sums = (ink * values).sum(axis=1)
+        return np.asarray(np.divide(sums, total, out=np.full(count, empty), where=total > 0))
+
+    middle_y, middle_x = mean(y, (height - 1) / 2), mean(x, (width - 1) / 2)
+    down, right = y - middle_y[:, None], x - middle_x[:, None]
+    tall, both = mean(down * down), mean(right * down)
+    slant = np.divide(both, tall, out=np.zeros(count), where=tall > 1e-9).clip(-1, 1)
+    right -= slant[:, None] * down
+    tall, wide = (np.sqrt(np.maximum(v, _LEAST_SPREAD)) for v in (tall, mean(right * right)))
+    wide = np.maximum(wide, tall / _LONGEST)
+    tall = np.maximum(tall, wide / _LONGEST)
+
+    steps = ((np.arange(_SIDE) + 0.5) / _SIDE * 2 - 1) * _REACH
+    down = (tall[:, None] * steps)[:, :, None]
+    right = (wide[:, None] * steps)[:, None, :] + slant[:, None, None] * down
+    return _between(images, middle_y[:, None, None] + down, middle_x[:, None, None] + right)
+
+
+def _between(images: Floats, y: Floats, x: Floats) -> Floats:
+    """Interpolate images bilinearly at positions between pixels; outside an image they are 0."""
+    count, height, width = images.shape
+    flat = np.pad(images, ((0, 0), (1, 1), (1, 1))).ravel()
+    y, x = np.clip(y + 1, 0, height + 1), np.clip(x + 1, 0, width + 1)
+    top, left = (np.minimum(at.astype(np.int64), last) for at, last in ((y, height), (x, width)))
+    low, far, line = y - top, x - left, width + 2
+    place = (np.arange(count)[:, None, None] * (height + 2) + top) * line + left
+    above = (1 - far) * flat[place] + far * flat[place + 1]
+    below = (1 - far) * flat[place + line] + far * flat[place + line + 1]
+    return np.asarray((1 - low) * above + low * below)
+
+
+@lru_cache(maxsize=2)
+def mean_of_strokes(*, turned: bool) -> Floats:
+    """Return the mean soft gradients of random strokes, shape (200,).
+
+    Args:
+        turned: whether the strokes are deskewed and scaled first, as in ``Pose``.
+    """
+    drawn = upright(strokes()) if turned else strokes()
+    found: Floats = centred_roots(soft_sums(drawn)).mean(axis=0)
+    found.flags.writeable = False
+    return found
+
+
+def strokes() -> Floats:
+    """Return images of random smooth strokes, from 0 to 1, shape (4000, 28, 28).
+
+    Each has one or two cubic Bezier curves with random control points; a second curve begins where
+    the first one ends.
+    """
+    generator = numbered_generator(_SEED, 0)
+    points = generator.random((_STROKES, 7, 2)) * 17 + 5.5
+    second = generator.random(_STROKES) < 0.5
+    images = _drawn(points[:, :4])
+    images[second] = np.maximum(images[second], _drawn(points[second, 3:]))
+    return images
+
+
+def _drawn(controls: Floats) -> Floats:
+    """Return images of cubic curves with these control points, shape (n, 4, 2)."""
+    t = np.linspace(0, 1, 40)
+    weights = np.stack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    pixels = np.arange(_STROKE_SIDE, dtype=np.float64)
+    nearest = np.full((len(controls), _STROKE_SIDE, _STROKE_SIDE), np.inf)
+    for shares in weights.T:
+        y, x = (sum(s * controls[:, i, axis] for i, s in enumerate(shares)) for axis in (0, 1))
+        squared = (pixels - np.asarray(y)[:, None])[:, :, None] ** 2 + (
+            pixels - np.asarray(x)[:, None]
+        )[:, None, :] ** 2
+        np.minimum(nearest, squared, out=nearest)
+    return np.asarray(np.clip(2 - np.sqrt(nearest), 0, 1))
+
+
+@dataclass(frozen=True)
+class UnitNorm:
+    """The example's numbers, scaled to norm 1, and the constant 0.3 for the intercept.
+
+    An example of zeros stays zero, and an example that holds NaN or infinity counts as zeros.
+
+    Attributes:
+        input_shape: the shape of an example.
+    """
+
+    input_shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return math.prod(self.input_shape) + 1
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        return digest_of("unit-norm", 1, self.input_shape, CONSTANT)
+
+    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of examples, shape (n, size)."""
+        return with_constant(finite_rows(examples))
+
+
+def finite_rows(examples: NDArray[np.floating]) -> Floats:
+    """Return examples as rows of doubles, shape (n, d); zeros for those with NaN or infinity.
+
+    Each row is contiguous, whatever the examples' memory layout, so a row is summed in the same
+    order whether or not there are other rows.
+    """
+    width = math.prod(examples.shape[1:])
+    rows: Floats = examples.reshape(len(examples), width).astype(np.float64, order="C")
+    rows[~np.isfinite(rows).all(axis=1)] = 0
+    return rows
+
+
+def with_constant(rows: Floats) -> NDArray[np.float32]:
+    """Return rows of norm 1, or zeros, with the constant 0.3 appended to each."""
+    found = np.full((len(rows), rows.shape[1] + 1), CONSTANT, np.float32)
+    found[:, :-1] = unit(rows)
+    return found
+
+
+@dataclass(frozen=True)
+class StrokeAxes:
+    """``Pose`` features along the axes of most variance of random strokes, with norm 1.
+
+    The axes are the first principal components of the ``Pose`` features of 4,000 random strokes,
+    which are drawn from a public seed. The constant 0.3 is appended for the intercept.
+
+    Attributes:
+        input_shape: (channels, height, width) of an image, with bright ink on a dark background.
+        axes: the number of axes.
+    """
+
+    input_shape: tuple[int, ...]
+    axes: int = 30
+
+    most: ClassVar[int] = SIZE
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return self.axes + 1
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        pose = Pose(self.input_shape).digest
+        return digest_of("public-axes:strokes", 1, pose, self.axes, CONSTANT)
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of images, shape (n, size)."""
+        pose = Pose(self.input_shape)(images)[:, :SIZE]
+        along = projected(pose.astype(np.float64), axes_of_strokes()[:, : self.axes])
+        return with_constant(along)
+
+
+@dataclass(frozen=True)
+class FileAxes:
+    """An example's numbers minus a public centre, projected onto a file's axes, with norm 1.
+
+    A .npy file holds the axes, of shape (d, k), for examples of d numbers. A .safetensors file
+    holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
+    the intercept. An example that holds NaN or infinity counts as the centre.
+
+    The axes do not show what they were computed from, so the user who names the file declares the
+    file public. Every line of a statement then says that it relies on that declaration.
+
+    Attributes:
+        file: the file.
+        input_shape: the shape of an example.
+        axes: how many of the first axes are used; None for all.
+
+    Raises:
+        ConfigError: the file holds no such array, or fewer axes.
+    """
+
+    file: PublicFile
+    input_shape: tuple[int, ...]
+    axes: int | None = None
+    _axes: Floats = field(init=False, repr=False, compare=False)
+    _centre: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given, named = math.prod(self.input_shape), f"features = public-axes:{self.file.name}"
+        axes, centre = _arrays(self.file, named)
+        if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
+            raise ConfigError(
+                f"{named}: its axes have the shape {axes.shape}, and its centre has "
+                f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
+                f"and a centre of ({given},) or none"
+            )
+        wanted = axes.shape[1] if self.axes is None else self.axes
+        if not 1 <= wanted <= axes.shape[1]:
+            raise ConfigError(
+                f"features_dim = {wanted} and {named}: it holds {axes.shape[1]} axes; give at most "
+                "that many"
+            )
+        if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
+            raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
+        object.__setattr__(self, "_axes", axes[:, :wanted])
+        object.__setattr__(self, "_centre", centre)
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return int(self._axes.shape[1]) + 1
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file's bytes; see ``ExampleMap``."""
+        parts = (self.input_shape, self.size, CONSTANT, self.file.digest)
+        return digest_of("public-axes", 1, *parts)
+
+    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of examples, shape (n, size)."""
+        flat = examples.reshape(len(examples), len(self._axes))
+        rows = finite_rows(flat - self._centre)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return with_constant(finite_rows(projected(rows, self._axes)))
+
+
+_PIECE = 1000  # examples processed at a time
+
+
+def projected(rows: Floats, axes: Floats) -> Floats:
+    """Return the inner products of rows with axes, shape (n, k).
+
+    Each row is summed in a fixed order; a matrix product of several rows may use another order.
+
+    Args:
+        rows: shape (n, d).
+        axes: shape (d, k).
+    """
+    found = np.zeros((len(rows), axes.shape[1]))
+    for start in range(0, len(rows), _PIECE):
+        piece = rows[start : start + _PIECE]
+        for number, axis in zip(piece.T, axes, strict=True):
+            found[start : start + _PIECE] += number[:, None] * axis
+    return found
+
+
+@lru_cache(maxsize=1)
+def axes_of_strokes() -> Floats:
+    """Return the principal axes of the ``Pose`` features of random strokes, shape (200, 200).
+
+    The axes, the columns, are in order of decreasing variance. The sign of an axis is arbitrary,
+    and sites must agree on it, so the entry with the largest absolute value is made positive.
+    """
+    images = strokes()[:, None].astype(np.float32)
+    found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)
+    _, axes = np.linalg.eigh(np.cov(found, rowvar=False))
+    axes = axes[:, ::-1]
+    longest = np.abs(axes).argmax(axis=0)
+    axes = axes * np.sign(axes[longest, np.arange(len(axes))])
+    axes.flags.writeable = False
+    return np.asarray(axes)
+
+
+_NO_CENTRE = np.zeros(())
+
+
+def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
+    """Return the axes and the centre of a file; a missing centre is 0."""
+    try:
+        if file.name.lower().endswith(".npy"):
+            axes, centre = np.load(BytesIO(file.content), allow_pickle=False), _NO_CENTRE
+        else:
+            from safetensors.numpy import load
+
+            held = load(file.content)
+            axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
+        return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
+    except Exception:  # a damaged file can raise almost any exception
+        raise ConfigError(
+            f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
+            'and, if need be, "centre"'
+        ) from None
+
+
+_FILTER_SIDE, _FILTER_CELLS, _FILTER_SEED = 5, 3, 2026
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class RandomConvolutions:
+    """The positive and negative parts of filter responses in 3 x 3 cells, with norm 1.
+
+    A filter has 5 x 5 normal random numbers for each channel, minus their mean, drawn from a public
+    seed. A feature is the mean of a filter's responses of one sign in a cell. The mean of an
+    example's own features is subtracted, and the vector is scaled to norm 1. An image to which no
+    filter responds gives zeros, and so does an image that holds NaN or infinity, or whose values
+    are too large for floats.
+
+    Attributes:
+        input_shape: (channels, height, width) of an image.
+        filters: the number of filters; each gives 18 features.
+
+    Source: Saxe, Koh, Chen, Bhand, Suresh, Ng 2011, "On Random Weights and Unsupervised Feature
+    Learning", for pooled responses of random filters.
+    """
+
+    input_shape: tuple[int, ...]
+    filters: int = 16
+
+    each: ClassVar[int] = 2 * _FILTER_CELLS**2
+    """The number of features of one filter."""
+
+    def __post_init__(self) -> None:
+        if min(self.input_shape[1:]) < _FILTER_SIDE:
+            raise ConfigError(
+                "features = random-convolutions: images of "
+                f"{self.input_shape[1]}x{self.input_shape[2]} are smaller than a filter, "
+                f"{_FILTER_SIDE}x{_FILTER_SIDE}; choose other features"
+            )
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return self.each * self.filters
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        drawn = (self.filters, _FILTER_SIDE, _FILTER_SEED)
+        return digest_of("random-convolutions", 1, self.input_shape, drawn, _FILTER_CELLS)
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of images, shape (n, size)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = finite_rows(self.responses(images))
+        # The rounding errors of a uniformly grey image do not count as a response.
+        largest = np.abs(finite_rows(images)).max(axis=1, initial=0)
+        found[np.abs(found).max(axis=1, initial=0) <= _ROUNDING * largest] = 0
+        return unit(found).astype(np.float32)
+
+    def responses(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return filter responses minus each image's mean, shape (n, size); may be infinite.
+
+        Images are processed one at a time, because a convolution of several images may sum in
+        another order.
+        """
+        import torch
+        from torch.nn import functional
+
+        filters = _filters(self.filters, self.input_shape[0])
+        found = np.empty((len(images), self.size), np.float32)
+        for row, image in zip(found, images, strict=True):
+            each = functional.conv2d(torch.tensor(image[None]), filters)
+            both = torch.cat([each.relu(), (-each).relu()], 1)
+            row[:] = functional.adaptive_avg_pool2d(both, _FILTER_CELLS).flatten().numpy()
+        found -= found.mean(1, keepdims=True)
+        return found
+
+
+@lru_cache(maxsize=4)
+def _filters(count: int, channels: int) -> Tensor:
+    """Return the public filters, shape (count, channels, 5, 5)."""
+    import torch
+
+    drawn = numbered_generator(_FILTER_SEED, 0).standard_normal(
+        (count, channels, _FILTER_SIDE, _FILTER_SIDE)
+    )
+    return torch.from_numpy((drawn - drawn.mean((2, 3), keepdims=True)).astype(np.float32))
