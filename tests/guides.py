@@ -22,6 +22,10 @@ OF_PARTS = [
     for name in ("parts_of_a_client", "parts_of_a_server", "own_transport", "own_event")
 ]
 
+PAPER = ROOT / "docs" / "paper_folder.md"
+"""The guide to a package with a paper."""
+
+_PAPER_FILE = re.compile(r'^```\w+ title="toy/toypaper/([^"]+)"\n(.*?)^```$', re.M | re.S)
 _PACKAGE_FILE = re.compile(
     r"^`src/fedldp/([\w/]+)/(\w+\.(?:py|toml))`:\n\n```(?:python|toml)\n(.*?)^```", re.M | re.S
 )
@@ -42,6 +46,32 @@ def own_files(page: Path) -> dict[str, str]:
     return dict(_OWN_FILE.findall(page.read_text()))
 
 
+def paper_files() -> dict[str, str]:
+    """Return the files of the package that the guide to papers makes, by their paths in it."""
+    return dict(_PAPER_FILE.findall(PAPER.read_text(encoding="utf-8")))
+
+
+def install(site: Path, package: str, files: dict[str, str], value: str | None = None) -> None:
+    """Put a package, and an entry point for a paper, into a folder of installed packages.
+
+    Args:
+        site: the folder.
+        package: the package's name.
+        files: its files, by their paths in it.
+        value: what the entry point names; None for the package.
+    """
+    for name, text in files.items():
+        path = site.joinpath(*package.split("."), name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    about = site / f"{package}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    point = f"[fedldp.papers]\n{package} = {value or package}\n"
+    (about / "entry_points.txt").write_text(point)
+    importlib.invalidate_caches()
+
+
 @contextmanager
 def followed() -> Iterator[None]:
     """Put the guides' files where the package looks for them, as a reader does; remove them
@@ -58,7 +88,11 @@ def followed() -> Iterator[None]:
             if str(folder) not in parent.__path__:
                 patch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
             added.append((parent, file.removesuffix(".py")))
+        install(Path(temporary) / "site", "toypaper", paper_files())
+        patch.syspath_prepend(str(Path(temporary) / "site"))
         yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toypaper"]:
+        del sys.modules[name]
     for parent, module in added:
         sys.modules.pop(f"{parent.__name__}.{module}", None)
         vars(parent).pop(module, None)

@@ -22,13 +22,14 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from guides import own_files
+from guides import PAPER, install, own_files, paper_files
 
 from fedldp import cli
 
@@ -262,6 +263,30 @@ def test_the_guide_to_comparing_works_as_it_says(reader: Reader) -> None:
     coarse = own_files(FOLDER / "own_mechanism.md")["coarse.py"]
     (reader.folder / "coarse.py").write_text(coarse, encoding="utf-8")
     reader.follow(FOLDER.parent / "compare.md")
+
+
+@pytest.mark.slow
+def test_the_guide_to_a_paper_works_as_it_says(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Follow the guide, with the package's files put in place instead of pip."""
+
+    def installs(command: str) -> str:
+        if not command.startswith("pip install"):
+            return run(command)
+        assert command == "pip install ./toy\n"
+        made = tomllib.loads((reader.folder / "toy" / "pyproject.toml").read_text("utf-8"))
+        assert made["project"]["entry-points"] == {"fedldp.papers": {"toypaper": "toypaper"}}
+        written = reader.folder / "toy" / "toypaper"
+        for name, text in paper_files().items():
+            assert (written / name).read_text("utf-8") == text
+        install(reader.folder / "site", "toypaper", paper_files())
+        monkeypatch.syspath_prepend(str(reader.folder / "site"))
+        return ""
+
+    run = reader.run
+    monkeypatch.setattr(reader, "run", installs)
+    reader.follow(PAPER)
 
 
 class TestTheReader:

@@ -35,9 +35,9 @@ def file(text: str) -> Path:
 
 def recipe_names(incomplete: str) -> list[str]:
     """Return the names of recipes that complete what the user has typed."""
-    from fedldp.algorithms.recipes import recipes
+    from fedldp.algorithms import recipes
 
-    return [name for name in recipes() if name.startswith(incomplete)]
+    return [name for name in recipes.recipe_names() if name.startswith(incomplete)]
 
 
 DataDir = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedldp.cli._common import DataDir, Json, print_json
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
 
 Rows = list[dict[str, Any]]
 
@@ -32,12 +33,12 @@ def dataset_rows(data_dir: Path | None) -> Rows:
     return rows
 
 
-def _recipe_rows(_: Path | None) -> Rows:
-    """Return every recipe as a row, grouped by system."""
-    from fedldp.algorithms.recipes import recipes
+def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
+    """Return every recipe as a row, grouped by system; append a line for each that is left out."""
+    from fedldp.algorithms.recipes import installed_recipes, recipes
     from fedldp.simulation.plan import missing_extra
 
-    rows = []
+    rows: Rows = []
     for name, recipe in recipes().items():
         meaning = recipe.config.composition.calibration.meaning
         rows.append(
@@ -49,22 +50,79 @@ def _recipe_rows(_: Path | None) -> Rows:
                 "same_as": recipe.same_as,
             }
         )
+    found, why = installed_recipes()
+    left_out += why
+    rows += [
+        {
+            "name": each.name,
+            "system": each.system,
+            "epsilon": None,
+            "description": f"{each.summary}{_of(each.package)}",
+            "same_as": each.same_as,
+        }
+        for each in found
+    ]
     return sorted(rows, key=lambda row: row["system"])
 
 
-def _system_rows(_: Path | None) -> Rows:
+def _of(package: str) -> str:
+    return f" (of the installed package {package})"
+
+
+def _system_rows(_: Path | None, left_out: list[str]) -> Rows:
     from fedldp.algorithms.systems import systems
 
-    return _module_rows(systems())
+    return _module_rows(systems()) + _rows_of_papers("preset*.py", _preset_name, left_out)
 
 
-def _mechanism_rows(_: Path | None) -> Rows:
+def _mechanism_rows(_: Path | None, left_out: list[str]) -> Rows:
     from fedldp.mechanisms import mechanisms
 
-    return _module_rows(mechanisms())
+    return _module_rows(mechanisms()) + _rows_of_papers("mechanism*.py", _class_name, left_out)
 
 
-def _model_rows(_: Path | None) -> Rows:
+def _rows_of_papers(pattern: str, wanted: Callable[[ast.stmt], str], left_out: list[str]) -> Rows:
+    """Return what other packages' papers seem to define, by its address, without importing them."""
+    from fedldp.core.registry import installed_papers
+
+    papers, why = installed_papers()
+    left_out += why
+    rows = []
+    for paper in papers:
+        for file in paper.files(pattern):
+            try:
+                tree = ast.parse(file.read_bytes())
+            except (OSError, ValueError, SyntaxError) as error:
+                left_out.append(f"paper {paper.package}: {file.name}: {first_line(error)}")
+                continue
+            line = (ast.get_docstring(tree) or "").partition("\n")[0]
+            rows += [
+                {
+                    "name": f"{paper.package}.{file.stem}:{name}",
+                    "description": f"{line}{_of(paper.package)}",
+                }
+                for name in map(wanted, tree.body)
+                if name
+            ]
+    return rows
+
+
+def _preset_name(statement: ast.stmt) -> str:
+    """Return the name of a function with the decorator ``preset``; "" for anything else."""
+    if not isinstance(statement, ast.FunctionDef):
+        return ""
+    called = [each.func for each in statement.decorator_list if isinstance(each, ast.Call)]
+    names = {each.attr if isinstance(each, ast.Attribute) else ast.unparse(each) for each in called}
+    return statement.name if "preset" in names else ""
+
+
+def _class_name(statement: ast.stmt) -> str:
+    """Return the name of a public class; "" for anything else."""
+    found = statement.name if isinstance(statement, ast.ClassDef) else ""
+    return "" if found.startswith("_") else found
+
+
+def _model_rows(_: Path | None, left_out: list[str]) -> Rows:
     from fedldp.models import models
 
     return [{"name": name, "description": _first_line(each)} for name, each in models().items()]
@@ -81,11 +139,11 @@ def _first_line(documented: object) -> str:
     return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
-_KINDS: dict[str, Callable[[Path | None], Rows]] = {
+_KINDS: dict[str, Callable[[Path | None, list[str]], Rows]] = {
     "recipes": _recipe_rows,
     "systems": _system_rows,
     "mechanisms": _mechanism_rows,
-    "datasets": dataset_rows,
+    "datasets": lambda data_dir, _: dataset_rows(data_dir),
     "models": _model_rows,
 }
 
@@ -115,11 +173,14 @@ def list_(
 
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
+    left_out: list[str] = []
     found = {
-        name: [row for row in rows(data_dir) if _has(row, words or [])]
+        name: [row for row in rows(data_dir, left_out) if _has(row, words or [])]
         for name, rows in _KINDS.items()
         if kind in (None, name)
     }
+    for why in dict.fromkeys(left_out):
+        typer.echo(f"warning    {why}", err=True)
     if words and not any(found.values()):
         raise ConfigError(
             f"list {kind} {' '.join(words)}: no entry has all these words; leave some out"

@@ -1,6 +1,7 @@
 """Plug-in discovery: to add a mechanism, system or recipe, add one file.
 
-It also finds packages that are installed only with an extra, and a user's own code ("module:name").
+It also finds packages that are installed only with an extra, papers in other installed packages,
+and a user's own code ("module:name").
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -55,24 +57,84 @@ def scan(package: str, base: type[T]) -> list[type[T]]:
 
 
 PAPERS = "fedldp.papers"
-"""The room whose folders are papers. Nothing but this scan looks into it."""
+"""The room whose folders are papers, and the group of entry points that bring more such folders.
+
+Nothing but this scan looks into them.
+"""
 
 
-def paper_modules(start: str) -> Iterator[ModuleType]:
-    """Import and yield the papers' modules whose names begin so."""
-    for paper in module_names(PAPERS):
-        for name in module_names(f"{PAPERS}.{paper}"):
+@dataclass(frozen=True)
+class InstalledPaper:
+    """A paper in another package: a folder like those in ``PAPERS``. None of it is imported.
+
+    Attributes:
+        package: the name of the package that is the folder.
+        places: the folder; a package without ``__init__.py`` may have several.
+    """
+
+    package: str
+    places: tuple[Path, ...]
+
+    def files(self, pattern: str) -> list[Path]:
+        """Return the paper's files whose path below its folder matches a pattern."""
+        return sorted(path for place in self.places for path in place.glob(pattern))
+
+
+def installed_papers() -> tuple[list[InstalledPaper], list[str]]:
+    """Return the papers that other packages bring, and a line for each that cannot be found."""
+    from importlib.metadata import entry_points
+
+    found, left_out = {}, []
+    try:
+        values = sorted({point.value for point in entry_points(group=PAPERS)})
+    except Exception as error:  # files that other packages wrote may be damaged in any way
+        return [], [f"entry points {PAPERS}: {type(error).__name__}: {first_line(error)}"]
+    for package in values:
+        try:
+            found[package] = InstalledPaper(package, _places(package))
+        except Exception as error:  # as may what finds them
+            why = str(error) if isinstance(error, ConfigError) else type(error).__name__
+            left_out.append(f"entry point {PAPERS} = {package}: {why}")
+    return list(found.values()), left_out
+
+
+def _places(package: str) -> tuple[Path, ...]:
+    """Return the folders of a package, without importing it or a package that it is in."""
+    first, *rest = package.split(".")
+    if first == PAPERS.split(".")[0]:
+        raise ConfigError("this is a part of fedldp; give the name of a package of your own")
+    spec = importlib.util.find_spec(first)
+    places = [Path(place) for place in (spec and spec.submodule_search_locations) or []]
+    for part in rest:
+        places = [place / part for place in places if (place / part).is_dir()]
+    if not places:
+        raise ConfigError("there is no such package; install it, or remove what names it")
+    return tuple(places)
+
+
+def paper_modules(start: str, user: str = "") -> Iterator[ModuleType]:
+    """Import and yield the papers' modules whose names begin so.
+
+    Args:
+        start: what the names begin with.
+        user: the name of a module. If it is in an installed paper, this paper is searched as well.
+    """
+    packages = [f"{PAPERS}.{paper}" for paper in module_names(PAPERS)]
+    papers, _ = installed_papers() if user else ([], [])
+    packages += [each.package for each in papers if user.startswith(f"{each.package}.")]
+    for package in packages:
+        for name in module_names(package):
             if name.startswith(start):
-                yield importlib.import_module(f"{PAPERS}.{paper}.{name}")
+                yield importlib.import_module(f"{package}.{name}")
 
 
 def scan_papers(start: str, base: type[T]) -> list[type[T]]:
-    """Return the concrete subclasses of ``base`` in the papers' modules whose names begin so."""
+    """Return the concrete subclasses of ``base`` in fedldp's papers' modules that begin so."""
     return [member for each in paper_modules(start) for member in _subclasses(each, base)]  # type: ignore[arg-type]
 
 
 def paper_folders(name: str) -> list[str]:
-    """Return the folders called ``name`` of all papers that have one."""
+    """Return the folders and files called ``name`` of fedldp's papers that have one."""
     above = importlib.import_module(PAPERS).__path__
     return sorted(str(path) for place in above for path in Path(place).glob(f"*/{name}"))
 

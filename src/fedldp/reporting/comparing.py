@@ -51,7 +51,8 @@ def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None
 def command(run: FinishedRun) -> str | None:
     """Return the shell command that repeats a run; None if a recipe and settings cannot express it.
 
-    No command repeats a run of real sites, or a run on arrays that were passed from Python.
+    No command repeats a run of real sites, or a run on arrays that were passed from Python. None is
+    given for the recipe of another package either, because its settings are known only to its code.
     """
     summary = run.summary
     if summary["recipe"] is None or summary["seed"] is None:
@@ -59,7 +60,7 @@ def command(run: FinishedRun) -> str | None:
     if run.own_data is not None and not Path(str(summary["config"].get("dataset"))).suffix:
         return None
     try:
-        recipe = find_recipe(summary["recipe"]).config
+        recipe = find_recipe(summary["recipe"], installed=False).config
     except ConfigError:
         return None
     base = json.loads(json.dumps(recipe.every_setting()))

@@ -19,8 +19,10 @@ A long list may be written as { repeat = [...], times = N }.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -29,14 +31,17 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
-from fedldp.core.errors import ConfigError
-from fedldp.core.registry import paper_folders
+from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.registry import installed_papers, paper_folders
 
 __all__ = [
     "Expected",
+    "InstalledRecipe",
     "Recipe",
     "Source",
     "find_recipe",
+    "installed_recipes",
+    "recipe_names",
     "recipes",
     "shared_settings",
 ]
@@ -45,6 +50,9 @@ _TEXTS = ("label", "what")
 _OF_RECIPE = {"accuracy", "column", "metric", "name", "paper", "place", "row", "same_as", "summary"}
 _OF_RECIPE |= {"each", "like", "set", "settings", "tolerance", "twin_of", "unset"}
 _IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
+_NAME = r"[A-Za-z0-9][\w.-]*"
+_MALFORMED = (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError)
+"""What reading a file can raise that does not have the form of such a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,21 +143,89 @@ def recipes() -> dict[str, Recipe]:
     return {name: _recipe(name, files) for name in files}
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str, *, installed: bool = True) -> Recipe:
     """Return the recipe called ``name``; only it and those that it refers to are made.
+
+    A name of fedldp's own recipes always means that recipe. Only for other names, the papers in
+    other packages are searched.
+
+    Args:
+        name: the name.
+        installed: whether to search the papers in other packages, whose code this imports.
 
     Raises:
         ConfigError: there is no such recipe, or it cannot be made.
     """
     files = _own_files()
+    left_out: list[str] = []
+    if name not in files and installed:
+        more, left_out = _installed_files(files)
+        files |= {each: file for each, (file, _) in more.items()}
     if name not in files:
         close = " or ".join(get_close_matches(name.lower(), files))
         raise ConfigError(
             f"recipe {name}: there is no such recipe or file; "
             + (f"did you mean {close}? See" if close else "see")
             + " `fedldp list recipes`"
+            + "".join(f"; left out: {why}" for why in left_out)
         )
     return _recipe(name, files)
+
+
+def recipe_names() -> list[str]:
+    """Return the names of all recipes, also of papers in other packages, and import nothing."""
+    own = _own_files()
+    return [*own, *_installed_files(own)[0]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstalledRecipe:
+    """What is known of a recipe of an installed paper before its package is imported.
+
+    Attributes:
+        name: its name.
+        system: its system.
+        summary: its summary; settings that it leaves to its system stay in braces.
+        package: the package of the paper.
+        same_as: as in ``Recipe``.
+    """
+
+    name: str
+    system: str
+    summary: str
+    package: str
+    same_as: str | None
+
+
+def installed_recipes() -> tuple[list[InstalledRecipe], list[str]]:
+    """Return the recipes of papers in other packages, and a line for each that is left out."""
+    files = _own_files()
+    more, left_out = _installed_files(files)
+    files |= {name: file for name, (file, _) in more.items()}
+    found = []
+    for name, (file, package) in more.items():
+        try:
+            line = list(_line(name, files))
+        except ConfigError as error:
+            left_out.append(f"paper {package}: {error}")
+            continue
+        settings: dict[str, Any] = {}
+        for table in reversed(line):
+            settings |= table.get("settings", {}) | table["set"]
+        own = _tables(file)[name]
+        summary = _with_texts(own["summary"], _texts(own))
+        with suppress(KeyError, ValueError, TypeError):
+            summary = summary.format(**settings)
+        found.append(
+            InstalledRecipe(
+                name=name,
+                system=str(settings.get("system")),
+                summary=summary,
+                package=package,
+                same_as=own.get("same_as"),
+            )
+        )
+    return found, left_out
 
 
 def shared_settings(config: RunConfig) -> dict[str, Any]:
@@ -161,6 +237,41 @@ def _own_files() -> dict[str, Path]:
     """Return the file of each of fedldp's own recipes by its name, in the files' order."""
     folders = [*__path__, *paper_folders("recipes")]
     return _by_name(file for each in folders for file in Path(each).glob("*.toml"))
+
+
+def _installed_files(own: Mapping[str, Path]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
+    """Return the file and package of each recipe of other packages' papers, by its name.
+
+    A paper is left out, with a line that says why, if one of its files is wrong or one of its names
+    belongs to fedldp; a recipe is left out if two papers have its name.
+
+    Args:
+        own: fedldp's own recipes.
+    """
+    papers, left_out = installed_papers()
+    found: dict[str, tuple[Path, str]] = {}
+    twice = set()
+    for paper in papers:
+        try:
+            files = _by_name(paper.files("recipes/*.toml"))
+        except ConfigError as error:
+            left_out.append(f"paper {paper.package}: {error}")
+            continue
+        taken = sorted(files.keys() & own.keys())
+        if taken:
+            left_out.append(
+                f"paper {paper.package}: recipe {taken[0]} has the name of a recipe of fedldp; "
+                "rename it"
+            )
+            continue
+        for name, file in files.items():
+            if name in found:
+                twice.add(name)
+                left_out.append(
+                    f"recipe {name}: {found[name][1]} and {paper.package} both have it; rename one"
+                )
+            found[name] = file, paper.package
+    return {name: each for name, each in found.items() if name not in twice}, left_out
 
 
 def _by_name(files: Iterable[Path]) -> dict[str, Path]:
@@ -185,30 +296,50 @@ def _tables(file: Path) -> dict[str, dict[str, Any]]:
     A table with ``each`` gives one for each of its entries. Their settings are in ``set``.
 
     Raises:
-        ConfigError: the file has an entry that recipes do not have, or a name twice.
+        ConfigError: the file cannot be read, has an entry that recipes do not have, or a name
+            twice.
     """
-    document = tomllib.loads(file.read_text(encoding="utf-8"))
-    defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
     found: dict[str, dict[str, Any]] = {}
-    for table in document["recipe"]:
-        unknown = [key for key in table if key not in _OF_RECIPE]
-        if unknown:
-            raise ConfigError(f"recipes/{file.name}: {unknown[0]} is not a key of a recipe")
-        for changes in table.get("each", [{}]):
-            own = defaults | table | {k: v for k, v in changes.items() if k in _IN_EACH}
-            settings = {k: v for k, v in changes.items() if k not in _IN_EACH}
-            own["set"] = table.get("set", {}) | settings
-            try:
-                name = table["name"].format(**own.get("settings", {}), **own["set"], **_texts(own))
-            except KeyError as error:
-                raise ConfigError(
-                    f"recipes/{file.name}: {table['name']}: {error} is not among the recipe's own "
-                    "settings; write it out"
-                ) from error
-            if name in found:
-                raise ConfigError(f"recipes/{file.name}: there are two recipes {name}")
-            found[name] = own
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
+        tables = [defaults | table for table in document["recipe"]]
+        named = [each for table in tables for each in _named(table, file)]
+    except _MALFORMED as error:
+        raise ConfigError(
+            f"recipes/{file.name}: {type(error).__name__}: {first_line(error)}; "
+            "fedldp.algorithms.recipes has the form of such a file"
+        ) from error
+    for name, table in named:
+        if name in found:
+            raise ConfigError(f"recipes/{file.name}: there are two recipes {name}")
+        found[name] = table
     return found
+
+
+def _named(table: dict[str, Any], file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the table of each recipe in one table of a file."""
+    unknown = [key for key in table if key not in _OF_RECIPE]
+    if unknown:
+        raise ConfigError(f"recipes/{file.name}: {unknown[0]} is not a key of a recipe")
+    pattern, _ = table["name"], table["summary"]
+    for changes in table.get("each", [{}]):
+        own = table | {key: value for key, value in changes.items() if key in _IN_EACH}
+        settings = {key: value for key, value in changes.items() if key not in _IN_EACH}
+        own["set"] = table.get("set", {}) | settings
+        values = table.get("settings", {}) | own["set"] | _texts(own)
+        try:
+            name = pattern.format(**values)
+        except KeyError as error:
+            raise ConfigError(
+                f"recipes/{file.name}: {pattern}: {error} is not among the recipe's own settings; "
+                "write it out"
+            ) from error
+        if not re.fullmatch(_NAME, name):
+            raise ConfigError(
+                f"recipes/{file.name}: {name!r} cannot be a name; give letters, digits, hyphens"
+            )
+        yield name, own
 
 
 _made: dict[tuple[Path, str], Recipe] = {}
@@ -232,20 +363,28 @@ def _new(name: str, files: Mapping[str, Path]) -> Recipe:
     config, texts = _config(name, files), _texts(own)
     values = dict(config) | texts
     source = expected = None
-    if "place" in own:
-        source = Source(
-            paper=own["paper"],
-            place=own["place"],
-            row=own["row"].format(**values),
-            column=own.get("column", "accuracy").format(**values),
-            metric=own.get("metric", "accuracy"),
-        )
-    if "accuracy" in own:
-        expected = _expected(own["accuracy"], own["tolerance"])
+    try:
+        if "place" in own:
+            source = Source(
+                paper=own["paper"],
+                place=own["place"],
+                row=own["row"].format(**values),
+                column=own.get("column", "accuracy").format(**values),
+                metric=own.get("metric", "accuracy"),
+            )
+        if "accuracy" in own:
+            expected = _expected(own["accuracy"], own["tolerance"])
+        summary = _with_texts(own["summary"], texts)
+        summary.format(**values)
+    except _MALFORMED as error:
+        raise ConfigError(
+            f"recipe {name}: {type(error).__name__}: {first_line(error)}; "
+            "fedldp.algorithms.recipes has the form of a recipe"
+        ) from error
     return Recipe(
         name=name,
         config=config,
-        summary=_with_texts(own["summary"], texts),
+        summary=summary,
         source=source,
         expected=expected,
         same_as=own.get("same_as"),
@@ -264,15 +403,20 @@ def _config(name: str, files: Mapping[str, Path]) -> RunConfig:
     changes |= dict.fromkeys(own.get("unset", []))
     key, other = _reference(own)
     if not key:
-        whole = {key: _value(value) for key, value in own["settings"].items()} | changes
-        return find_system(whole["system"]).model_validate(whole)
+        return _valid(name, {k: _value(v) for k, v in own["settings"].items()} | changes)
     base = _recipe(other, files).config
     if key == "like":
         return base.changed(**changes)
     if key == "same_as":
         return base
-    whole = shared_settings(base) | changes
-    return find_system(whole["system"]).model_validate(whole)
+    return _valid(name, shared_settings(base) | changes)
+
+
+def _valid(name: str, settings: dict[str, Any]) -> RunConfig:
+    """Return the configuration with all these settings."""
+    if not isinstance(settings.get("system"), str):
+        raise ConfigError(f"recipe {name}: it names no system")
+    return find_system(settings["system"]).model_validate(settings)
 
 
 def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,8 @@
     Result        a figure with its interval beside what guessing gives; curves and pictures
 
 A paper may bring attacks on its own system: the function ``attacks`` of the module ``attacks`` in
-its folder, which is given the scenario and the effort.
+its folder, which is given the scenario and the effort. Those of a paper in another package run
+against its own systems only, and under the name of their module.
 
 These attacks prove nothing, since an attack that fails may be weak. They show what a mechanism with
 little protection lets through, in terms that need no epsilon.
@@ -23,6 +24,7 @@ little protection lets through, in terms that need no epsilon.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
@@ -31,7 +33,7 @@ from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
-from fedldp.core.registry import paper_modules
+from fedldp.core.registry import PAPERS, paper_modules
 from fedldp.data import Dataset
 
 __all__ = [
@@ -86,7 +88,15 @@ def attack(
     if inversion.is_images(scenario):
         tell("inversion")
         found += inversion.of_reports(scenario, effort)
-    for of_paper in paper_modules("attacks"):
-        found += of_paper.attacks(scenario, effort)
+    for of_paper in paper_modules("attacks", type(config).__module__):
+        more = of_paper.attacks(scenario, effort)
+        if not of_paper.__name__.startswith(f"{PAPERS}."):
+            more = [_by(of_paper.__name__, each) for each in more]
+        found += more
     tell("property")
     return found + property.of_reports(scenario, effort.property_clients)
+
+
+def _by(module: str, result: Result) -> Result:
+    """Return the result of another package's attack, under the name of its module."""
+    return replace(result, attack=f"{module}:{result.attack}", stated_by=module)
