@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import shutil
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import assert_same_run, metrics, quick
-from workers import forked_workers
 
 import fedldp
 from fedldp.core.errors import PrivacyError, RunError
@@ -33,15 +31,11 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # A run that fails
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_nan_in_the_first_round_leaves_no_folder(
-    tmp_path: Path, fedldp_command: Any, workers: int
-) -> None:
-    with forked_workers():
-        outcome = fedldp_command(
-            "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--rounds", 2,
-            "--workers", workers, "--out", tmp_path / "run",
-        )  # fmt: skip
+def test_nan_in_the_first_round_leaves_no_folder(tmp_path: Path, fedldp_command: Any) -> None:
+    outcome = fedldp_command(
+        "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--rounds", 2,
+        "--workers", 1, "--out", tmp_path / "run",
+    )  # fmt: skip
     assert outcome.status == 2
     assert outcome.out == ""
     last = outcome.err.splitlines()[-1]
@@ -106,47 +100,6 @@ def test_a_users_own_folder_survives_a_failed_run(tmp_path: Path) -> None:
         fedldp.run(quick(model="mlp", learning_rate=1e30), out=tmp_path / "mine")
     assert (tmp_path / "mine").is_dir()
     assert list((tmp_path / "mine").iterdir()) == []
-
-
-@pytest.mark.parametrize("rate", [2e37, 3e38], ids=["inf", "nan"])
-def test_metrics_that_are_not_numbers_do_not_break_the_record(
-    tmp_path: Path, fedldp_command: Any, rate: float
-) -> None:
-    # Weights that are finite but so large that the loss is not.
-    outcome = fedldp_command(
-        "run", "fedavg-quickstart", "--set", f"learning_rate={rate}", "--set", "local_epochs=1",
-        "--set", "batch_size=1000", "--set", "weighting=uniform", "--rounds", 1,
-        "--workers", 1, "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    assert outcome.status in (0, 2)
-    assert "Traceback" not in outcome.err
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
-
-    if outcome.status == 0:
-        json.loads(outcome.out, parse_constant=refuse)
-        for name in ("summary.json", "metrics.jsonl"):
-            json.loads((tmp_path / "run" / name).read_text(), parse_constant=refuse)
-    else:
-        assert outcome.err.splitlines()[-1].startswith("error: ")
-
-
-@pytest.mark.slow
-def test_the_refusal_of_diverging_ranges_names_the_round(
-    tmp_path: Path, fedldp_command: Any
-) -> None:
-    # The mean of two clients at a small budget is K ranges away, and the next range follows it.
-    outcome = fedldp_command(
-        "run", "--set", "ranges=adaptive", "--set", "epsilon=0.01", "--set", "num_clients=2",
-        "--workers", 1, "--rounds", 9, "--out", tmp_path / "run",
-    )  # fmt: skip
-    last = outcome.err.splitlines()[-1]
-    assert outcome.status in (0, 2)
-    if outcome.status == 2:
-        kept = metrics(tmp_path / "run")
-        assert last.startswith(f"error: round {len(kept) + 1}")
-        assert "range_radius =" not in last  # a setting that the user did not set
 
 
 def test_a_folder_that_vanishes_during_a_run_is_one_error(tmp_path: Path) -> None:
@@ -217,22 +170,6 @@ def test_a_killed_run_resumes_to_the_same_weights(
 
 @pytest.mark.slow
 @on_linux
-def test_the_data_that_killed_workers_shared_are_removed_by_the_next_run(
-    tmp_path: Path, fedldp_process: Any
-) -> None:
-    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "killed")
-    command.wait_until(lambda: rounds_done(command) >= 1)
-    os.killpg(command.process.pid, signal.SIGKILL)
-    command.end()
-    (left,) = command.shared_data()
-    assert (left / "train-features.npy").exists()
-    command = fedldp_process("run", "--set", "rounds=1", "--workers", 1, "--out", "next")
-    assert command.end().status == 0
-    assert command.shared_data() == []
-
-
-@pytest.mark.slow
-@on_linux
 def test_an_interrupt_keeps_the_rounds_and_says_how_to_continue(
     tmp_path: Path, fedldp_process: Any
 ) -> None:
@@ -256,58 +193,6 @@ def test_an_interrupt_keeps_the_rounds_and_says_how_to_continue(
 
 @on_linux
 @pytest.mark.slow
-def test_an_interrupt_while_workers_start_prints_one_line_too(
-    tmp_path: Path, fedldp_process: Any
-) -> None:
-    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
-    command.wait_until(lambda: len(command.family()) >= 3)
-    time.sleep(0.5)  # by now they are importing
-    command.interrupt()
-    outcome = command.end()
-    assert outcome.status == 130
-    lines = [line for line in outcome.err.splitlines()
-             if not line.startswith(("claim", "warning", "  "))]  # fmt: skip
-    assert lines[-1].startswith("interrupted")
-    assert "Traceback" not in outcome.err
-    command.assert_no_one_is_left()
-
-
-@on_linux
-@pytest.mark.slow
-def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any) -> None:
-    # Clients take a while here, so that workers are still busy at the second Ctrl-C.
-    command = fedldp_process(
-        "run", "--rounds", 500, "--set", "model=mlp", "--set", "local_epochs=100", "--workers", 2,
-        "--out", "run",
-    )  # fmt: skip
-    command.wait_until(lambda: command.at_work() == 2)
-    time.sleep(0.5)
-    for _ in range(6):
-        if command.process.poll() is None:
-            command.interrupt()
-            time.sleep(0.3)
-    outcome = command.end()
-    assert outcome.status in (130, -signal.SIGINT)  # the same to a shell
-    assert "Traceback" not in outcome.err
-    command.assert_no_one_is_left()
-    assert command.shared_data() == []
-
-
-@pytest.mark.slow
-@on_linux
-def test_workers_of_a_killed_parent_end_and_leave_no_data(fedldp_process: Any) -> None:
-    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
-    command.wait_until(lambda: rounds_done(command) >= 1)
-    workers = command.family()
-    assert len(workers) >= 3
-    os.kill(command.process.pid, signal.SIGKILL)
-    command.process.wait()
-    command.assert_no_one_is_left()
-    assert command.shared_data() == []
-
-
-@on_linux
-@pytest.mark.slow
 def test_a_killed_worker_ends_the_run_with_one_line(tmp_path: Path, fedldp_process: Any) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: rounds_done(command) >= 1)
@@ -318,3 +203,25 @@ def test_a_killed_worker_ends_the_run_with_one_line(tmp_path: Path, fedldp_proce
     assert "Traceback" not in outcome.err
     assert RunFolder(tmp_path / "run").read_checkpoint() is not None
     command.assert_no_one_is_left()
+
+
+@pytest.mark.slow
+@on_linux
+def test_a_killed_run_leaves_no_worker_and_its_data_go_with_the_next_run(
+    fedldp_process: Any,
+) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
+    command.wait_until(lambda: rounds_done(command) >= 1)
+    assert len(command.family()) >= 3
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.process.wait()
+    command.assert_no_one_is_left()
+    assert command.shared_data() == []
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "killed")
+    command.wait_until(lambda: rounds_done(command) >= 1)
+    os.killpg(command.process.pid, signal.SIGKILL)
+    command.end()
+    assert command.shared_data()
+    command = fedldp_process("run", "--set", "rounds=1", "--workers", 1, "--out", "next")
+    assert command.end().status == 0
+    assert command.shared_data() == []

@@ -13,13 +13,10 @@ import pytest
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
-from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.systems import systems
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
-from fedldp.simulation.plan import plan, problem_with
 
 TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
 """Numbers that appear nowhere else in a run's files."""
@@ -135,22 +132,6 @@ def test_public_data_get_no_warning() -> None:
     assert HELD_OUT not in fedldp.account("quickstart")["warnings"]
     given = fedldp.data.load_dataset("digits")
     assert HELD_OUT not in fedldp.account("quickstart", dataset=given)["warnings"]
-
-
-@pytest.mark.parametrize("system", sorted(systems()))
-def test_every_system_gets_the_warning(system: str) -> None:
-    """The warning depends on the data, not on the settings."""
-    config = next(each.config for each in recipes().values() if each.config.system == system)
-    features, labels = np.zeros((800, 1, 28, 28), np.float32), np.arange(800) % 10
-    small = {"num_clients": 4, "rounds": 2, "clients_per_round": None, "num_examples": None}
-    small["untrusted_clients"] = 0
-    changes: dict[str, Any] = {"dataset": "custom", "standardise": False, **small}
-    if isinstance(each := getattr(config, "epsilon", None), list):
-        changes["epsilon"] = each[0]
-    known = type(config).model_fields
-    data = fedldp.Dataset.from_arrays(features, labels)
-    made = config.changed(**{name: value for name, value in changes.items() if name in known})
-    assert HELD_OUT in plan(made, problem_with(made, data, None)).privacy["warnings"]
 
 
 def test_a_sweep_has_the_warning_next_to_its_table(place: Path) -> None:

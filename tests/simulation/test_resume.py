@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import FILES, assert_same_run, cut, metrics, quick
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 import fedldp
 from fedldp.core.errors import RunError
@@ -60,9 +59,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in SETTINGS}
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("name", "after"), [("plain", 3), ("adaptive", 1), ("budgets", 4)])
 def test_a_resumed_run_equals_the_whole_one(
     tmp_path: Path, wholes: dict[str, Path], name: str, after: int
 ) -> None:
@@ -90,19 +87,6 @@ def test_the_delay_of_a_shuffler_is_agreed_on_once_for_the_whole_run(
     )  # each round has its own T_S
     whole = simulate(quick(clients_per_round=4)).rounds
     assert {one.arrivals["delay"] for one in whole if one.arrivals} == {found[0]["delay"]}
-
-
-def test_a_run_can_be_interrupted_and_resumed_twice(tmp_path: Path, finished: Path) -> None:
-    cut(quick(), tmp_path / "run", 1)
-
-    def stop(record: Round) -> None:
-        if record.round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(quick(), recipe="quickstart", resume=RunFolder(tmp_path / "run"), after_round=stop)
-    fedldp.resume(tmp_path / "run")
-    assert_same_run(tmp_path / "run", finished)
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["a new run", "a resumed run"])
@@ -146,11 +130,6 @@ def test_resuming_a_finished_run_trains_nothing(copy: Path, finished: Path) -> N
     assert found[0].weights.tobytes() == expected[0].weights.tobytes()
 
 
-def test_the_summary_names_the_run_folder(copy: Path) -> None:
-    fedldp.resume(copy)
-    assert json.loads((copy / "summary.json").read_text())["run_dir"] == str(copy)
-
-
 def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     folder = RunFolder.create(tmp_path / "run", {}, {})
@@ -166,13 +145,6 @@ def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None
         np.testing.assert_array_equal(saved[0].arrays[name], value)
 
 
-def test_the_final_weights_are_those_of_the_result(tmp_path: Path) -> None:
-    result = fedldp.run(quick(), out=tmp_path / "run")
-    stored = load_file(tmp_path / "run" / "model.safetensors")
-    assert stored.keys() == result.weights.keys()
-    assert all(np.array_equal(stored[name], result.weights[name]) for name in stored)
-
-
 # Files that each client keeps for later rounds
 
 
@@ -184,7 +156,6 @@ def kept_by_clients(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-@pytest.mark.slow
 def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
     config = fedldp.recipe("ldpfl-sound-digits", rounds=3)
     whole = simulate(config)
@@ -258,7 +229,6 @@ STATES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 def test_a_run_killed_between_two_files_is_resumed(
     copy: Path, finished: Path, state: Callable[[Path], None]
@@ -268,13 +238,6 @@ def test_a_run_killed_between_two_files_is_resumed(
     for partial in copy.glob("*.partial"):
         partial.unlink()  # a harmless leftover
     assert_same_run(copy, finished)
-
-
-def test_a_run_killed_between_two_files_midway_is_resumed(tmp_path: Path, finished: Path) -> None:
-    cut(quick(), tmp_path / "run", 2)
-    shorten_metrics(tmp_path / "run")
-    fedldp.resume(tmp_path / "run")
-    assert_same_run(tmp_path / "run", finished)
 
 
 # Damage
@@ -318,39 +281,26 @@ def become_a_folder(path: Path) -> None:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "empty": written(lambda old: b""),
-    "cut in its header": written(lambda old: old[:50]),
     "cut in its tensors": written(lambda old: old[:-3]),
-    "longer": written(lambda old: old + b"\0"),
     "noise": written(lambda old: random.Random(0).randbytes(2000)),
-    "zeros": written(lambda old: bytes(len(old))),
     "a folder": become_a_folder,
     "another file": written(lambda old: save({"weights": np.zeros(650, np.float32)})),
     "arrays of something else": written(
         lambda old: pack_arrays({"weights": np.zeros(650, np.float32)})
     ),
-    "no weights": without("weights"),
     "no document": without("document"),
     "a document that is no JSON": rewritten(document=np.frombuffer(b"{not", np.uint8)),
-    "a document that is a list": rewritten(document=np.frombuffer(b"[]", np.uint8)),
     "too few weights": rewritten(weights=np.zeros(649, np.float32)),
-    "too many weights": rewritten(weights=np.zeros(651, np.float32)),
-    "weights in two axes": rewritten(weights=np.zeros((65, 10), np.float32)),
     "weights of another type": rewritten(weights=np.zeros(650, np.int64)),
     "weights NaN": rewritten(weights=np.full(650, np.nan, np.float32)),
     "an array that is of no state": rewritten(radii=np.zeros(2)),
     "no round": without("round"),
-    "a round that is text": rewritten({"round": "two"}),
     "a round beyond": rewritten({"round": 99, "rounds": []}),
-    "fewer records than rounds": rewritten({"rounds": []}),
-    "no records": without("rounds"),
     "records of nothing": rewritten({"rounds": [{}] * 4}),
-    "records no list": rewritten({"rounds": 3}),
     "no ledger": without("ledger"),
-    "a ledger that is a number": rewritten({"ledger": 3}),
     "a ledger of nothing": rewritten({"ledger": {}}),
     "a ledger of an unknown event": rewritten({"ledger": {"events": [{"event": "x"}], "runs": []}}),
     "a ledger of other rounds": rewritten({"ledger": {"events": [], "runs": []}}),
-    "no configuration": without("config"),
     "another configuration": rewritten({"config": "0" * 64}),
 }
 
@@ -369,12 +319,9 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(
 CHANGES: dict[str, dict[str, Any]] = {
     "the seed": {"seed": 1},
     "a budget": {"epsilon": 0.5},
-    "more rounds": {"rounds": 8},
-    "another partition": {"partition": "dirichlet:0.5"},
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
 def test_a_run_is_not_continued_with_another_configuration(
     tmp_path: Path, fedldp_command: Any, changes: dict[str, Any]
@@ -416,13 +363,6 @@ def test_a_checkpoint_of_another_run_is_not_continued(copy: Path, fedldp_command
     shutil.copy(copy.parent / "other" / "checkpoint", copy / "checkpoint")
     line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert "another configuration" in line
-
-
-def test_a_checkpoint_names_its_configuration_by_a_digest(finished: Path) -> None:
-    arrays = read_arrays((finished / "checkpoint").read_bytes())
-    document = json.loads(arrays["document"].tobytes())
-    config = (finished / "config.json").read_bytes()
-    assert document["config"] == hashlib.sha256(config).hexdigest()
 
 
 CONFIGS = ["", "[]", "3", "null", "{}", '{"recipe": null}', '{"config": {}}',

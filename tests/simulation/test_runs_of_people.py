@@ -104,32 +104,17 @@ def test_rows_are_reported_as_before_if_no_person_has_several(place: Path) -> No
     assert "person" not in Path("plain/config.json").read_text()
 
 
-@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
-    ("rows", "options", "says"),
+    ("rows", "says"),
     [
-        ("6,,north,3,ill\n", [], "column 'patient' holds '', a missing value; every row needs its"),
-        ("6,p1,north,1,well\n", [], "1 person has rows at more than persons_at_sites = 1 client;"),
-        ("", ["person_column=who"], "person_column names 'who', which visits.csv does not have"),
-        ("", ["client_column="], "a text"),
-        ("", ["rows_per_person=0"], "rows_per_person = 0"),
-        ("", ["persons_at_sites=0"], "persons_at_sites = 0"),
-        ("", ["person_column=hospital"], "person_column: the column 'hospital' is listed there"),
-        ("", ["dataset=digits", "client_column=", "ignore_columns=[]", "scale_columns={}"],
-         "person_column: this applies only to .csv and .parquet files, but dataset = digits"),
-        ("", ["person_column=", "ignore_columns=['visit', 'patient']", "rows_per_person=2"],
-         "rows_per_person = 2: visits.csv does not name the person of each row"),
+        ("6,,north,3,ill\n", "column 'patient' holds '', a missing value; every row needs its"),
+        ("6,p1,north,1,well\n", "1 person has rows at more than persons_at_sites = 1 client;"),
     ],
-)  # fmt: skip
-def test_bad_input_is_refused_in_one_line_before_a_run(
-    fedldp_command: Any, rows: str, options: list[str], says: str
-) -> None:
+)
+def test_rows_without_a_clear_person_are_refused(fedldp_command: Any, rows: str, says: str) -> None:
     write(visits() + rows)
-    if says == "a text":  # the column of hospitals is then an undeclared feature
-        says = "column 'hospital' holds 'north', which is not a number"
     for command in ("run", "account"):
-        given = [part for each in options for part in ("--set", each)]
-        assert says in fedldp_command(command, "mine.toml", *given).assert_refused()
+        assert says in fedldp_command(command, "mine.toml").assert_refused()
     assert not Path("runs").exists()
 
 

@@ -147,21 +147,6 @@ def test_blocks_are_in_order_of_arrival_and_within_the_window(
     assert 0 <= times["first_wait"] <= times["last_wait"]
 
 
-def test_a_large_round_is_delivered_in_several_blocks() -> None:
-    blocks, _ = shuffle([report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)])
-    assert len(blocks) > 1
-    seen = [set(block.positions.tolist()) for block in blocks]
-    assert (
-        sum(map(len, seen)) == len(set.union(*seen)) == 301
-    )  # at some positions, all clients have arrived
-
-
-def test_blocks_describe_themselves() -> None:
-    (block,), _ = shuffle([report(row, 7, round=4) for row in random_bits(3, 20)])
-    assert (block.round, block.size, block.chunk, block.epsilon) == (4, 20, 7, None)
-    assert block.uplink_bits == 3 * (20 + 3 * 2)
-
-
 # Times
 
 
@@ -203,13 +188,6 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
     logs = [math.log(agree_delay(times, 101, generator(s)) / 10) for s in range(400)]
     assert abs(np.mean(logs)) < 6 * 0.25 / 20
     assert 0.7 < np.std(logs) / 0.25 < 1.3
-
-
-def test_two_proposals_meet_in_the_middle() -> None:
-    # The median of two is their mean, whose logarithm is above the typical one on average.
-    times = delays(latency_spread=2.0, delay_seconds=10.0)
-    logs = [math.log(agree_delay(times, 2, generator(s)) / 10) for s in range(400)]
-    assert np.mean(logs) > 0.3
 
 
 @pytest.mark.parametrize("kind", [Shuffler, Counting])

@@ -41,14 +41,7 @@ def epsilons(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "quickstart",
-        "fedavg-quickstart",
-        pytest.param("distributed-gaussian-digits", marks=pytest.mark.slow),
-        pytest.param("person-dp-sgd-digits", marks=pytest.mark.slow),
-        pytest.param("central-dp-digits-discrete", marks=pytest.mark.slow),
-        pytest.param("composed-digits", marks=pytest.mark.slow),
-    ],
+    ["quickstart", "fedavg-quickstart", "person-dp-sgd-digits", "central-dp-digits-discrete"],
 )
 def test_a_round_records_what_a_run_ending_there_would_state(name: str) -> None:
     """This holds for noise that does not depend on the number of rounds."""

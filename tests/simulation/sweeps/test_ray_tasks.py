@@ -62,15 +62,13 @@ def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
     return reasons
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "config",
     [
-        fedldp.recipe("quickstart", **SHORT),
         fedldp.recipe("quickstart", **SHORT, record_arrivals=True),
         fedldp.recipe("secure-aggregation-digits", **SHORT),
     ],
-    ids=["plain", "arrivals", "kept by clients"],
+    ids=["arrivals", "kept by clients"],
 )
 def test_stretches_of_one_round_give_the_whole_run(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

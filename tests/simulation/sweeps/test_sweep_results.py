@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedldp
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.results import Sweep
@@ -212,56 +209,3 @@ def test_the_worst_run_stands_for_a_combination() -> None:
     worst = Cell({"recipe": "quickstart"}, runs, None).stated
     assert worst is not None
     assert worst.epsilon == 3.0
-
-
-def test_a_chart_need_not_be_saved() -> None:
-    pytest.importorskip("matplotlib")
-    figure = Sweep([cell(1.0, 0.5, 0.7, proven=4.0)]).plot()
-    assert "accuracy" in figure.axes[0].get_ylabel()
-
-
-def test_pandas_gets_the_runs_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Frames:
-        DataFrame = staticmethod(lambda records: ("frame", records))
-
-    found = Sweep([cell(1.0, 0.5, 0.7, proven=4.0)])
-    monkeypatch.setitem(sys.modules, "pandas", Frames())
-    assert found.to_frame() == ("frame", found.to_records())
-
-
-def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
-    result: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("pandas", "matplotlib", "matplotlib.figure"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"pip install pandas, or use \.to_records"):
-        result.to_frame()
-    with pytest.raises(ConfigError, match=r"pip install 'fedldp\[report\]'"):
-        result.plot(tmp_path / "chart.svg")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_chart_has_a_known_format(result: Sweep, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give a file name that ends in"):
-        result.plot(tmp_path / "chart.txt")
-
-
-@pytest.mark.slow
-def test_the_chart_has_a_line_for_each_combination_of_other_settings(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    cells = [cell(1, 0.5, 0.6, proven=10.0, model="cnn"), cell(2, 0.7, proven=20.0, model="cnn"),
-             cell(1, 0.4, 0.5, proven=math.inf, model="mlp")]  # fmt: skip
-    for name in ("one.svg", "two.svg", "chart.png", "chart.pdf"):
-        Sweep(cells).plot(tmp_path / name)
-    text = (tmp_path / "one.svg").read_text()
-    assert text == (tmp_path / "two.svg").read_text()
-    for words in ("quickstart model=cnn", "quickstart model=mlp (nothing is proven)",
-                  "against the server, at delta 1e-05"):  # fmt: skip
-        assert text.count(words) == 1
-    assert "epsilon=1" not in text
-
-
-def test_a_chart_without_any_epsilon_can_be_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    Sweep([cell(1, 0.5, proven=math.inf)]).plot(tmp_path / "chart.svg")
-    assert "no epsilon between" in (tmp_path / "chart.svg").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import RunError
 from fedldp.simulation.sweeps import one_run, processes, sweep_executor
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
@@ -142,38 +141,3 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
     assert [row["settings"]["learning_rate"] for row in found.table] == [0.1, 0.2]
     with pytest.raises(RunError, match="different data"):
         fedldp.sweep(config, grid={"learning_rate": [0.1, 0.2]}, out=tmp_path / "sweep")
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"workers": 0}, "workers = 0"),
-        ({"workers": 1, "cluster": "auto"}, "leave workers out"),
-        ({"device": "tpu"}, "device = tpu"),
-        ({"workers": None, "cluster": "auto", "device": "cuda"}, "cluster = auto trains on CPUs"),
-        ({"grid": {"epsilon": 1}}, "epsilon = 1: give a list of values"),
-        ({"grid": {"model": "cnn"}}, "model = cnn: give a list of values"),
-        ({"grid": {"model": [object]}}, "a sweep writes its settings to a file"),
-        ({"grid": {"epsilon": [float("nan")]}}, "a sweep writes its settings to a file"),
-        ({"seeds": 3}, "seeds = 3: give a list"),
-        ({"seed": 3}, "seed: give a sweep's seeds"),
-    ],
-)
-def test_wrong_arguments_are_refused_in_one_line(
-    tmp_path: Path, given: dict[str, Any], line: str
-) -> None:
-    with pytest.raises(FedldpError, match=line):
-        swept(tmp_path / "sweep", **given)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_sweep_on_a_cluster_needs_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"install it with pip install 'fedldp\[ray\]'$"):
-        swept(tmp_path / "sweep", workers=None, cluster="auto")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_recipe_may_be_named_only_once() -> None:
-    with pytest.raises(ConfigError, match="recipe quickstart: it occurs twice"):
-        fedldp.sweep(["quickstart", "quickstart"])
