@@ -56,16 +56,3 @@ def test_the_reports_of_privunit_fl() -> None:
         [0.0038461, -0.0124921, -0.0416124],
     ]
     np.testing.assert_allclose(directions, expected, atol=2e-7)
-
-
-@pytest.mark.slow  # tests/gate has the bytes of such runs
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("privunit-fl-digits", [0.8861, 0.9139, 0.8944]),
-        ("cldp-fed-digits", [0.8944, 0.9194, 0.9056]),
-    ],
-)
-def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
-    result = fedldp.run(fedldp.recipe(name, rounds=3))
-    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

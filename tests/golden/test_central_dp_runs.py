@@ -33,16 +33,3 @@ def test_the_clipped_noisy_sum_of_given_updates(clip: float | None, expected: st
     # The noise is computed with logarithms, whose last digit depends on the machine.
     rounded = np.round(weights * 1e4).astype("<i4")
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:32] == expected
-
-
-@pytest.mark.slow  # tests/gate has the bytes of such runs
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("central-dp-digits", [0.3, 0.575, 0.7083]),
-        ("central-dp-digits-median", [0.2972, 0.5694, 0.7306]),
-    ],
-)
-def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
-    result = fedldp.run(fedldp.recipe(name, rounds=3))
-    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

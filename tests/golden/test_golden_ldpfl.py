@@ -1,7 +1,6 @@
 """Short runs of LDPFL with recorded numbers, which no refactoring may change.
 
-Randomised bits of given features, and reports for given weights, are exact. Training sums floats in
-an order that depends on the processor, so accuracies are compared with a tolerance.
+Randomised bits of given features, and reports for given weights, are exact.
 """
 
 from __future__ import annotations
@@ -97,21 +96,6 @@ def test_the_reports_for_given_weights(name: str, expected: str) -> None:
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
     report = roles.encode(weights, roles.broadcast, sender_of(len(EXAMPLES)))
     assert digest(np.frombuffer(report.payload, np.uint8)) == expected
-
-
-@pytest.mark.slow  # tests/gate has the bytes of such runs
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ldpfl-digits", [0.7986, 0.9028, 0.9028]),
-        ("ldpfl-digits-public", [0.3361, 0.5556, 0.5556]),
-        ("ldpfl-sound-digits", [0.4889, 0.7417, 0.7667]),
-    ],
-)
-def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
-    result = fedldp.run(fedldp.recipe(name, rounds=3))
-    # Wide, because processors round sums differently: the first round has 0.74 or 0.80.
-    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.1)
 
 
 def digest(values: np.ndarray) -> str:

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from test_short_runs import digest, first_round
 
-import fedldp
-
 MIX = {"epsilon": [1.0, 5.0, 10.0], "num_examples": 300, "rounds": 10}
 
 
@@ -43,39 +41,3 @@ def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expe
     reports = first_round(name, **{**MIX, **settings})
     assert [report.client for report in reports] == [0, 1, 2]
     assert digest(reports) == expected
-
-
-SHORT: dict[str, Any] = {"num_clients": 3, "rounds": 3, "epsilon": [1.0, 5.0, 10.0]}
-
-
-@pytest.mark.slow  # tests/gate has the bytes of such runs
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        ("personalized-digits", {"aggregation": "mean"}, [0.8917, 0.8833, 0.9]),
-        ("personalized-digits", {"aggregation": "weighted"}, [0.9028, 0.9083, 0.9222]),
-        ("personalized-digits", {}, [0.9056, 0.9167, 0.9056]),
-        (
-            "personalized-digits",
-            {
-                "perturbation": "sign",
-                "clip": 4.0,
-                "feature_scale": 1.0,
-                "partition": "dirichlet:0.5",
-            },
-            [0.3167, 0.3861, 0.3528],
-        ),
-        (
-            "personalized-digits",
-            {"perturbation": "none", "aggregation": "mean", "epsilon": None},
-            [0.9028, 0.9306, 0.9278],
-        ),
-        ("personalized-sound-digits", {"epsilon": 300.0}, [0.55, 0.7611, 0.8111]),
-        ("personalized-sound-digits", {"epsilon": 300.0, "report": "sign"}, [0.3, 0.625, 0.7139]),
-    ],
-)
-def test_the_accuracies_of_three_rounds(
-    name: str, settings: dict[str, Any], expected: list[float]
-) -> None:
-    result = fedldp.run(fedldp.recipe(name, **{**SHORT, **settings}))
-    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)
