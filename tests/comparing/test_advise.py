@@ -33,7 +33,6 @@ from fedldp.comparing.advising.plan import (
 )
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import UnitNorm
-from fedldp.reporting.scores import calibration_error
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
 
 Change = Callable[[list[dict[str, Any]]], None]
@@ -151,16 +150,6 @@ def test_bad_tables_and_options_are_refused_in_one_clear_line(
     with pytest.raises(FedldpError, match=line) as refused:
         asked(write(tmp_path / "t.csv", rows), **named)
     assert "\n" not in str(refused.value)
-
-
-def test_refusals_on_the_command_line(fedldp_command: Any, tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", visits())
-    out = tmp_path / "out"
-    line = fedldp_command("advise", path, "--client", "site", "--out", out).assert_refused()
-    assert "has no column 'label'" in line
-    line = fedldp_command("advise", "t.npz").assert_refused()
-    assert "give a .csv or .parquet file, or a .toml file" in line
-    assert not out.exists()
 
 
 def test_a_file_may_declare_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +335,6 @@ def test_the_target_of_a_link_is_not_revealed(
     assert seen_from(tmp_path / "study", config) == {"dataset": "t.csv"}
 
 
-@pytest.mark.slow
 def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.88, (CENTRAL, 2.0): 0.85})
     told = [text for text in found.costs() if text.startswith("Sums or one server")]
@@ -371,17 +359,6 @@ def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
             one = calibration.noise(8)
             noise.append(math.sqrt(one.event(8).variance * shares) * one.step)
         assert noise[0] == pytest.approx(noise[1], rel=1e-3)
-
-
-def test_the_document_is_the_contract(tmp_path: Path) -> None:
-    found = advice(tmp_path, {FREE: 0.9}).summary()
-    assert list(found) == ["unit", "rows", "advice", "warnings"]
-    assert found["unit"] == "person"
-    assert len(found["rows"]) == 3 * len(EPSILONS) * len(METRICS)
-    assert list(found["rows"][0]) == ["trust", "adversary", "epsilon", "metric", "mean",
-                                      "deviation", "baseline", "viable"]  # fmt: skip
-    assert {row["trust"] for row in found["rows"]} == {"none", "sum", "central"}
-    json.dumps(found, allow_nan=False)
 
 
 def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) -> None:
@@ -413,19 +390,6 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
 
 
 # Calibration
-
-
-def test_calibration_error() -> None:
-    labels = np.array([0, 0, 0, 1] * 25)
-    right = np.full((100, 2), [0.75, 0.25])
-    draw = np.random.default_rng(0).permutation(100)
-    assert calibration_error(labels, right, bins=1) == pytest.approx(0)
-    assert calibration_error(labels[draw], right[:, ::-1], bins=1) == pytest.approx(0.5)
-    sure = np.eye(2)[labels]
-    assert calibration_error(labels, sure) == 0
-    assert calibration_error(labels, 1 - sure, bins=100) == 1
-    three = np.full((4, 3), [0.5, 0.3, 0.2])
-    assert calibration_error(np.array([0, 0, 1, 2]), three, bins=1) == pytest.approx(0)
 
 
 # A whole run

@@ -69,15 +69,8 @@ def row(accuracy: float | None, rounds: int = 1, **others: Any) -> dict[str, Any
     return {"accuracy": accuracy, "try": {"rounds": rounds}, "refused": None, **others}
 
 
-def test_the_best_try_on_held_out_examples_is_chosen() -> None:
-    assert choose([row(0.2, 1), row(0.9, 4), row(0.3, 16)]) == row(0.9, 4)
-
-
-def test_of_equal_tries_the_first_is_chosen() -> None:
-    assert choose([row(0.2, 1), row(0.9, 4), row(0.9, 16)]) == row(0.9, 4)
-
-
-def test_refused_tries_are_not_chosen() -> None:
+def test_the_first_of_the_best_tries_on_held_out_examples_is_chosen() -> None:
+    assert choose([row(0.2, 1), row(0.9, 4), row(0.9, 16), row(None, 9)]) == row(0.9, 4)
     assert choose([row(None, 1), row(0.1, 4)]) == row(0.1, 4)
     assert choose([row(None, 1), row(None, 4)]) is None
 
@@ -201,11 +194,6 @@ def test_no_other_line_counts_as_the_figure(privacy: dict[str, Any]) -> None:
         proven(privacy, KIND)
 
 
-def test_a_figure_says_on_whose_word_it_relies() -> None:
-    assert proven(statement(1.0), KIND).stated_by == "fedldp"
-    assert proven(statement(1.0, stated_by="own:Noise"), KIND).stated_by == "own:Noise"
-
-
 def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,15 +252,6 @@ def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path)
     assert len(keys) == 16
 
 
-def test_an_incomplete_line_is_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    path.write_text('{"digest": "a"}\n{"digest": "b", "accu')
-    results = Results(path)
-    assert results.rows == [{"digest": "a"}]
-    results.add({"digest": "c"})
-    assert Results(path).rows == [{"digest": "a"}, {"digest": "c"}]
-
-
 def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     short = Cell("digits", 20, "signs", 4.0)
@@ -280,14 +259,6 @@ def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
     assert refused["accuracy"] is None
     assert "examples" in refused["refused"]
     assert Results(results.path).rows == [refused]
-
-
-def test_a_try_that_diverges_is_refused_and_the_comparison_continues(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    plain = Cell("digits", 20, "no noise", 0.0)
-    refused = compared().run_one(results, plain, PLAIN[1], "tried", 100)
-    assert refused["accuracy"] is None
-    assert "lower learning_rate" in refused["refused"]
 
 
 def test_a_try_whose_update_is_not_finite_is_refused_and_the_comparison_continues(
@@ -352,21 +323,19 @@ def test_the_rooms_example_gives_what_it_shows() -> None:
     assert doctest.testmod(comparing) == (0, 12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("channel", "adversary"), [("named", "server"), ("sum", "summing-server")])
 def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
-    tmp_path: Path, channel: str, adversary: Any
+    tmp_path: Path,
 ) -> None:
     rng = np.random.default_rng(0)
     features = rng.uniform(size=(240, 3))
     whose = np.repeat(np.arange(80), 3)
     data = Dataset.from_arrays(features, (features[:, 0] > 0.5).astype(int), groups=whose)
-    config = resolve("person-dp-sgd-digits").changed(dataset="own", channel=channel)
+    config = resolve("person-dp-sgd-digits").changed(dataset="own", channel="sum")
     found = Comparison(
         [
             Contestant.of(
-                channel, config, ({"rounds": 2}, {"rounds": 3}),
-                GuaranteeKind("person", adversary, 1e-5),
+                "sum", config, ({"rounds": 2}, {"rounds": 3}),
+                GuaranteeKind("person", "summing-server", 1e-5),
             )
         ],
         [Task("own", lambda: data, {"dataset": "own"})],

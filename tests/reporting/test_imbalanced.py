@@ -69,7 +69,6 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
     assert "AUC" not in repr(usual)
 
 
-@pytest.mark.slow
 def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
     assert rare.run_dir is not None
     final = rare.summary()["final"]

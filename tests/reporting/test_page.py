@@ -291,23 +291,6 @@ def test_text_from_a_folder_is_not_markup(
         page(shown).encode()
 
 
-@drawn
-@pytest.mark.parametrize("twins", [True, False])
-def test_the_legend_of_many_lines_is_complete(both: list[FinishedRun], twins: bool) -> None:
-    """The legend is below the lines and within the picture; labels are text of at most nine
-    points."""
-    drawn = charts.curves("c", [both[0]] * 24, "accuracy", [twins] * 24)
-    assert drawn is not None
-    view = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
-    assert view is not None
-    width, height = map(float, view.groups())
-    labels = re.findall(r'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>(run [^<]*)</text>', drawn)
-    assert len(labels) == 24
-    for x, y, text in labels:
-        assert 0 < float(x) < width - 5 * len(text)
-        assert 0 < float(y) < height
-
-
 def test_classes_have_the_names_of_the_users_table(
     own_copy: Callable[..., Path], both: list[FinishedRun]
 ) -> None:

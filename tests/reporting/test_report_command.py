@@ -19,7 +19,6 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_page_of_several_runs(fedldp_command: Any, runs: dict[str, Path]) -> None:
     outcome = fedldp_command("report", *runs.values())
     assert (outcome.status, outcome.err) == (0, "")

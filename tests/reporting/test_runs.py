@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import SMALL
 from safetensors.numpy import load_file
-from workers import forked_workers
 
 import fedldp
 from fedldp.core.errors import RunError
@@ -108,16 +106,10 @@ def test_the_confusion_matrix_is_that_of_the_final_model(runs: dict[str, Path]) 
             assert one["precision"] is None
 
 
-@pytest.mark.slow
-def test_any_number_of_workers_and_a_resumed_run_find_the_same_classes(
-    own_copy: Callable[..., Path],
-) -> None:
+def test_a_resumed_run_finds_the_same_classes(own_copy: Callable[..., Path]) -> None:
     folder = own_copy()
     expected = read_run(folder).summary["confusion"]
     assert fedldp.resume(folder).summary()["confusion"] == expected
-    config = fedldp.recipe("quickstart", **SMALL)
-    with forked_workers():
-        assert simulate(config, workers=2).summary()["confusion"] == expected
 
 
 def test_if_clients_test_there_are_no_scores_by_class() -> None:

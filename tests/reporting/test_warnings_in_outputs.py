@@ -19,7 +19,6 @@ from visits import NAMES, write_visits
 import fedldp
 from fedldp.accounting.statement import CHOOSING, HELD_OUT
 from fedldp.data import Dataset
-from fedldp.reporting import charts
 from fedldp.reporting.html import page
 from fedldp.reporting.text import asked_first, explain
 from fedldp.simulation.recorded import read_run
@@ -106,40 +105,6 @@ def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> N
     assert f"calibration error {final['calibration_error']:.4f}" in told
 
 
-def test_nothing_overflows_on_a_phone(visits: Path) -> None:
-    read = Page(page([read_run(visits)]))
-    kinds = {"cards", "words", "confusion few"}
-    assert {table.get("class") for table in read.all("table")} == kinds
-    labelled = [cell for cell in read.all("td") if "data-label" in cell]
-    assert len(labelled) > 20
-    for svg in read.all("svg"):
-        assert "width" not in svg
-        _, _, width, _ = map(float, str(svg["viewbox"]).split())
-        assert (
-            11 * 288 / width > 9.5
-        )  # pixels of text of 11 points on a page 320 wide with its margins
-
-
-def test_all_labels_of_a_chart_are_inside_it() -> None:
-    lines = [
-        {"unit": "client-round", "adversary": "shuffled-server", "kind": "approximate",
-         "epsilon": epsilon, "delta": 1e-05, "lower": lower, "assumptions": [], "method": "",
-         "neighbours": "", "stated_by": "fedldp"}
-        for epsilon, lower in ((252802.2, 0.001),)
-    ]  # fmt: skip
-    claim = {"epsilon": 0.5, "delta": 0.0, "unit": "client-round", "source": "somebody"}
-    made = charts.guarantees("a", {"claim": claim, "guarantees": lines, "warnings": []})
-    width = float(made.split('viewBox="0 0 ')[1].split()[0])
-    labels = re.findall(
-        r'<text [^>]*font-size: (\d+)px; text-anchor: (\w+)[^>]*" x="([\d.]+)"[^>]*>([^<]+)<', made
-    )
-    assert len(labels) == made.count("<text") > 5
-    for size, anchor, x, text in labels:
-        long = 0.55 * float(size) * len(text)  # about, in a sans-serif font
-        left = float(x) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * long
-        assert -2 < left < left + long < width, text
-
-
 @pytest.fixture(scope="module")
 def swept() -> Any:
     rng = np.random.default_rng(0)
@@ -149,7 +114,6 @@ def swept() -> Any:
     return fedldp.sweep("quickstart", grid={"epsilon": [1, 2]}, dataset=data, workers=1, **settings)
 
 
-@pytest.mark.slow
 def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> None:
     assert CHOOSING in swept.notes()
     assert CHOOSING in swept.summary()["warnings"]
@@ -162,7 +126,6 @@ def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> 
     assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
 
 
-@pytest.mark.slow
 def test_a_sweep_on_a_published_test_set_does_not_say_that(tmp_path: Path) -> None:
     found = fedldp.sweep("quickstart", grid={"epsilon": [1]}, rounds=1, num_clients=4, workers=1)
     assert CHOOSING not in found.notes()
@@ -170,7 +133,6 @@ def test_a_sweep_on_a_published_test_set_does_not_say_that(tmp_path: Path) -> No
     assert "#" not in found.to_csv()
 
 
-@pytest.mark.slow
 def test_a_dotted_key_leaves_the_rest_of_its_table(
     visits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

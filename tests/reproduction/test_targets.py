@@ -14,7 +14,6 @@ import fedldp.algorithms.recipes
 import fedldp.reproduction
 from fedldp.algorithms.recipes import _tables, recipes
 from fedldp.algorithms.systems import systems
-from fedldp.core.errors import ConfigError
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import known
 from fedldp.reproduction.results import (
@@ -24,7 +23,7 @@ from fedldp.reproduction.results import (
     published,
     published_gains,
 )
-from fedldp.reproduction.targets import find_target, papers_with_targets, source_of, targets
+from fedldp.reproduction.targets import papers_with_targets, source_of, targets
 
 TARGETS, PAPERS = targets(), papers_with_targets()
 
@@ -161,13 +160,6 @@ def test_cldps_row_is_a_range_without_differences() -> None:
     found = [round(100 * expected.difference(mean), 2) for mean in (0.84, 0.86, 0.87)]
     assert found == [-1.28, 0, 0.07]
     assert expected.text == "85.28 to 86.93"
-
-
-def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^target fig99: there is no target of that name; choose ldp"
-    ):
-        find_target("fig99")
 
 
 def test_explanations_refer_to_existing_cells() -> None:
