@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from documents import SHORT, document
-from rich.console import Console
 
 import fedldp
 from fedldp.cli import run as cli_run
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES
-from fedldp.protocol.server_loop import Round
-from fedldp.reporting.progress import RunProgress, duration
 from fedldp.reporting.record import check_replaceable
-from fedldp.reporting.text import run_title
 from fedldp.simulation import engine
 from fedldp.simulation.evaluating import predict
 
@@ -59,13 +53,6 @@ def test_deeply_nested_and_very_long_values_are_refused_in_one_line(fedldp_comma
 
 
 # Help
-
-
-@pytest.mark.parametrize("words", [(), ("run",), ("data",), ("data", "fetch")])
-def test_help_has_a_short_option(fedldp_command: Any, words: tuple[str, ...]) -> None:
-    short, long = (fedldp_command(*words, option) for option in ("-h", "--help"))
-    assert short.status == 0
-    assert short == long
 
 
 def test_the_version_is_printed(fedldp_command: Any) -> None:
@@ -156,20 +143,6 @@ def test_a_failed_run_leaves_no_folder_behind(
     assert list(Path().rglob("*")) == [Path("out")]
 
 
-def test_verifying_a_folder_without_data_fails(fedldp_command: Any, tmp_path: Path) -> None:
-    for words in ((), ("mnist",)):
-        outcome = fedldp_command("data", "verify", *words, "--data-dir", tmp_path)
-        assert outcome.status == 2
-        assert outcome.err.startswith("error: no file of ")
-        assert str(tmp_path) in outcome.err
-    mnist = SOURCES["mnist"]
-    place = tmp_path / mnist.folder
-    place.mkdir()
-    (place / mnist.files[0].name).write_bytes(b"")
-    outcome = fedldp_command("data", "verify", "--data-dir", tmp_path)
-    assert (outcome.status, "damaged" in outcome.err) == (2, True)
-
-
 def test_verifying_an_incomplete_data_set_fails(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,30 +166,6 @@ def test_verifying_an_incomplete_data_set_fails(
 
 
 # What is shown
-
-
-def record(number: int, seconds: float) -> Round:
-    return Round(
-        round=number, clients=5, accuracy=0.5, loss=1.0, uplink_bits_per_client=8.0,
-        seconds=seconds,
-    )  # fmt: skip
-
-
-def test_the_time_left_is_estimated_without_the_first_round() -> None:
-    text = io.StringIO()
-    with RunProgress(4, Console(file=text, width=200)) as progress:
-        for number, seconds in ((1, 60.0), (2, 2.0), (3, 4.0), (4, 3.0)):
-            progress.show(record(number, seconds))
-    first, second, third, last = text.getvalue().splitlines()
-    assert first.endswith("estimating the time left")
-    assert second.endswith("about 4 s left")
-    assert third.endswith("about 3 s left")
-    assert last.endswith("done")
-
-
-def test_times_are_printed_for_people() -> None:
-    given = (0.4, 99, 100, 59 * 60, 2 * 3600 + 300)
-    assert [duration(t) for t in given] == ["0 s", "99 s", "2 min", "59 min", "2 h 5 min"]
 
 
 @pytest.mark.parametrize("same_place", [True, False])
@@ -246,26 +195,6 @@ def test_another_statement_after_the_run_is_shown(
     assert "clients refused" in outcome.out
 
 
-def test_one_place_is_distinguished_from_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    with one.open("w") as a, one.open("a") as again, other.open("w") as b:
-        for out, err, same in ((a, again, True), (a, b, False), (a, io.StringIO(), False)):
-            monkeypatch.setattr(sys, "stdout", out)
-            monkeypatch.setattr(sys, "stderr", err)
-            assert cli_run._one_place() is same
-
-
-def test_a_report_on_own_data_is_titled_by_the_data() -> None:
-    features = [[0.0], [0.1], [0.9], [1.0]] * 5
-    labels = [0, 0, 1, 1] * 5
-    fedldp.run("quickstart", dataset=(features, labels), rounds=1, num_clients=2, out="own")
-    assert run_title("quickstart", {"dataset": "mine.csv"}) == "quickstart on mine.csv"
-    assert run_title(None, {"dataset": "digits", "system": "fedavg"}) == "fedavg on digits"
-    assert "<h1>quickstart on custom</h1>" in Path("own/report.html").read_text()
-
-
 # The user's own files
 
 
@@ -286,15 +215,6 @@ def test_data_files_are_never_replaced(fedldp_command: Any, tmp_path: Path) -> N
     check_replaceable(older, b"row,class")
 
 
-def test_a_list_shows_which_extra_a_recipe_needs(
-    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedldp.simulation.plan.is_installed", lambda extra: False)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert "(needs fedldp[baselines])" in fedldp_command("list", "recipes").out
-
-
-@pytest.mark.slow
 def test_days_of_work_are_not_started_by_mistake(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,17 +226,3 @@ def test_days_of_work_are_not_started_by_mistake(
         "reproduce", "ldp-fl-table1", "--run", "--budget", "1s", "--data-dir", tmp_path
     )
     assert "budget = 1s: no run fits into this time, so nothing is run" in outcome.err
-
-
-def test_two_runs_within_a_second_get_different_folders(
-    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("time.strftime", lambda form: "20260101-000000")
-    for _ in range(2):
-        outcome = fedldp_command("run", "--rounds", 1, "--set", "num_examples=200")
-        assert outcome.status == 0, outcome
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
-        "quickstart-seed0-20260101-000000",
-        "quickstart-seed0-20260101-000000-2",
-    ]

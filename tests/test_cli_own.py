@@ -153,31 +153,6 @@ def test_a_model_that_learned_nothing_gets_a_warning(fedldp_command: Any) -> Non
     assert doubt in ran.out
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
-        ("partition=shards:2", "client_column = hospital already names the client"),
-        ("num_examples=10", "client_column = hospital already names the client"),
-        ("dataset=digits", "client_column: this applies only to .csv and .parquet files"),
-        ("test_file=later.npz", "test_file = later.npz"),
-        ("categories={}", "column 'sex' holds"),
-        ("label_column=hospital", "'hospital'"),
-    ],
-)
-def test_settings_that_do_not_fit_own_data_are_refused_in_one_line(
-    fedldp_command: Any, setting: str, says: str
-) -> None:
-    assert says in fedldp_command("run", "mine.toml", "--set", setting).assert_refused()
-
-
-def test_only_a_run_folder_can_be_evaluated(fedldp_command: Any, folder: Path) -> None:
-    for command in (["evaluate"], ["predict", "--data", "later.csv"]):
-        assert "gone" in fedldp_command(*command, "gone").assert_refused()
-        (folder / "empty").mkdir(exist_ok=True)
-        fedldp_command(*command, "empty").assert_refused()
-
-
 @pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_a_small_run_on_own_data_starts_no_process(

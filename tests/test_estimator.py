@@ -52,7 +52,7 @@ def refusal(mistake: Any) -> str:
 # The contract. No check is skipped for the guarantee's sake; use of private rows is a warning.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
 @pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # the checks use few rows
 @parametrize_with_checks([FederatedClassifier(**PRIVATE, **QUICK, num_clients=2)])
@@ -108,7 +108,6 @@ def test_persons_are_units_and_belong_to_one_client() -> None:
     assert loose.result_.config.persons_at_sites == 2
 
 
-@pytest.mark.slow
 def test_a_recipe_has_its_own_guarantee() -> None:
     features, labels, _ = rows()
     model = FederatedClassifier(
@@ -119,9 +118,10 @@ def test_a_recipe_has_its_own_guarantee() -> None:
     assert model.privacy_["claim"]["unit"] == "weight"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("adversary", ["server", "summing-server", "downlink"])
-@pytest.mark.parametrize("unit", ["person", "record", "client-run"])
+@pytest.mark.parametrize(
+    ("unit", "adversary"),
+    [("person", "server"), ("record", "summing-server"), ("client-run", "downlink")],
+)
 @pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # it has four clients
 def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> None:
     features, labels, sites = rows()
@@ -187,7 +187,6 @@ def test_a_mistake_is_refused_in_one_line(parameters: Any, extra: Any, line: str
 # Labels and columns
 
 
-@pytest.mark.slow
 def test_labels_are_of_any_type(fitted: Any) -> None:
     features, labels, sites = rows()
     shares = fitted.predict_proba(features)
@@ -241,7 +240,6 @@ def public_steps(model: FederatedClassifier) -> Any:
     return make_pipeline(ranges, FunctionTransformer(np.tanh), model)
 
 
-@pytest.mark.slow
 def test_a_pipeline_of_public_steps_passes_groups_on() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**PRIVATE, **QUICK)
@@ -272,7 +270,6 @@ def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> 
         )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_search_keeps_persons_apart_and_warns() -> None:
     features, labels, sites = rows()
     persons = np.arange(200) // 8 * 4 + sites
@@ -293,7 +290,6 @@ def test_a_search_keeps_persons_apart_and_warns() -> None:
     assert search.best_estimator_.result_.config.rounds == search.best_params_["settings"]["rounds"]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("secret", [734.25 + 1j, "734.25 secret", {"734.25": 1}, [734.25]])
 def test_a_refusal_shows_no_row(secret: Any) -> None:
     rows = np.zeros((20, 2), object)
@@ -327,7 +323,6 @@ def test_a_column_of_texts_is_refused_with_a_remedy() -> None:
     assert whole[-1].n_features_in_ == 5
 
 
-@pytest.mark.slow
 def test_hiding_one_of_few_clients_gets_a_warning() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**{**PRIVATE, "unit": "client-run"}, settings={"rounds": 1})
@@ -335,7 +330,6 @@ def test_hiding_one_of_few_clients_gets_a_warning() -> None:
         model.fit(features, labels, groups=sites)
 
 
-@pytest.mark.slow
 def test_names_of_columns_are_kept() -> None:
     pandas = pytest.importorskip("pandas")
     features, labels, sites = rows()

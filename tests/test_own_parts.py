@@ -31,7 +31,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import accepted_agreement
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.mechanisms import BitMechanism, mechanisms
+from fedldp.mechanisms import BitMechanism
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round
 from fedldp.simulation.executors import Serial
@@ -277,8 +277,7 @@ def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
 # Parts of different papers together
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("mechanism", mechanisms())
+@pytest.mark.parametrize("mechanism", ["two_point", "gaussian", "k_closest"])
 def test_ldp_fl_takes_any_mechanism_and_adam(mechanism: str) -> None:
     config = find_system("ldp_fl").model_validate(
         {**SHARED, "mechanism": mechanism, "epsilon": 8.0, "rounds": 2}
@@ -303,8 +302,9 @@ ONE_BIT: dict[str, dict[str, Any]] = {
         f"{system}, {mechanism}": {
             **SHARED, "system": system, "mechanism": mechanism, "epsilon": 2.0
         }
-        for system in ("ldp_fl", "composed")
-        for mechanism in ("two_point", "sign", "two_point_l1")
+        for system, mechanism in (
+            ("ldp_fl", "two_point"), ("ldp_fl", "two_point_l1"), ("composed", "sign")
+        )
     },
     "personalized, sign": {
         **SHARED, "system": "personalized", "learning_rate": 1.0, "perturbation": "sign",

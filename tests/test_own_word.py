@@ -138,7 +138,6 @@ def test_a_page_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
     assert "What can be proven." in ours
 
 
-@pytest.mark.slow
 def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, folder: Path) -> None:
     command = ("sweep", *SHORT[:2], *SHORT[4:], "--seeds", "0", "--workers", "1", "--out", "swept")
     ran = fedldp_command(*command, "--grid", f"mechanism={OWN},two_point")
@@ -173,7 +172,6 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     assert "stated by" not in ours.out
 
 
-@pytest.mark.slow
 def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
     more = ("--quick", "--trials", "100", "--workers", 1)
     shown = fedldp_command("audit", "--mechanism", OWN, *more)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-
-from benchmarks import tracked
 
 yaml = pytest.importorskip("yaml")
 
@@ -110,23 +105,6 @@ def test_the_lowest_versions_are_allowed_and_no_newer_than_the_tested_ones() -> 
         assert tested[requirement.name] in requirement.specifier, requirement
 
 
-def test_every_issue_form_has_questions() -> None:
-    assert {form.stem for form in FORMS} == {"bug", "config", "false_claim", "new_mechanism"}
-    for form in FORMS:
-        if form.stem == "config":
-            continue
-        document = read(form)
-        assert document["name"]
-        assert document["description"]
-        asked = [field for field in document["body"] if field["type"] != "markdown"]
-        names = [field["id"] for field in asked]
-        assert len(names) == len(set(names)) > 0
-        assert any(field.get("validations", {}).get("required") for field in asked)
-        for field in asked:
-            assert field["type"] in {"textarea", "input", "dropdown", "checkboxes"}
-            assert field["attributes"]["label"]
-
-
 def test_pre_commit_runs_what_check_runs() -> None:
     (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
@@ -151,27 +129,3 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert cited == PROJECT["version"]
     assert f"## [{cited}]" in changes
     assert changes.index("## [Unreleased]") < changes.index(f"## [{cited}]")
-
-
-def test_tracked_benchmarks_are_shown_next_to_earlier_ones() -> None:
-    def line(date: str, figure: float) -> dict[str, Any]:
-        return {"date": date, "commit": "c", "figures": {"f": figure}}
-
-    shown = tracked.table([line("1", 2.0), line("2", 4.0), line("3", 3.0)])
-    assert shown.splitlines()[2:] == [
-        "| 1 | c | 2 |", "| 2 | c | 4 (2.00 times) |", "| 3 | c | 3 (1.00 times) |",
-    ]  # fmt: skip
-    kept = ROOT / "benchmarks" / "results" / "tracked.jsonl"
-    lines = [json.loads(text) for text in kept.read_text(encoding="utf-8").splitlines()]
-    assert len(lines[0]["figures"]) == 1 + len(tracked.COMMANDS)
-    assert tracked.table(lines).count("\n") == 1 + len(lines)
-
-
-def test_no_property_has_a_deadline() -> None:
-    """It would fail on a busy machine, so the profile of ``conftest.py`` has none."""
-    assert settings.default is not None
-    assert settings.default.deadline is None
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("settings"):
-                assert "deadline" not in {each.arg for each in node.keywords}, path

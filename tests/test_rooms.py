@@ -94,8 +94,6 @@ def may_use(room: str) -> set[str]:
     return {name for name in re.split(r", | and ", found[1]) if name != "nothing"}
 
 
-@pytest.mark.slow
-@pytest.mark.spare
 def test_rooms_import_only_public_names_from_each_other() -> None:
     for path in MODULES:
         here = room_of(path)

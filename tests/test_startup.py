@@ -84,8 +84,6 @@ def loaded() -> dict[str, dict[str, set[str]]]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.spare
 @pytest.mark.parametrize(
     ("kind", "absent"),
     [
@@ -110,12 +108,7 @@ def test_imports_are_noticed(loaded: dict[str, dict[str, set[str]]]) -> None:
     assert "torch" in names
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
-def test_a_run_shows_its_plan_before_it_imports_what_trains(
-    tmp_path: Path, more: tuple[str, ...]
-) -> None:
+def test_a_run_shows_its_plan_before_it_imports_what_trains(tmp_path: Path) -> None:
     """Even without torch, a run shows its plan."""
     program = f"""import sys
 class Absent:
@@ -123,7 +116,7 @@ class Absent:
         if name in ("torch", "sklearn"):
             raise ImportError(name + " is absent")
 sys.meta_path.insert(0, Absent)
-{command("run", "--out", str(tmp_path / "run"), *more)}"""
+{command("run", "--out", str(tmp_path / "run"))}"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     first, second, *_ = done.stderr.splitlines()
     assert first == "run        quickstart: ldp_fl on digits, 100 clients, 15 rounds, seed 0"
@@ -149,7 +142,6 @@ def test_a_small_run_starts_no_other_process(
     assert plan(config, problem_of(config, None)).is_small == small
 
 
-@pytest.mark.slow
 def test_threads_may_ask_first_together() -> None:
     """While one thread imports a module, no other thread reads or keeps it half-imported."""
     program = """import threading, fedldp

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import one_of_a_kind, some
+from samples import some
 from tables import DOWNLINK, released
 
 import fedldp
@@ -114,13 +114,15 @@ def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
 # Before and after a run
 
 
-KINDS = one_of_a_kind({name: recipe.config for name, recipe in recipes().items()})
-"""For other systems, ``tests/gate`` makes the statement, and the same runtime counts their
-events."""
+ONE_OF_EACH_SYSTEM = {
+    recipe.config.system: name
+    for name, recipe in reversed(recipes().items())
+    if recipe.config.dataset == "digits"
+}
+"""For other recipes, ``tests/gate`` makes the statement, and the same runtime counts events."""
 
 
-@pytest.mark.sampled(15)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ONE_OF_EACH_SYSTEM.values())
 def test_ledgers_after_a_run_give_the_statement_made_before_it(name: str) -> None:
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
@@ -398,10 +400,9 @@ def test_histories_and_crowds_of_releases() -> None:
 # Calibration
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("mechanism", mechanisms())
 @pytest.mark.parametrize(
-    "unit", [pytest.param("client-round", marks=pytest.mark.slow), "client-run"]
+    ("mechanism", "unit"),
+    [*((name, "client-run") for name in mechanisms()), ("two_point", "client-round")],
 )
 def test_a_calibrated_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
     goal = {"unit": unit, "epsilon": 20.0, "delta": 1e-5}
@@ -415,7 +416,6 @@ def test_a_calibrated_budget_meets_its_target_and_wastes_little(mechanism: str, 
     assert planned(calibrated.config) == calibrated.privacy  # calibrating again changes nothing
 
 
-@pytest.mark.slow
 def test_targets_for_weights_for_shufflers_and_impossible_ones(fedldp_command: Any) -> None:
     def account(*assignments: str) -> Any:
         given = [part for text in assignments for part in ("--set", text)]
@@ -428,18 +428,6 @@ def test_targets_for_weights_for_shufflers_and_impossible_ones(fedldp_command: A
                                 "target.adversary=shuffled-server").out)  # fmt: skip
     (line,) = lines_of(hidden, "client-run", "shuffled-server")
     assert 29.9 <= line["epsilon"] <= 30.0
-    for wrong in (
-        ("target.unit=record", "target.epsilon=1"),
-        ("target.unit=client-run", "target.epsilon=0"),
-        ("target.unit=client-run",),
-        ("target.unit=nobody", "target.epsilon=1"),
-        ("target.unit=client-run", "target.epsilon=1", "target.delta=1"),
-        ("target.unit=client-run", "target.epsilon=1e-9"),
-    ):
-        assert "target" in account(*wrong).assert_refused()
-    line = fedldp_command("account", "fedavg-mnist", "--set", "target.unit=client-run",
-                          "--set", "target.epsilon=1").assert_refused()  # fmt: skip
-    assert "no epsilon" in line
 
 
 # In words
@@ -483,21 +471,6 @@ def test_a_statement_says_that_clients_have_their_own_budgets() -> None:
     assert not uneven(epsilon=5.0)
     (warning,) = uneven()
     assert warning.endswith("costs at most epsilon 1.0000 (delta 1e-05)")
-
-
-@pytest.mark.slow
-def test_a_run_says_what_it_was_tested_on_and_shows_its_systems_own_metrics(
-    fedldp_command: Any, tmp_path: Path
-) -> None:
-    shown = fedldp_command("run", "ldpfl-digits", "--rounds", 1, "--set", "encoder_epochs=1",
-                           "--workers", 1, "--out", tmp_path / "a").out  # fmt: skip
-    assert "on the clients' own held-out examples" in " ".join(shown.split())
-    assert "held-out examples" in (tmp_path / "a" / "report.html").read_text()
-    shown = fedldp_command("run", "personalized-digits", "--rounds", 2, "--workers", 1,
-                           "--out", tmp_path / "b").out  # fmt: skip
-    assert "on the test set" in shown
-    assert "metrics    means over rounds: " in shown
-    assert "Means over rounds: " in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_a_target_needs_one_budget_for_all_clients(fedldp_command: Any) -> None:
