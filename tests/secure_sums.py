@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import Words, signed
-from fedldp.secure_sum import masks
+from fedldp.secure_sum import messages as masks
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SEALED_BYTES, SecureSum, SumKind, pack, unpack

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
     from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
-    from fedldp.reporting.statement import Statement
+    from fedldp.reporting.text import Statement
     from fedldp.simulation.engine import Result
     from fedldp.simulation.sweeps import Sweep, sweep
 
@@ -56,7 +56,7 @@ _HOMES = {
     "FederatedClassifier": "fedldp.estimator",
     "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",
-    "Statement": "fedldp.reporting.statement",
+    "Statement": "fedldp.reporting.text",
     "account": "fedldp.api",
     "advise": "fedldp.comparing.advising",
     "compare": "fedldp.comparing",

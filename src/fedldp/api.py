@@ -16,7 +16,7 @@ from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder
-from fedldp.reporting.statement import Statement
+from fedldp.reporting.text import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.recorded import read_result
 from fedldp.simulation.settings import from_mapping, named

@@ -16,7 +16,7 @@ from fedldp.accounting.numerics import blanket
 from fedldp.accounting.numerics.blanket import Subset, blanket_delta, blanket_epsilon
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.solve import solve
-from fedldp.core.exact import exp_below
+from fedldp.core.numbers import exp_below
 
 Law = dict[tuple[int, ...], Fraction]
 

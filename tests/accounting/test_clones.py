@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from fedldp.accounting.numerics import clones
-from fedldp.accounting.numerics.binomial import log_factorial_rest
-from fedldp.accounting.numerics.clones import binned_clone_losses
-from fedldp.accounting.numerics.losses import Losses
-from fedldp.accounting.numerics.shuffle import clone_losses, shuffled_composed_upper
+from fedldp.accounting.numerics import shuffle as clones
+from fedldp.accounting.numerics.losses import Losses, log_factorial_rest
+from fedldp.accounting.numerics.shuffle import (
+    binned_clone_losses,
+    clone_losses,
+    shuffled_composed_upper,
+)
 
 
 def binned(epsilon: float, n: int, exponent: float, *, two_valued: bool = True) -> Losses:
@@ -52,7 +54,7 @@ def test_the_grid_is_just_above_the_listed_outcomes(
 
 def test_fewer_rows_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     full = binned(1.0, 8000, 80.0).epsilon(1e-6)
-    monkeypatch.setattr(clones, "_MOST_OUTCOMES", 20_000)
+    monkeypatch.setattr(clones, "_MOST_BINNED", 20_000)
     clones._binned.cache_clear()
     fewer = binned(1.0, 8000, 80.0).epsilon(1e-6)
     clones._binned.cache_clear()

@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.numerics.binomial import log_pmf, window
 from fedldp.accounting.numerics.compose import (
     pure_epsilon,
     two_valued_delta,
     two_valued_epsilon,
     two_valued_epsilon_mixed,
 )
-from fedldp.accounting.numerics.losses import two_valued_losses
+from fedldp.accounting.numerics.losses import log_pmf, two_valued_losses, window
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 
 EPSILONS = st.floats(1e-4, 20)

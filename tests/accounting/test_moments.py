@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from fedldp.accounting.numerics.moments import LARGEST_ORDER, moments_epsilon
+from fedldp.accounting.numerics.subsampled import LARGEST_ORDER, moments_epsilon
 from fedldp.core.errors import ConfigError
 
 

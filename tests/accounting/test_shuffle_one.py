@@ -11,7 +11,7 @@ import pytest
 from accounting_oracles import Law, invert, shuffled_one, truthful
 from scipy.stats import binom
 
-from fedldp.accounting.numerics.binomial import SumOfBinomials
+from fedldp.accounting.numerics.losses import SumOfBinomials
 from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
 from fedldp.accounting.numerics.shuffle_one import (
     _Block,

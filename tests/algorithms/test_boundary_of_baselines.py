@@ -20,9 +20,8 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
-from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
-from fedldp.algorithms.server_noise import gaussian, of_broadcast
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples

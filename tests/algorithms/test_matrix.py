@@ -9,10 +9,10 @@ import pytest
 
 from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import RANGES, InRange
+from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, Offer

@@ -22,8 +22,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.simulation.schedule import delay_of_run, draw_schedule
-from fedldp.simulation.shuffler import Shuffler
+from fedldp.simulation.shuffler import Shuffler, delay_of_run, draw_schedule
 
 DELAYS = Delays(
     chunk=1, compute_seconds=60.0, communication_seconds=1.0, spread=0.5, delay_seconds=10.0,

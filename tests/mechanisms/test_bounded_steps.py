@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedldp.accounting.events import InClear
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.bounded_steps import BoundedSteps
+from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.summing import INTEGER, Summing

@@ -19,9 +19,9 @@ from fedldp.core.bounding import scaled_down
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings, k_closest, stated_event
-from fedldp.mechanisms._hadamard import transform
-from fedldp.mechanisms._unit_ball import complete
+from fedldp.mechanisms.grids import complete
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
+from fedldp.mechanisms.rotation import transform
 
 EPSILONS = [1e-6, 0.5, 1.0, 4.0, 8.0, 16.0, 32.0]
 SMALL = Frames(8, 2)

@@ -14,7 +14,7 @@ from fedldp.accounting.events import PureReport
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms._unit_ball import complete
+from fedldp.mechanisms.grids import complete
 from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
 
 CAPS = [

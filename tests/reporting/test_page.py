@@ -16,9 +16,8 @@ import pytest
 from pages import Page
 
 from fedldp.reporting import charts
-from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.html import page
-from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.runs import FinishedRun, command, differing, twin_of
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
 

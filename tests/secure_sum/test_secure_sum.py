@@ -18,7 +18,8 @@ from secure_sums import Codes, Run, ShiftedMasks, make_client, make_roster, make
 
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.secure_sum import client, crypto, masks
+from fedldp.secure_sum import client, crypto
+from fedldp.secure_sum import messages as masks
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.messages import SumKind, unpack
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedldp.simulation.batches import LARGEST, in_order
+from fedldp.simulation.in_process import LARGEST, in_order
 
 
 class Workers:

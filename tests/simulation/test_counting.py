@@ -26,9 +26,7 @@ from fedldp.protocol.wire import (
     RoundRequest,
     Shuffled,
 )
-from fedldp.simulation.counting import Counting
-from fedldp.simulation.schedule import Schedule, draw_extremes
-from fedldp.simulation.shuffler import Shuffler
+from fedldp.simulation.shuffler import Counting, Schedule, Shuffler, draw_extremes
 from fedldp.testing.clients import Roles
 
 SIZE = 21

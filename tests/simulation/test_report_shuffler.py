@@ -22,7 +22,7 @@ from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, Reports, RoundRequest
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.simulation.report_shuffler import ReportShuffler
+from fedldp.simulation.shuffler import ReportShuffler
 
 ASKED = RoundRequest(
     run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(1, np.float32))

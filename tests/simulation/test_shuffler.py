@@ -19,9 +19,7 @@ from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundRequest, Shuffled
-from fedldp.simulation.counting import Counting
-from fedldp.simulation.schedule import agree_delay, draw_schedule
-from fedldp.simulation.shuffler import Shuffler
+from fedldp.simulation.shuffler import Counting, Shuffler, agree_delay, draw_schedule
 from fedldp.testing.clients import Roles
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.spending import MOST, Spending
+from fedldp.simulation.plan import MOST, Spending, plan, problem_of
 
 WHOLE_RUN = {"record", "person", "client-run"}
 

@@ -8,6 +8,7 @@ It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure
 
 __all__ = [
     "bounds",
+    "budgets",
     "calibration",
     "channel",
     "composition",
@@ -17,7 +18,6 @@ __all__ = [
     "participation",
     "people",
     "per_client",
-    "per_report",
     "preset",
     "presets",
     "problem",

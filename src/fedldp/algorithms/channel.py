@@ -22,8 +22,7 @@ from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
 from fedldp.secure_sum.client_role import Phase, SummedEncoder
-from fedldp.secure_sum.committees import Committees
-from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.messages import Committees, SecureSum
 from fedldp.secure_sum.server_role import summed_server
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

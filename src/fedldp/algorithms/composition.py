@@ -16,7 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
@@ -24,7 +27,6 @@ from fedldp.algorithms.bounds import Bound, Unbounded
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
-from fedldp.algorithms.initial import start_from
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
@@ -41,22 +43,32 @@ from fedldp.algorithms.server_update import (
     read_plain,
     read_report,
 )
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream, torch_seeded
+from fedldp.data.folder import read_public
 from fedldp.data.image_features import MapOnce
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
-from fedldp.models import build_model, copy_frozen, frozen_digest, frozen_of, layout_of
-from fedldp.protocol.roles import Arrays, ClientRole, Draw, LocalUpdate, ServerRole, State, Tester
-from fedldp.protocol.roles import Encoder as EncoderRole
+from fedldp.models import build_model, copy_frozen, fill_model, frozen_digest, frozen_of, layout_of
+from fedldp.protocol.roles import (
+    Arrays,
+    ClientRole,
+    Draw,
+    LocalUpdate,
+    ServerRole,
+    State,
+    Tester,
+)
+from fedldp.protocol.roles import (
+    Encoder as EncoderRole,
+)
 from fedldp.protocol.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
     from torch import nn
 
     from fedldp.training.local_sgd import LocalSgd
-
 
 SGD_SETTINGS = ("rate_schedule", "weight_decay", "gradient_clip", "loss", "label_smoothing")
 """Settings that change the steps of plain SGD."""
@@ -576,3 +588,41 @@ class Algorithm:
     def inside(self) -> Algorithm:
         """Return the algorithm with channel ``named``, to run inside a secure sum of reports."""
         return replace(self, parts=replace(self.parts, channel=Named()))
+
+
+def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
+    """Set a built model's weights to those in a public file.
+
+    Args:
+        model: changed in place; a trained parameter that the file lacks is left unchanged.
+        name: a .safetensors file, in the current folder or the data folder.
+        data_dir: the data folder.
+
+    Raises:
+        ConfigError: there is no such file; it lacks a frozen parameter; or one of its parameters is
+            missing from the model, or has another shape or type in the model.
+    """
+    setting = f"initial = {name}"
+    found = _read(name, data_dir)
+    missing = sorted(set(frozen_of(model)) - set(found))
+    if missing:
+        raise ConfigError(
+            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file with the whole "
+            "model, such as model.safetensors in a run folder"
+        )
+    fill_model(model, found, setting)
+
+
+def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
+    # Imported here, because statements need no safetensors.
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    setting = f"initial = {name}"
+    try:
+        return load(read_public(name, setting, data_dir).content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{setting}: this is not a .safetensors file whose arrays all have types that numpy "
+            "supports; give such a file"
+        ) from error

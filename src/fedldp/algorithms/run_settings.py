@@ -42,7 +42,7 @@ from fedldp.core.registry import address_of, is_address
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
-from fedldp.secure_sum.committees import Committees
+from fedldp.secure_sum.messages import Committees
 
 if TYPE_CHECKING:
     pass

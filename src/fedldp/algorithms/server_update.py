@@ -31,21 +31,12 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
-from fedldp.mechanisms.bounded_steps import BoundedSteps
-from fedldp.mechanisms.counting import count
+from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.summing import INTEGER
-from fedldp.protocol.roles import (
-    Arrays,
-    Draw,
-    Initial,
-    Metrics,
-    ServerRole,
-    State,
-    publish_weights,
-)
+from fedldp.protocol.roles import Arrays, Draw, Initial, Metrics, ServerRole, State, publish_weights
 from fedldp.protocol.updates import whole
-from fedldp.protocol.wire import Broadcast, Incoming, Report, Vector
+from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Shuffled, Vector
 
 Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
@@ -544,3 +535,17 @@ def first_averaged(share: float, rounds: int) -> int | None:
     (9, 1, 10)
     """
     return None if share == 0 else rounds + 1 - max(1, round(share * rounds))
+
+
+def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:
+    """Add reports of bits to ``counts``, in whatever form they arrive."""
+    if isinstance(report, Report):
+        counts.add(report.payload)
+    elif isinstance(report, Reports):
+        counts.add_many(report.payloads)
+    elif isinstance(report, Counted):
+        counts.add_counts(report.ones, report.reports)
+    else:
+        coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
+        inside = coordinates < report.size
+        counts.add_bits(coordinates[inside], report.bits[inside])

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
-from fedldp.simulation.schedule import agree_delay, draw_schedule
+from fedldp.simulation.shuffler import agree_delay, draw_schedule
 
 Floats = NDArray[np.float64]
 TimingAttack = Literal["ranks", "law", "windows", "ticks"]

@@ -33,13 +33,12 @@ from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, Draw, ServerRole, State, Update
 from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
-from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers_of
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
-from fedldp.simulation.schedule import world_of_seed
+from fedldp.simulation.shuffler import Counting, world_of_seed
 
 
 def accuracy_of(

@@ -44,8 +44,7 @@ from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
-from fedldp.secure_sum.masks import self_mask
-from fedldp.secure_sum.messages import SecureSum, SumKind, unpack
+from fedldp.secure_sum.messages import SecureSum, SumKind, self_mask, unpack
 from fedldp.secure_sum.server import SecureSumServer
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population

@@ -26,7 +26,7 @@ from fedldp.accounting.guarantees import Unit, proven_epsilon
 from fedldp.audit.inputs import InputPair, whole_pairs
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result
-from fedldp.core.exact import exp_below, log_up
+from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 

@@ -76,7 +76,7 @@ def _write(place: Path, runs: list[FinishedRun]) -> None:
 
 
 def _document(runs: list[FinishedRun]) -> dict[str, Any]:
-    from fedldp.reporting.comparing import differing, twin_of
+    from fedldp.reporting.runs import differing, twin_of
 
     twins = [twin_of(run, runs) for run in runs]
     return {

@@ -6,7 +6,6 @@ It may use nothing.
 __all__ = [
     "bounding",
     "errors",
-    "exact",
     "formatting",
     "frozen_config",
     "locks",

@@ -69,7 +69,7 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply,
 )
-from fedldp.reporting.statement import Statement
+from fedldp.reporting.text import Statement
 
 if TYPE_CHECKING:
     from torch import nn

@@ -27,7 +27,7 @@ from fedldp.integrations.client import PrivateClient, words_of
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Layout, Refusal
-from fedldp.reporting.statement import Statement
+from fedldp.reporting.text import Statement
 
 check_extra("flower", needed_by="fedldp.integrations.flower")
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms._memory import kept_array
+from fedldp.mechanisms.packing import kept_array
 
 DRAWN = 1 << 16
 """The number of coordinates whose high words are drawn together. The low words of their ties are

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.bounded_steps import StepSum
+from fedldp.mechanisms.codes import StepSum
 from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers

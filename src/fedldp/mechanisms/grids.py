@@ -1,4 +1,4 @@
-"""Code shared by mechanisms that clip a vector by norm and add noise to every coordinate."""
+"""Code shared by mechanisms that bound a vector by norm, with noise in every coordinate or none."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.bounding import (
-    LARGEST_GRID_RADIUS,
-    LARGEST_WEIGHT,
-    GridBall,
-    check_releasable,
-)
+from fedldp.core.bounding import LARGEST_GRID_RADIUS, LARGEST_WEIGHT, GridBall, check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism
@@ -134,3 +129,8 @@ def check_between(name: str, value: float, smallest: float, largest: float) -> N
     """
     if not smallest <= value <= largest:
         raise ConfigError(f"{name} = {value}: give a number from {smallest:g} to {largest:g}")
+
+
+def complete(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Extend a vector of norm at most 1, shape (d,), to a unit vector, shape (d + 1,)."""
+    return np.append(vector, math.sqrt(max(0.0, 1 - float((vector * vector).sum()))))

@@ -24,13 +24,12 @@ from scipy.linalg import hadamard
 from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, longest_blocks, scaled_down
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.exact import exp_below, log_up
+from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
-from fedldp.mechanisms._hadamard import transform
 from fedldp.mechanisms.grids import check_between
 from fedldp.mechanisms.piecewise import Window
-from fedldp.mechanisms.rotation import LARGEST_SIZE, padded_size
+from fedldp.mechanisms.rotation import LARGEST_SIZE, padded_size, transform
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 LARGEST_USED = 32.0

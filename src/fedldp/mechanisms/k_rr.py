@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
-from fedldp.core.exact import exp_below, log_up
-from fedldp.core.numbers import round_up
+from fedldp.core.numbers import exp_below, log_up, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.categories import CategoryMechanism, check_categories
 from fedldp.mechanisms.piecewise import Window

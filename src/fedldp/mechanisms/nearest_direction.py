@@ -24,8 +24,7 @@ from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.mechanisms._unit_ball import complete
-from fedldp.mechanisms.grids import check_between
+from fedldp.mechanisms.grids import check_between, complete
 from fedldp.mechanisms.k_rr import KRR
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9

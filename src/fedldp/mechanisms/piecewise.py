@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import RunError
-from fedldp.core.exact import exp_below
-from fedldp.core.numbers import check_at_least
+from fedldp.core.numbers import check_at_least, exp_below
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms.categories import round_at_random, rounded_square

@@ -22,7 +22,7 @@ from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.numbers import check_at_least, check_positive
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.mechanisms._unit_ball import complete
+from fedldp.mechanisms.grids import complete
 
 SMALLEST_EPSILON = 1e-3
 LARGEST_GAMMA = 1 - 1e-9

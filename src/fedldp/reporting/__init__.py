@@ -6,7 +6,6 @@ It may use core, accounting, ledgers, protocol, algorithms.
 __all__ = [
     "card",
     "charts",
-    "comparing",
     "export",
     "html",
     "progress",
@@ -14,6 +13,5 @@ __all__ = [
     "runs",
     "schema",
     "scores",
-    "statement",
     "text",
 ]

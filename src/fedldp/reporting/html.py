@@ -16,8 +16,7 @@ from fedldp.accounting.statement import scores_are_private
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
 from fedldp.reporting import charts
-from fedldp.reporting.comparing import command, differing, twin_of
-from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.runs import FinishedRun, command, differing, twin_of
 from fedldp.reporting.text import (
     MEANINGLESS,
     area,

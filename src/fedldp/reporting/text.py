@@ -1,9 +1,11 @@
-"""The terminal's output: statements and results."""
+"""The terminal's output, statements and results, and a statement that displays itself."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from html import escape
 from typing import Any
 
 from rich.console import Console
@@ -516,3 +518,36 @@ def print_result(
         console.print(f"warning    {warning}", highlight=False, soft_wrap=True, markup=False)
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)
+
+
+class Statement(dict[str, Any]):
+    """The claim, the guarantees that hold, and their assumptions; the keys are the same as in JSON.
+
+    The keys are "schema_version", "claim", "guarantees" and "warnings"; docs/privacy/notions.md
+    explains them.
+    """
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        # Otherwise, in Jupyter, rich would show the lines at once and leave the string empty.
+        print_statement(Console(file=text, width=100, color_system=None, force_jupyter=False), self)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        warnings = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self["warnings"])
+        return (
+            f"<p><b>claim</b> {escape(claim_text(self['claim']))}</p>"
+            + html_table(statement_heads(self), statement_rows(self))
+            + f"<p>{escape(explain(self))}</p>{warnings}"
+        )
+
+
+def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table as HTML."""
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

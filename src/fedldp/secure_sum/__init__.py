@@ -84,9 +84,7 @@ It may use core, accounting, protocol, mechanisms.
 __all__ = [
     "client",
     "client_role",
-    "committees",
     "identities",
-    "masks",
     "messages",
     "server",
     "server_role",

@@ -23,7 +23,6 @@ from fedldp.secure_sum.crypto import (
     unseal,
 )
 from fedldp.secure_sum.identities import Identity
-from fedldp.secure_sum.masks import add_pair_mask, mask_private, point, self_mask
 from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     LARGEST_CLIENT,
@@ -31,7 +30,11 @@ from fedldp.secure_sum.messages import (
     SIGNATURE_BYTES,
     SecureSum,
     SumKind,
+    add_pair_mask,
+    mask_private,
     pack,
+    point,
+    self_mask,
     unpack,
 )
 

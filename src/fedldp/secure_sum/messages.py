@@ -1,4 +1,9 @@
-"""What the client and the server of a secure sum agree on: its parameters and its messages."""
+"""What client and server of a secure sum agree on: parameters, committees, messages and masks.
+
+The clients of a round may be divided into committees, each with its own sum. The division depends
+only on the numbers of clients and committees, so every client knows it before a run: client i is in
+committee i modulo the number of committees. The server adds up the sums.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.secure_sum.crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES
+from fedldp.secure_sum.crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES, agree, derive, expand
 
 KEYS_BYTES = 2 * KEY_BYTES
 SHARES_BYTES = 2 * SHARE_BYTES
@@ -180,3 +185,84 @@ def unpack(kind: SumKind, round: int, message: bytes, width: int) -> dict[int, b
     if pack(kind, round, records) != message:
         raise RunError(f"round {round}: {kind.name} is malformed: message refused")
     return records
+
+
+@dataclass(frozen=True)
+class Committees:
+    """How clients are divided into committees whose sizes differ by at most one.
+
+    Attributes:
+        clients: the number of clients, numbered from 0.
+        number: the number of committees; 1 means a single sum of all clients.
+    """
+
+    clients: int
+    number: int = 1
+
+    @classmethod
+    def of_size(cls, clients: int, least: int | None) -> Committees:
+        """Return the most committees that have at least ``least`` clients each; one for None."""
+        return cls(clients, 1 if least is None else max(1, clients // least))
+
+    @property
+    def fewest(self) -> int:
+        """The number of clients in the smallest committee."""
+        return self.clients // self.number
+
+    @property
+    def most(self) -> int:
+        """The number of clients in the largest committee."""
+        return -(-self.clients // self.number)
+
+    def of(self, client: int) -> int:
+        """Return the committee of a client, from 0."""
+        return client % self.number
+
+    def members(self, committee: int) -> range:
+        """Return the clients of a committee, ascending."""
+        return range(committee, self.clients, self.number)
+
+
+def point(client: int) -> int:
+    """Return the point of the client's share; 0 is the point of the secret itself."""
+    return client + 1
+
+
+def mask_private(seed: bytes, client: int) -> bytes:
+    """Return the client's private mask key, derived from a seed that is split into shares."""
+    return derive(seed, "mask key", b"", client)
+
+
+def self_mask(setup: SecureSum, seed: bytes, context: bytes, client: int) -> Words:
+    """Return the client's own mask."""
+    return expand(derive(seed, "self mask", context, client), setup.size, setup.dtype)
+
+
+def add_pair_mask(
+    total: Words,
+    setup: SecureSum,
+    private: bytes,
+    keys: bytes,
+    context: bytes,
+    *,
+    client: int,
+    peer: int,
+) -> None:
+    """Add to ``client``'s vector the mask that it shares with ``peer``, or subtract the mask.
+
+    Args:
+        total: the vector, shape (d,).
+        setup: the parameters.
+        private: the private mask key of one of the two.
+        keys: both public keys of the other one.
+        context: the context of the sum.
+        client: the client whose vector it is.
+        peer: the other client. The one with the larger number adds, the other one subtracts.
+    """
+    secret = agree(private, keys[KEY_BYTES:])
+    key = derive(secret, "pair mask", context, min(client, peer), max(client, peer))
+    mask = expand(key, setup.size, setup.dtype)
+    if client > peer:
+        total += mask
+    else:
+        total -= mask

@@ -19,14 +19,17 @@ from fedldp.secure_sum.crypto import (
     weights_at_zero,
 )
 from fedldp.secure_sum.identities import Roster
-from fedldp.secure_sum.masks import add_pair_mask, mask_private, point, self_mask
 from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     SEALED_BYTES,
     SIGNATURE_BYTES,
     SecureSum,
     SumKind,
+    add_pair_mask,
+    mask_private,
     pack,
+    point,
+    self_mask,
     unpack,
 )
 

@@ -20,9 +20,8 @@ from fedldp.protocol.roles import Arrays, Ask, Draw, Metrics, ServerRole, Server
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, broadcast_digest
 from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, TOLD, Phase
-from fedldp.secure_sum.committees import Committees
 from fedldp.secure_sum.identities import Roster
-from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.messages import Committees, SecureSum
 from fedldp.secure_sum.server import Messages, NoSum, SecureSumServer, Suspects
 
 Found = TypeVar("Found")

@@ -8,7 +8,6 @@ reporting.
 """
 
 __all__ = [
-    "counting",
     "engine",
     "evaluating",
     "executors",
@@ -18,10 +17,9 @@ __all__ = [
     "plan",
     "population",
     "recorded",
-    "report_shuffler",
     "result",
-    "schedule",
     "settings",
+    "shuffler",
     "sweeps",
     "trained",
 ]

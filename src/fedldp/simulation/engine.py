@@ -28,21 +28,17 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.scores import evaluation, final_of
-from fedldp.reporting.statement import Statement
-from fedldp.simulation.counting import Counting
+from fedldp.reporting.text import Statement
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import REFUSED, Plan, check_installed, plan, stated_so_far
+from fedldp.simulation.plan import REFUSED, Plan, Spending, check_installed, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import write_report
-from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, config_document, run_name
-from fedldp.simulation.schedule import world_of_seed
-from fedldp.simulation.shuffler import Shuffler
-from fedldp.simulation.spending import Spending
+from fedldp.simulation.shuffler import Counting, ReportShuffler, Shuffler, world_of_seed
 from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["REFUSED", "Result", "simulate"]

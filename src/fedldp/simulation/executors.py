@@ -31,9 +31,13 @@ from fedldp.data import Dataset, Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed, SentRequest, answers_of
-from fedldp.simulation.memory import keep_freed_memory
+from fedldp.simulation.in_process import (
+    Packed,
+    SentRequest,
+    answers_of,
+    in_order,
+    keep_freed_memory,
+)
 from fedldp.simulation.population import Population
 from fedldp.training.tensors import one_thread
 

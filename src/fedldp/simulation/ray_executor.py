@@ -20,8 +20,7 @@ from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.batches import in_order
-from fedldp.simulation.in_process import Packed, SentRequest, answers_of
+from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 

@@ -31,7 +31,7 @@ from fedldp.reporting.runs import (
     unfinished,
 )
 from fedldp.reporting.schema import Schema, read_schema
-from fedldp.reporting.statement import Statement
+from fedldp.reporting.text import Statement
 from fedldp.simulation.plan import delta_of, stated_so_far
 from fedldp.simulation.result import Result, progress, result_document, run_name
 from fedldp.simulation.settings import from_mapping

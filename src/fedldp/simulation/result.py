@@ -21,8 +21,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
-from fedldp.reporting.statement import Statement, html_table
-from fedldp.reporting.text import area, percent, run_title
+from fedldp.reporting.text import Statement, area, html_table, percent, run_title
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,14 +1,28 @@
-"""Parameter shuffling as a discrete-event simulation of arrivals, without sleeping.
+"""Shufflers: transports that hide who sent which report, and when the messages arrive.
 
-It holds and sorts n d bits with their times, for users who want to see the order
-(``record_arrivals``). No server step reads the order; if nobody needs the order, ``counting`` gives
-the same counts.
+``Shuffler`` simulates arrivals as discrete events, without sleeping. No server step reads the
+order, so ``Counting`` gives the same counts without it. ``ReportShuffler`` shuffles whole reports.
+
+Each message of a client is sent after its own random delay, so that times and order of arrival do
+not show which messages belong together:
+
+    t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
+
+All clients of a run agree on T once, before the first round. The clients that take part in a round
+agree on its T_S.
+
+A message that is sent a time t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T)
+if the client predicted its own times correctly. A wrong prediction shifts the client's whole
+window, which the server can see; ``Delays.prediction_error`` simulates that.
+
+Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -16,10 +30,10 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
-from fedldp.core.randomness import SERVER
+from fedldp.core.randomness import SERVER, Source, Stream, check_purpose
+from fedldp.mechanisms import Counts
 from fedldp.protocol.server_loop import Content, Delivery, Transport, one_by_one
-from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
-from fedldp.simulation.schedule import Schedule, World, delay_of_run, draw_schedule, times
+from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest, Shuffled
 
 # The number of messages that are sorted at a time. A block has the messages of all clients at some
 # positions.
@@ -28,6 +42,9 @@ _BLOCK = 1 << 22
 
 class Shuffler:
     """A transport that emits the messages in another transport's reports, without senders.
+
+    It holds and sorts n d bits with their times, for users who want to see the order
+    (``record_arrivals``).
 
     Args:
         inner: the source of the reports.
@@ -151,3 +168,271 @@ def _message_bits(
     padded = np.zeros((len(payloads), len(positions) * report.chunk), np.uint8)
     padded[:, : bits.shape[1]] = bits
     return padded.reshape(len(payloads), len(positions), report.chunk)
+
+
+World = Callable[[int, int, str], Stream]
+"""Returns the stream for a round, a client and a purpose that nobody draws for in a deployment."""
+
+
+def world_of_seed(seed: int) -> World:
+    """Return a simulation's streams for what the world decides in a deployment, such as delays."""
+
+    def stream(round: int, client: int, purpose: str) -> Stream:
+        check_purpose(Source.WORLD, purpose)
+        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+
+    return stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The times that a round's clients agreed on, and the times that each client takes, in seconds.
+
+    Attributes:
+        delay: T, the same in every round.
+        response: T_S, the slowest client's predicted t_LC + t_C.
+        waits: T_W of each client, shape (n,).
+        offsets: for each client, the time when its window of arrivals opens, t_LC + T_W + t_C,
+            shape (n,).
+    """
+
+    delay: float
+    response: float
+    waits: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+
+
+def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) -> float:
+    """Return the median of the values of T, in seconds, that ``clients`` clients propose.
+
+    A single dishonest client cannot move the median far.
+    """
+    proposals = delays.delay_seconds * generator.lognormal(0.0, delays.spread, clients)
+    return float(np.median(proposals))
+
+
+def delay_of_run(delays: Delays, clients: int, stream: World) -> float:
+    """Return the T on which all clients of a simulated run agree before its first round.
+
+    The value depends only on the seed, not on which clients take part in which round. In a run that
+    is resumed or extended, clients therefore agree on the same T again.
+
+    Args:
+        delays: the time model.
+        clients: the number of clients in the run.
+        stream: returns the stream of random numbers for a round, a client and a purpose.
+    """
+    return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
+
+
+def draw_schedule(
+    delays: Delays, clients: int, delay: float, generator: np.random.Generator
+) -> Schedule:
+    """Draw the times of a round for ``clients`` clients that have agreed on ``delay``, T."""
+
+    def around(typical: float, sigma: float) -> NDArray[np.float64]:
+        return typical * generator.lognormal(0.0, sigma, clients)
+
+    taken = around(delays.compute_seconds, delays.spread)
+    taken += around(delays.communication_seconds, delays.spread)
+    predicted = taken * around(1.0, delays.prediction_error)
+    response = float(predicted.max())
+    waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
+    if delays.prediction_error == 0:
+        taken[:] = response  # all times are equal, but rounding errors would make clients differ
+    else:
+        taken += waits
+    return Schedule(delay=delay, response=response, waits=waits, offsets=taken)
+
+
+def draw_extremes(
+    schedule: Schedule, messages: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """Draw when the first and the last message arrive, without drawing the times in between.
+
+    The smallest of m uniform numbers in (0, 1) is distributed as 1 - V^(1/m), with V uniform. Given
+    that the smallest is x, the others are uniform in (x, 1).
+
+    Args:
+        schedule: the times of the clients.
+        messages: the number of messages that each client sends.
+        generator: the source of V.
+
+    Returns:
+        The first and the last arrival, in seconds since the start of the round.
+    """
+    windows = schedule.offsets
+    if (windows == windows[0]).all():
+        windows, messages = windows[:1], messages * windows.size
+    low = -np.expm1(np.log1p(-generator.random(windows.size)) / messages)
+    high = low
+    if messages > 1:
+        rest = np.exp(np.log1p(-generator.random(windows.size)) / (messages - 1))
+        high = low + (1 - low) * rest
+    first, last = windows + schedule.delay * low, windows + schedule.delay * high
+    return float(first.min()), float(last.max())
+
+
+def times(schedule: Schedule, first: float, last: float) -> dict[str, float]:
+    """Return the times in a round's record, in seconds."""
+    return {
+        "delay": schedule.delay,
+        "response": schedule.response,
+        "first_wait": float(schedule.waits.min()),
+        "last_wait": float(schedule.waits.max()),
+        "first_arrival": first,
+        "last_arrival": last,
+    }
+
+
+class Counting:
+    """A transport that counts the ones at each coordinate of another transport's reports.
+
+    It adds up the bits of each report as it arrives, in O(d) memory for any number of clients. It
+    draws the round's times separately: T, T_S and the waits T_W are bit for bit the same as with
+    ``Shuffler``. The first and the last arrival only have the same distribution as with
+    ``Shuffler``, because the times of individual messages are not drawn.
+
+    Args:
+        inner: the source of the reports.
+        delays: the time model.
+        clients: the number of clients in the run; they all agree on T, once for all rounds.
+        stream: returns the stream of random numbers for a round, a client and a purpose.
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        delays: Delays,
+        clients: int,
+        stream: World,
+    ) -> None:
+        self._inner = inner
+        self._delays = delays
+        self._delay = delay_of_run(delays, clients, stream)
+        self._stream = stream
+        self._arrivals: dict[str, float] | None = None
+
+    def arrivals(self) -> dict[str, float] | None:
+        """Return the times of the last round, in seconds.
+
+        They are T, T_S, the first and the last T_W, and the first and the last arrival.
+        """
+        return self._arrivals
+
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield which clients take part, then the counts, separately for each budget."""
+        found: dict[float | None, _Sum] = {}
+        for sender, content in self._inner.exchange(request, clients):
+            if isinstance(content, Refusal):
+                yield sender, content
+                continue
+            reports = unnamed(sender, content)
+            if reports.epsilon not in found:
+                found[reports.epsilon] = _Sum(reports)
+            found[reports.epsilon].add(reports)
+            yield sender, None
+        if found:
+            counted = [each.counted() for _, each in sorted(found.items(), key=_budget)]
+            self._arrivals = self._times(counted)
+            yield from ((None, each) for each in counted)
+
+    def _times(self, counted: Sequence[Counted]) -> dict[str, float]:
+        first = counted[0]
+        latency, arrivals = (
+            self._stream(first.round, SERVER, purpose).generator()
+            for purpose in ("latency", "arrivals")
+        )
+        reports = sum(each.reports for each in counted)
+        schedule = draw_schedule(self._delays, reports, self._delay, latency)
+        return times(schedule, *draw_extremes(schedule, first.num_messages, arrivals))
+
+
+def _budget(item: tuple[float | None, object]) -> float:
+    return item[0] or 0.0
+
+
+class _Sum:
+    """The counts of one budget."""
+
+    def __init__(self, first: Report | Reports) -> None:
+        self._counts = Counts(first.size, scale=1.0)
+        self._first = first
+        self._reports = 0
+
+    def add(self, reports: Report | Reports) -> None:
+        if isinstance(reports, Reports):
+            self._counts.add_many(reports.payloads)
+            self._reports += len(reports)
+        else:
+            self._counts.add(reports.payload)
+            self._reports += 1
+
+    def counted(self) -> Counted:
+        first = self._first
+        return Counted(
+            round=first.round,
+            size=first.size,
+            chunk=first.chunk,
+            ones=self._counts.ones(),
+            reports=self._reports,
+            epsilon=first.epsilon,
+        )
+
+
+class ReportShuffler:
+    """A transport that waits for another transport's reports and sorts them by their bytes.
+
+    The order depends only on the reports, so it does not reveal who sent which report, or when.
+
+    Args:
+        inner: the source of the reports.
+    """
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield which clients take part, then all reports at once, but only one report per client.
+
+        Raises:
+            RunError: a report is already shuffled, consists of several messages, names its sender,
+                or differs from the other reports in more than its payload.
+        """
+        found: list[Report] = []
+        seen = set[int]()
+        for client, content in one_by_one(self._inner.exchange(request, clients)):
+            if isinstance(content, Refusal):
+                yield client, content
+                continue
+            report = unnamed(client, content)
+            assert client is not None
+            assert isinstance(report, Report)
+            if client in seen:
+                continue
+            seen.add(client)
+            _check_alike(report, found[0] if found else report)
+            found.append(report)
+            yield client, None
+        if found:
+            yield None, _in_order(Reports.of(found))
+
+
+def _check_alike(report: Report, first: Report) -> None:
+    if report.num_messages != 1:
+        raise RunError("a report of several messages: this shuffler accepts only whole reports")
+    if len(report.payload) != len(first.payload):
+        raise RunError(
+            f"reports of {len(first.payload)} and {len(report.payload)} bytes: their sizes would "
+            "distinguish clients"
+        )
+    if replace(report, payload=b"") != replace(first, payload=b"") or report.epsilon is not None:
+        raise RunError(
+            "reports that differ in more than their payloads: the difference would distinguish "
+            "clients"
+        )
+
+
+def _in_order(reports: Reports) -> Reports:
+    columns: NDArray[np.uint8] = reports.payloads[:, ::-1].T
+    return replace(reports, payloads=reports.payloads[np.lexsort(columns)])

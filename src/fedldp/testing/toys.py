@@ -26,7 +26,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
-from fedldp.core.exact import exp_below, log_up
+from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.mechanisms.none import Plain

@@ -16,10 +16,7 @@ from samples import some
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.papers.ldpfl.numerics import bit_losses, bits_epsilon, ldpfl_epsilon
-from fedldp.papers.personalized.numerics import (
-    sign_epsilon,
-    sign_epsilon_per_coordinate,
-)
+from fedldp.papers.personalized.mechanism_sign import sign_epsilon, sign_epsilon_per_coordinate
 
 PROBABILITIES = st.floats(1e-9, 1 - 1e-9)
 

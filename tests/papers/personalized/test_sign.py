@@ -17,8 +17,7 @@ from samples import some
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import MechanismSettings
-from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
-from fedldp.papers.personalized.numerics import sign_epsilon_per_coordinate
+from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma, sign_epsilon_per_coordinate
 
 mp.mp.dps = 40
 FULL = 2**64

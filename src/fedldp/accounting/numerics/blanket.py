@@ -25,21 +25,19 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from fedldp.accounting.numerics.binomial import (
+from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
+from fedldp.accounting.numerics.losses import (
     Floats,
     Integers,
+    Losses,
     log_factorial_rest,
     log_pmf,
     window,
 )
-from fedldp.accounting.numerics.clones import log_ratio
-from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
-from fedldp.accounting.numerics.losses import Losses
 from fedldp.accounting.numerics.pld_fft import compose_upper
-from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON, exponent_for
+from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON, exponent_for, log_ratio
 from fedldp.core.errors import ConfigError
-from fedldp.core.exact import log_up
-from fedldp.core.numbers import check_count, check_delta, check_not_negative
+from fedldp.core.numbers import check_count, check_delta, check_not_negative, log_up
 
 LARGEST_CROWD = 100_000
 """The largest number of reports that are counted; ignoring the rest keeps a bound valid."""

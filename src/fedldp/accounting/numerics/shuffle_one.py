@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 
-from fedldp.accounting.numerics.binomial import SumOfBinomials, window
+from fedldp.accounting.numerics.losses import SumOfBinomials, window
 from fedldp.accounting.numerics.shuffle import check_reports, clone_losses, exponent_for
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.errors import ConfigError

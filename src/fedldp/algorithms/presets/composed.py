@@ -40,6 +40,7 @@ from fedldp.algorithms.bounds import (
     Send,
     Unbounded,
 )
+from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport, SharesPerRun
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
     Composition,
@@ -53,7 +54,6 @@ from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
 from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, STEPS, sums_over_people
 from fedldp.algorithms.per_client import ClientValue, check_one_each, is_own
-from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import (
     CLIP,
@@ -64,7 +64,6 @@ from fedldp.algorithms.settings import (
     Offer,
     Positive,
 )
-from fedldp.algorithms.shares_per_run import SharesPerRun
 from fedldp.algorithms.solution import (
     LOCAL_UPDATE,
     RIDGE,

@@ -38,13 +38,13 @@ from typing import Annotated
 from pydantic import Field
 
 from fedldp.algorithms.bounds import Rotated
+from fedldp.algorithms.budgets import SharesPerRun
 from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import CLIP, Offer
-from fedldp.algorithms.shares_per_run import SharesPerRun
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,

@@ -21,7 +21,7 @@ from fedldp.accounting.events import PureCoordinates
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.exact import exp_below, log_up
+from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings
 from fedldp.mechanisms.categories import IntegerSums

@@ -27,10 +27,10 @@ from typing import Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import RANGES, InRange
+from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
-from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
 from fedldp.algorithms.validation import shown

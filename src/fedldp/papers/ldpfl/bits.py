@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.core.exact import log_up
+from fedldp.core.numbers import log_up
 from fedldp.core.randomness import Stream
 
 FULL = 1 << 64

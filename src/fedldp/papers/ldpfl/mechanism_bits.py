@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import PureCoordinates
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
-from fedldp.core.exact import exp_below
+from fedldp.core.numbers import exp_below
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Counts, Mechanism, MechanismSettings
 from fedldp.mechanisms.grids import check_between

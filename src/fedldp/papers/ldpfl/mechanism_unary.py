@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.exact import exp_below
-from fedldp.core.numbers import round_up
+from fedldp.core.numbers import exp_below, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.categories import CategoryMechanism, check_categories, rounded_square
 from fedldp.papers.ldpfl.bits import FULL, BitLaw, randomise

@@ -3,7 +3,6 @@
 __all__ = [
     "mechanism_gaussian_sign",
     "mechanism_sign",
-    "numerics",
     "parts",
     "preset",
     "preset_sound",

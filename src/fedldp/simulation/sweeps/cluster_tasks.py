@@ -9,7 +9,7 @@ from typing import Any, Generic, Self
 import torch
 
 from fedldp.core.errors import FedldpError
-from fedldp.simulation.memory import keep_freed_memory
+from fedldp.simulation.in_process import keep_freed_memory
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
 from fedldp.simulation.sweeps.processes import DIED, Task, Work
 

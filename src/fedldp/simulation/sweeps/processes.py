@@ -185,7 +185,7 @@ def serve(descriptor: int) -> None:
     threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     import torch
 
-    from fedldp.simulation.memory import keep_freed_memory
+    from fedldp.simulation.in_process import keep_freed_memory
 
     torch.set_num_threads(1)
     keep_freed_memory()

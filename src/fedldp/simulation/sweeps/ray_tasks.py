@@ -33,8 +33,8 @@ from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, replace_file
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.in_process import keep_freed_memory
 from fedldp.simulation.inputs import Inputs, load
-from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
