@@ -50,9 +50,8 @@ from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel, read_agreement
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.loopback import HOST
 from fedldp.deployment.messages import Ask, read_by_site
-from fedldp.deployment.parties import DemoEnvironment
+from fedldp.deployment.parties import HOST, DemoEnvironment
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site import Agent
@@ -79,7 +78,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
         asked = isinstance(read_by_site(body), Ask)
         if asked:
             requests.append(time.monotonic())
-        answer = agent.answer(body, link="https")
+        answer = agent.answer(body)
         if asked:
             time.sleep(work)
             answers.append(time.monotonic())
@@ -189,7 +188,7 @@ def measured(
     config = resolve(recipe, list(settings))
     sites = config.num_clients
     with tempfile.TemporaryDirectory(prefix="fedldp-fleet-") as place:
-        world = DemoEnvironment.made(Path(place), config, channel, "https", None, seeded=seeded)
+        world = DemoEnvironment.made(Path(place), config, channel, None, seeded=seeded)
         parts = [range(each, sites, hosts) for each in range(hosts)]
         processes: list[subprocess.Popen[bytes]] = []
         try:

@@ -32,7 +32,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,7 @@ from fedldp.deployment.agreement import Channel
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.site import HttpsLink, tls_of_site
-from fedldp.deployment.loopback import HOST, free_ports
-from fedldp.deployment.parties import DemoEnvironment, running_parties
+from fedldp.deployment.parties import HOST, DemoEnvironment, free_ports, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.running import OverHttps
 from fedldp.deployment.server import Server
@@ -274,7 +272,7 @@ def linked(policy: SitePolicy) -> Iterator[None]:
     """Let a site's agent answer over HTTPS."""
     agent, stop = Agent(policy, test_keys=True), threading.Event()
     assert policy.server is not None
-    answer = partial(agent.answer, link="https")
+    answer = agent.answer
     link = HttpsLink(
         policy.server.url, policy.server.ca, agent.key, answer, lambda: agent.largest_message
     )
@@ -297,7 +295,7 @@ def measured(cell: Cell, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fedldp-") as place:
         folder = Path(place)
         config = config_of(cell, rounds, folder)
-        world = DemoEnvironment.made(folder, config, cell.channel, "https", None)
+        world = DemoEnvironment.made(folder, config, cell.channel, None)
         weights = world.agreement.layout.size
         found = way(world, cell)
     return {

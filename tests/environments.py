@@ -197,7 +197,6 @@ def make_environment(
     quorum: int | None = None,
     deadline: float = 5.0,
     policy: dict[str, Any] | None = None,
-    link: Any = "https",
     tls: dict[str, bytes] | None = None,
     initial: str | None = None,
 ) -> Environment:
@@ -219,8 +218,7 @@ def make_environment(
         quorum=sites if quorum is None else quorum or None,
         deadline_seconds=deadline,
         test_seed=config.seed if seeded else None,
-        link=link,
-        server_ca=fingerprints(write_tls(folder / "tls", tls)) if link == "https" else (),
+        server_ca=fingerprints(write_tls(folder / "tls", tls)),
         budgets=budgets,
         initial=initial,
     )

@@ -36,7 +36,7 @@ from fedldp import cli
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.md"))
 WITH_PROCESSES = {"three_sites.md"}
-GUIDES = {"deployment.md": "starlette", "flower.md": "flwr"}
+GUIDES = {"deployment.md": "starlette"}
 """Guides in docs, with the packages that they need."""
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)

@@ -268,7 +268,7 @@ ALLOWED = {
     SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # a secret and nonces
     SOURCE / "deployment" / "https" / "server.py": {"os.urandom"},  # a session's token
     SOURCE / "deployment" / "https" / "site.py": {"random"},  # the delay before reconnecting
-    SOURCE / "deployment" / "loopback.py": {"secrets"},  # ports
+    SOURCE / "deployment" / "parties.py": {"secrets"},  # ports
 }
 
 

@@ -1,37 +1,23 @@
-"""Agents and servers as real processes, which can be made to die at an exact point.
-
-    server process --socket--> Courier, or Flower --socket--> Proxy --socket--> agent process
-
-A Proxy records everything that ever left an agent. A Courier carries bytes as Flower's two apps do,
-but within milliseconds, for tests that are not about Flower itself.
-"""
+"""Agents and servers as real processes, which can be made to die at an exact point."""
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from fedldp.core.errors import WireError
-from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
-from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
-from fedldp.deployment.sockets import listen
+from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.protocol.roles import ServerRole, State
-from fedldp.protocol.wire import Report, read_reply, read_request
 
 PATIENCE = 600.0
 LIMIT = 1 << 30
@@ -189,30 +175,8 @@ class DiesAtCommit:
 
 
 @dataclass(frozen=True)
-class DiesAtAnswer:
-    """Dies when its n-th answer is ready, before it leaves or with some of its bytes sent."""
-
-    number: int
-    bytes_sent: int
-
-    def apply(self) -> None:
-        from fedldp.deployment import listening
-
-        real, seen = listening.write_frame, [0]
-
-        def write(sock: socket.socket, body: bytes, timeout: float | None = None) -> None:
-            seen[0] += isinstance(read_by_server(body), Answered)
-            if seen[0] == self.number:
-                sock.sendall((LENGTH.pack(len(body)) + body)[: self.bytes_sent])
-                die()
-            real(sock, body, timeout)
-
-        listening.write_frame = write
-
-
-@dataclass(frozen=True)
 class HoldsAnAnswer:
-    """Over HTTPS, sends its n-th answer late, or half of it before the process dies.
+    """Sends its n-th answer late, or half of it before the process dies.
 
     Attributes:
         seconds: the delay; None to send half of the answer.
@@ -370,190 +334,3 @@ class ClockJumps:
             return real() + self.seconds * (-1) ** looks[0]
 
         time.time = jumping
-
-
-# What lies between agents and server
-
-
-@dataclass
-class Passed:
-    """One request to an agent, and the bytes that came back: only some of them if it died."""
-
-    asked: bytes
-    frame: bytes
-
-    @property
-    def answer(self) -> bytes | None:
-        whole = len(self.frame) >= LENGTH.size
-        whole = whole and len(self.frame) == LENGTH.size + LENGTH.unpack_from(self.frame)[0]
-        return self.frame[LENGTH.size :] if whole else None
-
-
-Call = Callable[[bytes], bytes | None]
-Tamper = Callable[[bytes, Call], bytes | None]
-
-
-class Proxy:
-    """Stands before an agent's socket, and records what passes.
-
-    Attributes:
-        target: the agent's socket.
-        passed: everything that has passed.
-        tamper: gets the request and a function that calls the agent; returns what the pipe gets, or
-            None to hang up.
-    """
-
-    def __init__(self, path: Path, target: Path | None = None) -> None:
-        self.path, self.target = path, target
-        self.forget()
-        self._listener = listen(path)
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def forget(self) -> None:
-        """Forget everything that passed."""
-        self.passed: list[Passed] = []
-        self.tamper: Tamper = lambda asked, call: call(asked)
-
-    def call(self, body: bytes) -> bytes | None:
-        """Return the agent's answer; None if it is absent or dies."""
-        parts = bytearray()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
-            try:
-                agent.connect(str(self.target))
-                write_frame(agent, body, PATIENCE)
-                while part := agent.recv(1 << 20):
-                    parts += part
-            except (OSError, WireError):
-                pass
-        passed = Passed(body, bytes(parts))
-        if parts:
-            self.passed.append(passed)
-        return passed.answer
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # it is closed at the end
-            while True:
-                connection, _address = self._listener.accept()
-                threading.Thread(target=self._one, args=(connection,), daemon=True).start()
-
-    def _one(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(WireError, OSError):
-            answer = self.tamper(body := read_frame(connection, LIMIT), self.call)
-            del body
-            if answer is not None:
-                write_frame(connection, answer, PATIENCE)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.path.unlink(missing_ok=True)
-
-
-def place_of(asked: bytes) -> Place | None:
-    """Return a server's request; None for a greeting, or for anything else."""
-    with contextlib.suppress(WireError):
-        message = read_by_site(asked)
-        if isinstance(message, Ask):
-            request = read_request(message.request)
-            return request.broadcast.round, request.phase
-    return None
-
-
-def reports(proxy: Proxy) -> dict[Place, set[bytes]]:
-    """Return the different complete reports that left an agent, by place."""
-    found: dict[Place, set[bytes]] = {}
-    for passed in list(proxy.passed):
-        message = read_by_server(passed.answer) if passed.answer else None
-        if isinstance(message, Answered):
-            _run, phase, content = read_reply(message.answer)
-            if isinstance(content, Report):
-                found.setdefault((content.round, phase), set()).add(message.answer)
-    return found
-
-
-Deliver = Callable[[int, bytes, bytes | None], Sequence[bytes | None]]
-
-
-@dataclass
-class Courier:
-    """Carries what Flower carries, in threads; see ``flower_app``.
-
-    Attributes:
-        server: the server's socket.
-        sites: the sockets of the agents, or of the proxies before them.
-        deliver: gets a site, a request and an answer; returns what arrives, or None for Flower's
-            error.
-        patience: how many seconds to wait for an agent to come back.
-    """
-
-    server: Path
-    sites: list[Path]
-    deliver: Deliver = lambda site, asked, answer: [answer]
-    patience: float = 5.0
-    _over: threading.Event = field(default_factory=threading.Event)
-    _writing: threading.Lock = field(default_factory=threading.Lock)
-
-    def __enter__(self) -> Courier:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *given: object) -> None:
-        self._over.set()
-        self._thread.join(PATIENCE)
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-                try:
-                    server.connect(str(self.server))
-                    self._carry(server)
-                except (OSError, ConnectionLost):
-                    self._over.wait(0.02)
-
-    def _carry(self, server: socket.socket) -> None:
-        server.settimeout(PATIENCE)
-        while not self._over.is_set():
-            frame = read_frame(server, LIMIT, PATIENCE)
-            if frame[:1] == b"E":
-                return
-            if frame[:1] == b"N":
-                nodes = [100 + site for site in range(len(self.sites))]
-                self._write(server, b"N" + struct.pack(f">{len(nodes)}Q", *nodes))
-                continue
-            tag, node, _ttl = struct.unpack(">8sQI", frame[1:21])
-            given = (server, tag, node - 100, frame[21:])
-            threading.Thread(target=self._pass_on, args=given, daemon=True).start()
-
-    def _pass_on(self, server: socket.socket, tag: bytes, site: int, body: bytes) -> None:
-        for answer in self.deliver(site, body, self._ask(site, body)):
-            failed = answer is None
-            with contextlib.suppress(OSError, ConnectionLost):
-                self._write(server, b"F" + tag + bytes(4) if failed else b"R" + tag + answer)
-
-    def _ask(self, site: int, body: bytes) -> bytes:
-        until = time.monotonic() + self.patience
-        while time.monotonic() < until and not self._over.is_set():
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
-                try:
-                    agent.connect(str(self.sites[site]))
-                    write_frame(agent, body, PATIENCE)
-                    return read_frame(agent, LIMIT, PATIENCE)
-                except (OSError, WireError):
-                    time.sleep(0.05)
-        return b""
-
-    def _write(self, server: socket.socket, body: bytes) -> None:
-        with self._writing:
-            write_frame(server, body, PATIENCE)
-
-
-@contextlib.contextmanager
-def proxies_at(paths: Sequence[Path]) -> Iterator[list[Proxy]]:
-    found = [Proxy(path) for path in paths]
-    try:
-        yield found
-    finally:
-        for proxy in found:
-            proxy.close()

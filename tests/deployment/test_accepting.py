@@ -243,7 +243,7 @@ def test_a_site_of_the_demo_with_a_bad_table_does_not_accept(
     monkeypatch.setattr(parties, "_write_examples", spoilt)
     config = resolve("quickstart", ["num_clients=3", "rounds=2"])
     (tmp_path / "demo").mkdir()
-    made = partial(parties.DemoEnvironment.made, tmp_path / "demo", config, "named", "https", None)
+    made = partial(parties.DemoEnvironment.made, tmp_path / "demo", config, "named", None)
     if bad == 10:
         made()
         return

@@ -294,16 +294,6 @@ def test_a_hand_written_document_is_checked_again(change: dict[str, Any]) -> Non
     refusal(checked)
 
 
-def test_over_https_no_supernode_is_named() -> None:
-    over_flower = agreed(link="flower")
-    assert "SuperNode" in over_flower.statement["warnings"][-1]
-    found = agreed(link="https", server_ca=["0" * 64])
-    warnings = found.statement["warnings"]
-    assert not any("SuperNode" in each for each in warnings)
-    unnamed = {**over_flower.statement, "warnings": warnings}
-    assert "another" in refusal(check_stated, replace(over_flower, statement=unnamed))
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [

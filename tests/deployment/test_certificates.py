@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
 
 from fedldp.deployment.certificates import (
     Certified,
     authority,
-    node_key,
     server_certificate,
     write_secret,
 )
@@ -70,16 +64,6 @@ def test_a_servers_key_cannot_sign_certificates(tmp_path: Path) -> None:
     server = server_certificate(authority("test", 1), ["localhost"], 1)
     found = x509.load_pem_x509_certificate(server.certificate)
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-
-
-def test_a_node_has_a_key_pair_of_p_256() -> None:
-    pair = node_key()
-    private = load_ssh_private_key(pair.private, None)
-    public = load_ssh_public_key(pair.public)
-    assert isinstance(private, ec.EllipticCurvePrivateKey)
-    assert isinstance(public, ec.EllipticCurvePublicKey)
-    assert private.public_key() == public
-    assert public.curve.name == "secp256r1"
 
 
 def test_a_secret_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:

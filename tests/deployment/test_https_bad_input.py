@@ -13,15 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST
 from https_ends import is_hung_up
-from https_stage import Stage, lines, playing
 from real_processes import Party, eventually
+from stages import Stage, lines, playing
 from wrong_keys import offer
 
 from fedldp.deployment.certificates import tls_of_server
@@ -128,7 +127,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
     policy.accepted_as(env.agreement.digest).unlink()
     write_accepted(policy, replace(env.agreement, run="e" * 32))
     agent = Agent(policy, test_keys=True)
-    with linked(stage, 2, partial(agent.answer, link="https")):
+    with linked(stage, 2, agent.answer):
         eventually(
             lambda: "site-2 is connected, but has not accepted the agreement" in stage.server.text()
         )
@@ -136,7 +135,7 @@ def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Sta
     write_accepted(policy, env.agreement)
 
     def as_another(asked: bytes) -> bytes:
-        answer = agent.answer(asked, "https")
+        answer = agent.answer(asked)
         found = read_by_server(answer)
         return pack(replace(found, index=0)) if isinstance(found, Hello) else answer
 

@@ -184,7 +184,7 @@ def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
 def test_a_demo_states_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
     """Nothing is proven for the whole site, and the policy does not ask for that."""
     config = resolve("person-dp-sgd-digits", ["num_clients=3", "rounds=2", f"channel={channel}"])
-    made = DemoEnvironment.made(tmp_path, config, channel, "https", None)
+    made = DemoEnvironment.made(tmp_path, config, channel, None)
     for policy in made.sites:
         assert policy.budgets == (Budget("zcdp", math.inf, "record"),)
         assert not policy.allow_in_clear

@@ -3,14 +3,16 @@ behind."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_loopback import eventually, of_folder
+from real_processes import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -19,20 +21,28 @@ SMALL = ("--set", "num_examples=150", "--set", "local_epochs=1", "--rounds", "2"
 Start = Callable[..., Any]
 
 
+def of_folder(folder: Path) -> list[str]:
+    """Return the command lines of the processes that mention a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes()
+            if os.fsencode(folder) in line + (entry / "environ").read_bytes():
+                found.append(line.decode("utf-8", "replace"))
+    return found
+
+
 def nothing_is_left(folder: Path) -> None:
-    eventually(lambda: not of_folder(folder), 20)
+    eventually(lambda: not of_folder(folder), "the end of all processes", 20)
     assert list(folder.glob("fedldp-*")) == []
 
 
-@pytest.mark.parametrize("link", ["https", "flower"])
 def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
-    fedldp_process: Start, short_path: Path, link: str
+    fedldp_process: Start, tmp_path: Path
 ) -> None:
-    """Uses the secure sum; ``test_real_flower.py`` runs the processes of the other channel."""
     command = fedldp_process(
         *("deploy", "demo", "--sites", 3, "--channel", "sum", *SMALL, "--kill", "--json"),
-        *("--link", link),
-        folder=short_path,
+        folder=tmp_path,
     )
     out, _ = command.process.communicate(timeout=PATIENCE)
     assert command.process.returncode == 0, command.errors()
@@ -54,20 +64,15 @@ def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
     assert events == [line for line in command.errors().splitlines() if line in events]
     assert "the server saw no site give two different answers to one request" in events
     assert {"killed agent-0", "killed server"} <= set(events)
-    nothing_is_left(short_path)
+    nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize(("link", "processes"), [("https", 5), ("flower", 9)])
-def test_ctrl_c_ends_all_processes_of_the_demo(
-    fedldp_process: Start, short_path: Path, link: str, processes: int
-) -> None:
+def test_ctrl_c_ends_all_processes_of_the_demo(fedldp_process: Start, tmp_path: Path) -> None:
     """Interrupts a run after its server has sent a request."""
-    long = ("deploy", "demo", "--link", link, *SMALL[:4], "--rounds", "500")
-    command = fedldp_process(*long, folder=short_path)
-    command.wait_until(lambda: list(short_path.glob("fedldp-*/server/journal/*")) != [])
-    if link == "flower":
-        command.wait_until(lambda: "started the server's app" in command.errors())
-    assert len(of_folder(short_path)) >= processes
+    long = ("deploy", "demo", *SMALL[:4], "--rounds", "500")
+    command = fedldp_process(*long, folder=tmp_path)
+    command.wait_until(lambda: list(tmp_path.glob("fedldp-*/server/journal/*")) != [])
+    assert len(of_folder(tmp_path)) >= 5
     command.interrupt()
     try:
         command.process.communicate(timeout=60)
@@ -75,4 +80,4 @@ def test_ctrl_c_ends_all_processes_of_the_demo(
         pytest.fail(command.errors())
     assert command.process.returncode not in (0, 2)
     assert "Traceback" not in command.errors()
-    nothing_is_left(short_path)
+    nothing_is_left(tmp_path)

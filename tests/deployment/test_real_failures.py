@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from environments import HOST, new_tls, whole, write_policy, write_tls
 from https_proxies import GARBAGE, CuttableLink, GarbageProxy, LossyProxy, RecordingProxy
-from https_stage import Stage, lines, playing
 from real_processes import (
     ClockJumps,
     DiesAtCommit,
@@ -31,6 +30,7 @@ from real_processes import (
     Party,
     eventually,
 )
+from stages import Stage, lines, playing
 
 from fedldp.core.errors import EndedForGood
 from fedldp.deployment.https.site import tls_of_site

@@ -1,15 +1,11 @@
-"""The site agent against lying servers, failures of its disk, and garbage on its socket."""
+"""The site agent against lying servers, failures of its disk, and garbage."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
-import socket
 import sqlite3
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +15,10 @@ import pytest
 from environments import Environment, ask, ask_bytes, bits, content, make_environment, request_of
 
 from fedldp.core.bounding import Ranges
-from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
+from fedldp.core.errors import FedldpError, LedgerUnusable
 from fedldp.deployment import sites
-from fedldp.deployment.agreement import Link
-from fedldp.deployment.frames import LENGTH, read_frame, write_frame
-from fedldp.deployment.listening import Listening
 from fedldp.deployment.messages import (
     NO_RECEIPT,
-    Answered,
     Ask,
     Challenge,
     Hello,
@@ -131,22 +123,6 @@ def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) ->
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
     assert env.releases(0) == []
-
-
-def test_an_agreement_for_one_link_is_unknown_over_another(env: Environment) -> None:
-    """Otherwise anyone who opens the socket could ask what only the pinned server may."""
-    agent = env.agent(0)
-    other: Link = "flower"
-    for body in (
-        ask_bytes(env, request_of(env)),
-        pack(Challenge(env.agreement.digest, bytes(32))),
-    ):
-        assert isinstance(read_by_server(agent.answer(body, other)), Stranger)
-    assert env.releases(0) == []
-    assert not isinstance(
-        read_by_server(agent.answer(ask_bytes(env, request_of(env)), env.agreement.link)),
-        Stranger,
-    )
 
 
 def test_a_site_never_pays_more_than_its_budget(tmp_path: Path) -> None:
@@ -306,84 +282,24 @@ def test_examples_of_other_classes_are_left_out(
     assert "1 of 5 examples are left out" in caplog.text
 
 
-# Its socket
-
-
-@pytest.fixture
-def listening(env: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("run")
-    folder.chmod(0o700)
-    agent, stop = env.agent(0), threading.Event()
-    place = folder / "site.sock"
-    try:
-        server = Listening(place, None, agent.answer, lambda: agent.largest_message)
-    except ConfigError as error:  # others may write to a folder above that of the tests
-        pytest.skip(str(error))
-    thread = threading.Thread(target=server.serve, args=(stop,))
-    thread.start()
-    yield place
-    stop.set()
-    thread.join()
-    assert not place.exists()
-
-
-def say(place: Path, body: bytes) -> bytes:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-        one.connect(str(place))
-        write_frame(one, body, 20.0)
-        return read_frame(one, 1 << 30, 20.0)
-
-
-@pytest.mark.slow
-def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
-    env: Environment, listening: Path, caplog: pytest.LogCaptureFixture
+def test_garbage_between_requests_stops_nothing_and_the_log_stays_short(
+    env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    stop, sent, since = threading.Event(), [0], time.monotonic()
-    digest, rng = env.agreement.digest, np.random.default_rng(0)
-
-    def shout() -> None:
-        while not stop.wait(0.02):
-            sent[0] += 1
-            odd = [
+    agent, digest, rng = env.agent(0), env.agreement.digest, np.random.default_rng(0)
+    for round in (1, 2):
+        for number in range(10):
+            for odd in (
                 pack(Ask(digest, NO_RECEIPT, request_of(env, 2, ranges=None))),
                 rng.bytes(100),
                 pack(Challenge(rng.bytes(32), bytes(32))),
-                pack(Ask(digest, NO_RECEIPT, request_of(env, 10 + sent[0]))),
+                pack(Ask(digest, NO_RECEIPT, request_of(env, 10 + number))),
                 pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
-            ][sent[0] % 5]
-            say(listening, odd)
-
-    shouter = threading.Thread(target=shout)
-    shouter.start()
-    try:
-        for round in (1, 2):
-            until = time.monotonic() + 300
-            while sent[0] < 10 * round and time.monotonic() < until:
-                time.sleep(0.02)
-            body = pack(Ask(digest, NO_RECEIPT, request_of(env, round)))
-            answer = read_by_server(say(listening, body))
-            assert isinstance(answer, Answered)
-            assert isinstance(content(answer), Report)
-    finally:
-        stop.set()
-        shouter.join()
-    assert sent[0] >= 20
-    minutes = 1 + (time.monotonic() - since) // 60  # each kind of line may occur once a minute
-    assert len(caplog.records) <= 12 * minutes, caplog.text
-
-
-def test_a_message_over_the_size_limit_is_refused_before_it_is_read(listening: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-        one.connect(str(listening))
-        one.sendall(LENGTH.pack(1 << 40))
-        one.settimeout(10.0)
-        assert one.recv(1) == b""
-
-
-def test_only_the_owner_may_connect(listening: Path) -> None:
-    assert listening.stat().st_mode & 0o777 == 0o600
-    assert listening.parent.stat().st_mode & 0o777 == 0o700
+            ):
+                agent.answer(odd)
+        assert isinstance(content(ask(agent, env, request_of(env, round))), Report)
+    assert env.releases(0) == [(1, 0), (2, 0)]
+    assert len(caplog.records) <= 12, caplog.text
 
 
 def test_a_site_signs_for_its_own_place_only(env: Environment) -> None:

@@ -13,11 +13,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from https_stage import playing
 from real_processes import DiesAtEveryFile, Party, eventually
+from stages import playing
 
 from fedldp.deployment.checks import check_server, check_site
-from fedldp.deployment.loopback import free_ports
+from fedldp.deployment.parties import free_ports
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.status import status_of_server, status_of_site
 

@@ -385,7 +385,7 @@ def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
         try:
             config = config.changed(num_clients=3, clients_per_round=None, untrusted_clients=0)
             problem = problem_of(config, NO_DATA)
-            found = agree(config, problem, sites, channel=channel, test_seed=0, link="flower")
+            found = agree(config, problem, sites, channel=channel, test_seed=0)
         except ConfigError:
             return None
     rest = {**found.document, "statement": {}}

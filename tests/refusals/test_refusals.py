@@ -46,7 +46,8 @@ from fedldp.deployment.policy import read_policy
 
 POLICY: dict[str, Any] = {
     "data": "data.npz", "key": "site.key", "ledger": "ledger.sqlite", "state": "state",
-    "socket": "site.sock", "budget": {"kind": "zcdp", "limit": 1.0},
+    "server": {"url": "https://127.0.0.1:9", "ca": "ca.pem"},
+    "budget": {"kind": "zcdp", "limit": 1.0},
 }  # fmt: skip
 
 

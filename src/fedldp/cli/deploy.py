@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
-    from fedldp.deployment.agreement import Agreement, Link
+    from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.policy import SitePolicy
 
 deploy_app = typer.Typer(
     rich_markup_mode=None,
-    help="Train across real sites, over HTTPS or Flower, with a server that is not trusted.",
+    help="Train across real sites, with a server that is not trusted.",
 )
 
 _DAYS = 365
@@ -162,7 +162,7 @@ def keys(
 ) -> None:
     """Make the keys for a site, or the certificates for a server."""
     from fedldp.deployment import certificates
-    from fedldp.deployment.identity import make_identity, new_file
+    from fedldp.deployment.identity import make_identity
 
     if rotate:
         if site is not None or server or renew:
@@ -182,13 +182,9 @@ def keys(
         raise ConfigError("give --site NAME for a site's keys, or --server HOST for a server's")
     if site is not None:
         make_identity(folder / f"{site}.key", folder / f"{site}.pub")
-        pair = certificates.node_key()
-        new_file(folder / f"{site}-node", pair.private, 0o600)
-        new_file(folder / f"{site}-node.pub", pair.public, 0o644)
         typer.echo(
-            f"{folder / site}.key and {folder / site}-node are secret and stay here; send "
-            f"{site}.pub and {site}-node.pub to the server's operator in a way that nobody can "
-            "tamper with"
+            f"{folder / site}.key is secret and stays here; send {site}.pub to the server's "
+            "operator in a way that nobody can tamper with"
         )
         return
     certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
@@ -319,9 +315,9 @@ def join(
         told = "all sites will be told" if joined.joining.own else "nobody else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
     server = joined.policy.server
-    if server is not None and joined.authorities == "taken":
+    if joined.authorities == "taken":
         typer.echo(f"wrote      {server.ca}, with which the site recognises the server")
-    elif server is not None and joined.authorities == "kept":
+    elif joined.authorities == "kept":
         typer.echo(
             f"ca         {server.ca} is unchanged, because an accepted agreement does not name "
             "all authorities in this invite: once that agreement's run is over, retire the "
@@ -415,12 +411,11 @@ def agree(
         list[str],
         typer.Option(metavar="NAME=FILE", help="a site and its public key; repeatable"),
     ],
-    link: Annotated[str, typer.Option(help="https or flower")] = "https",
     ca: Annotated[
         list[Path] | None,
         typer.Option(
-            help="over HTTPS: the certificate of an authority that vouches for the server to the "
-            "sites; repeatable"
+            help="the certificate of an authority that vouches for the server to the sites; "
+            "repeatable"
         ),
     ] = None,
     budget: Annotated[
@@ -441,11 +436,11 @@ def agree(
     from fedldp.deployment.key_changes import check_current
     from fedldp.deployment.own_budgets import read_budget
 
-    over, authorities = _link(link), [f for file in ca or [] for f in fingerprints(file)]
-    if over == "https" and not authorities:
+    authorities = [f for file in ca or [] for f in fingerprints(file)]
+    if not authorities:
         raise ConfigError(
             "ca is not set: give --ca ca.pem, which `fedldp deploy keys --server` wrote, so that "
-            "sites accept no other server; or give --link flower"
+            "sites accept no other server"
         )
     roster: dict[str, str] = {}
     for text in site:
@@ -459,7 +454,6 @@ def agree(
         config,
         problem,
         roster,
-        link=over,
         server_ca=authorities,
         budgets=[read_budget(file) for file in budget or []],
         **planned.terms(config, problem),
@@ -502,8 +496,8 @@ def accept(
         list[str],
         typer.Argument(
             metavar="FILE | WORDS | DIGEST",
-            help="the agreement's file; or, to fetch it over HTTPS, its ten words or its digest, "
-            "as read out by the server's operator",
+            help="the agreement's file; or, to fetch it from the server, its ten words or its "
+            "digest, as read out by the server's operator",
         ),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
@@ -617,33 +611,18 @@ def server(
     ],
     agreement: AgreementFile,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="over HTTPS: the address to listen on")
+        str, typer.Option(metavar="HOST:PORT", help="the address to listen on")
     ] = "0.0.0.0:8443",
     certificate: Annotated[
         Path | None,
         typer.Option(
-            help="this server's certificate (PEM) [default: server.pem next to the agreement]; "
-            "over Flower, the SuperLink's certificate, for --check"
+            help="this server's certificate (PEM) [default: server.pem next to the agreement]"
         ),
     ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
-            help="over HTTPS: the certificate's key (PEM) [default: server.key next to the "
-            "agreement]"
-        ),
-    ] = None,
-    socket: Annotated[
-        Path | None,
-        typer.Option(
-            help="over Flower: the socket to which its ServerApp connects [default: "
-            "FOLDER/server.sock]"
-        ),
-    ] = None,
-    socket_group: Annotated[
-        str | None,
-        typer.Option(
-            help="the group of the SuperLink's user, which may then connect to the socket"
+            help="the certificate's key (PEM) [default: server.key next to the agreement]"
         ),
     ] = None,
     test: Annotated[
@@ -675,16 +654,10 @@ def server(
         return
     from rich.console import Console
 
-    from fedldp.deployment.agreement import read_agreement
-    from fedldp.deployment.running import OverFlower, OverHttps, run_server
+    from fedldp.deployment.running import OverHttps, run_server
     from fedldp.reporting import text
 
-    reached: OverFlower | OverHttps
-    if read_agreement(agreement, own=None).link == "flower":
-        place = folder / "server.sock" if socket is None else socket
-        reached = OverFlower(place, socket_group)
-    else:
-        reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
+    reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
     with logged(log) as json_log:
         console = Console(stderr=True, quiet=json_log)
         served = run_server(
@@ -732,27 +705,12 @@ def enable(
     )
 
 
-@deploy_app.command("flower-app")
-def flower_app(
-    folder: Annotated[Path, typer.Argument(help="the folder of the app to write")],
-) -> None:
-    """Write the Flower app that carries bytes between a server and its sites."""
-    from fedldp.deployment import flower_app as app
-
-    app.write(folder)
-    typer.echo(
-        f"wrote {folder}; run it with: flwr run {folder} CONNECTION --stream --run-config "
-        "'socket=\"FOLDER/server.sock\"'"
-    )
-
-
 @deploy_app.command()
 def demo(
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
     sites: Annotated[int, typer.Option(help="number of sites")] = 3,
     channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")] = "named",
     rounds: Annotated[int, typer.Option(help="number of rounds")] = 3,
-    link: Annotated[str, typer.Option(help="https or flower")] = "https",
     kill: Annotated[bool, typer.Option("--kill", help="kill processes during the run")] = False,
     set_: Settings = None,
     data_dir: DataDir = None,
@@ -771,7 +729,6 @@ def demo(
     found = run_demo(
         resolve(recipe, [*(set_ or []), *more]),
         channel=_channel(channel),
-        link=_link(link),
         kill=kill,
         data_dir=data_dir,
         say=lambda what: typer.echo(what, err=True),
@@ -825,12 +782,6 @@ def _change_key(folder: Path, yes: bool) -> None:
         f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
         "next invite as before, with: fedldp deploy join"
     )
-
-
-def _link(name: str) -> Link:
-    if name not in ("https", "flower"):
-        raise ConfigError(f"link = {name}: choose https or flower")
-    return "flower" if name == "flower" else "https"
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:

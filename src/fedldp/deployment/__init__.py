@@ -1,8 +1,8 @@
-"""Runs with real sites: the agreement, the site's agent, the server, the links and the demo.
+"""Runs with real sites: the agreement, the site's agent, the server, their link and the demo.
 
 server's operator   agree -> run.agreement -> server: the round loop, behind a pipe
                                                  |
-                                  Flower: SuperLink, SuperNodes (bytes in, bytes out)
+                                        HTTPS (bytes in, bytes out)
                                                  |
 site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
 
@@ -16,12 +16,10 @@ __all__ = [
     "certificates",
     "checks",
     "demo",
-    "flower_app",
     "identity",
     "initial",
     "joining",
     "key_changes",
-    "listening",
     "own_budgets",
     "policy",
     "restored",

@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.agreement import Agreement, Channel, Link, Site
+from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets, largest_alone
 from fedldp.simulation.plan import calibrated
@@ -32,7 +32,6 @@ def agree(
     quorum: int | None = None,
     deadline_seconds: float = 600.0,
     test_seed: int | None = None,
-    link: Link = "https",
     server_ca: Sequence[str] = (),
     budgets: Sequence[SignedBudget] = (),
     initial: str | None = None,
@@ -50,7 +49,6 @@ def agree(
             the total number of sites and untrusted clients.
         deadline_seconds: how long the server waits in each phase.
         test_seed: the seed for all randomness; for the demo only.
-        link: see ``Link``.
         server_ca: SHA-256 digests of the certificates of the authorities that may sign the server's
             certificate; see ``certificates.fingerprints``.
         budgets: each site's own budget, in any order; their epsilons become the list ``epsilon``.
@@ -84,7 +82,6 @@ def agree(
             untrusted_clients=untrusted,
             deadline_seconds=deadline_seconds,
             test_seed=test_seed,
-            link=link,
             server_ca=tuple(server_ca),
             budgets=own,
             version=version("fedldp"),

@@ -37,7 +37,7 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.documents import digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
-from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
+from fedldp.deployment.statement import TIMED, stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
@@ -48,9 +48,6 @@ from fedldp.simulation.settings import from_mapping
 
 Channel = Literal["named", "sum"]
 """``named``: the server knows who sent each report. ``sum``: it sees only the sum of a round."""
-
-Link = Literal["https", "flower"]
-"""What carries requests and answers: fedldp's own HTTPS link, or Flower."""
 
 _VERSION = 1
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -135,7 +132,6 @@ class _Document(BaseModel):
     statement: dict[str, Any]
     features: _Mapped | None = None
     budgets: list[SignedBudget] | None = None
-    link: Literal["https"] | None = None
     fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")]
     server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
     initial: Annotated[str, Field(pattern=_KEY)] | None = None
@@ -162,8 +158,7 @@ class Agreement:
             nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
             and each of them takes part in all rounds.
-        link: see ``Link``; an agreement from an earlier version names no link and uses Flower.
-        server_ca: SHA-256 of the certificates (DER) of authorities; over HTTPS, one of them must
+        server_ca: SHA-256 of the certificates (DER) of authorities; one of them must
             have signed the server's certificate. Empty: each site decides for itself which
             authorities it trusts.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
@@ -185,7 +180,6 @@ class Agreement:
     deadline_seconds: float
     test_seed: int | None = None
     statement: Mapping[str, Any] = field(default_factory=dict)
-    link: Link = "flower"
     server_ca: tuple[str, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
     version: str
@@ -203,10 +197,6 @@ class Agreement:
         if not 1 <= self.deadline_seconds <= _LONGEST:
             raise ConfigError(
                 f"deadline_seconds = {self.deadline_seconds}: give a number from 1 to {_LONGEST:g}"
-            )
-        if self.link == "flower" and self.server_ca:
-            raise ConfigError(
-                "server_ca: sites do not use it over Flower; leave it out, or set link = https"
             )
         check_told(self.config)
         config, clients = self.config, len(self.sites)
@@ -323,15 +313,10 @@ class Agreement:
             "statement": self.statement,
             **({} if self.features is None else {"features": self.features}),
             **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
-            **({} if self.link == "flower" else self._https),
+            **({"server_ca": list(self.server_ca)} if self.server_ca else {}),
             **({} if self.initial is None else {"initial": self.initial}),
             **({} if self.frozen is None else {"frozen": self.frozen}),
         }
-
-    @property
-    def _https(self) -> dict[str, Any]:
-        pinned = {"server_ca": list(self.server_ca)} if self.server_ca else {}
-        return {"link": self.link, **pinned}
 
     @cached_property
     def features(self) -> dict[str, str] | None:
@@ -486,7 +471,7 @@ class Agreement:
             if self.channel == "sum"
             else None,
             simulated=self.test_seed is not None,
-            timed=TIMED_OVER_FLOWER if self.link == "flower" else TIMED,
+            timed=TIMED,
             delta=delta,
         )
 
@@ -531,7 +516,6 @@ def parse_agreement(
         deadline_seconds=found.deadline_seconds,
         test_seed=found.test_seed,
         statement=found.statement,
-        link=found.link or "flower",
         server_ca=tuple(found.server_ca or ()),
         budgets=tuple(found.budgets or ()),
         version=found.fedldp,

@@ -1,7 +1,6 @@
-"""Keys and certificates for a certificate authority, a server and Flower's nodes.
+"""Keys and certificates for a certificate authority and a server.
 
-All keys are on the curve P-256. Keys for TLS are in PEM; keys for SuperNodes are in OpenSSH's
-format, which Flower reads.
+All keys are on the curve P-256, and in PEM.
 """
 
 from __future__ import annotations
@@ -42,14 +41,6 @@ class Certified:
 
     key: bytes
     certificate: bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeKey:
-    """The key pair that identifies a SuperNode to the SuperLink, both halves in OpenSSH format."""
-
-    private: bytes
-    public: bytes
 
 
 def authority(name: str, days: int) -> Certified:
@@ -306,15 +297,6 @@ class ServerTls:
             except OSError:
                 found.append(None)
         return found
-
-
-def node_key() -> NodeKey:
-    """Return a new key pair for ``flower-supernode --auth-supernode-private-key``."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    return NodeKey(
-        private=key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
-        public=key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n",
-    )
 
 
 def write_secret(path: Path, secret: bytes) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,7 +82,7 @@ def check_server(
         found = read_agreement(agreement, own=None)
         found.check()
         check_stated(found)
-        parties = f"{len(found.sites)} sites, {found.channel}, over {found.link}"
+        parties = f"{len(found.sites)} sites, {found.channel}"
         return f"{agreement}: {found.config.name()}, {parties}"
 
     def run_folder() -> str:
@@ -188,15 +185,9 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     yield _one("ledger", ledger)
     yield _one("key", key)
     yield _one("state", state)
-    server, place, flower = policy.server, policy.socket, policy.flower
-    if server is not None:
-        yield _one("ca", lambda: _valid_authority(server.ca))
-        yield _one("server", lambda: _connect(server.url, server.ca))
-    if place is not None:
-        yield _one("socket", lambda: _ask(place))
-    if flower is not None:
-        yield _one("ca", lambda: _valid(flower.ca))
-        yield _one("superlink", lambda: _reach(flower.superlink, flower.ca))
+    server = policy.server
+    yield _one("ca", lambda: _valid_authority(server.ca))
+    yield _one("server", lambda: _connect(server.url, server.ca))
     for path in sorted(policy.accepted.glob("*.agreement")):
         if not path.with_suffix(".retired").exists():
             yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
@@ -338,35 +329,9 @@ def _connect(url: str, ca: Path) -> str:
     return f"{url}: answers, with a certificate of {ca.name}{clock}"
 
 
-def _reach(address: str, ca: Path) -> str:
-    """Check that a server answers with a certificate that the site trusts."""
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=str(ca))
-    try:
-        with (
-            socket.create_connection((host, int(port)), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname=host),
-        ):
-            return f"{address}: answers, with a certificate of {ca.name}"
-    except OSError as error:
-        raise FedldpError(f"{address}: {error}; check the network and {ca}") from error
-
-
 def _check_writable(folder: Path) -> None:
     if folder.exists() and not os.access(folder, os.W_OK):
         raise FedldpError(f"{folder}: the agent cannot write there; check its owner and the disk")
-
-
-def _ask(place: Path) -> str:
-    if not place.exists():
-        return f"{place}: nothing listens there now"
-    try:
-        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as one:
-            one.settimeout(2.0)
-            one.connect(str(place))
-    except OSError as error:
-        raise FedldpError(f"{place}: nothing answers there ({error.strerror})") from error
-    return f"{place}: something listens there"
 
 
 def _one(name: str, look: Callable[[], str]) -> list[Found]:

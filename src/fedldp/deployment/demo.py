@@ -1,4 +1,4 @@
-"""Runs all parties on one machine, each as a process: a server, agents and, optionally, Flower.
+"""Runs all parties on one machine, each as a process: a server and its sites' agents.
 
 The demo makes its own certificates and keys, gives each site the data of one client of a
 simulation, and draws all randomness from the seed. The final weights are therefore the same as in
@@ -23,7 +23,7 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.locks import scratch
-from fedldp.deployment.agreement import Channel, Link
+from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -100,7 +100,6 @@ def run_demo(
     config: RunConfig,
     *,
     channel: Channel,
-    link: Link = "https",
     kill: bool = False,
     data_dir: Path | None = None,
     say: Say = lambda what: None,
@@ -110,8 +109,7 @@ def run_demo(
     Args:
         config: any configuration that can be deployed; all randomness comes from its seed.
         channel: how reports reach the server.
-        link: what carries the messages.
-        kill: whether to kill an agent, the server and Flower's app processes during the run.
+        kill: whether to kill an agent and the server during the run.
         data_dir: the data folder.
         say: is called with one line for each event.
 
@@ -125,7 +123,7 @@ def run_demo(
         say(what)
 
     with scratch() as place:
-        world = DemoEnvironment.made(place, config, channel, link, data_dir)
+        world = DemoEnvironment.made(place, config, channel, data_dir)
         try:
             return _run(world, config, kill, tell, events)
         except RunError as error:
@@ -140,8 +138,6 @@ def _run(
         # Simulate now, while the started processes import their modules, which takes seconds.
         tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
         simulated = simulate(config, data_dir=world.data_dir)
-        if world.agreement.link == "flower":
-            running.start_flower()
         if kill:
             _kill_as_it_goes(running, tell)
         running.await_end()
@@ -190,19 +186,7 @@ def _kill_as_it_goes(running: Running, tell: Say) -> None:
     before_round(2)
     running.kill("server")
     running.start_server()
-    if running.world.agreement.link == "https":
-        tell("started the server again")
-        return
-    running.await_that(
-        lambda: "serverapp" not in running.flower.processes(), 60, "the end of the app"
-    )
-    running.flower.run_app()
-    tell("started the server and its app again")
-    before_round(3)
-    running.kill("serverapp")
-    if not running.ended:
-        running.flower.run_app()
-        tell("started the server's app again")
+    tell("started the server again")
 
 
 def _ledger(policy: SitePolicy, site: str) -> LedgerOfSite:

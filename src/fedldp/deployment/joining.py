@@ -462,7 +462,7 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         policy.check(replace(expected, server_ca=()) if taken else expected)
         _check_private(policy.data)
         check_data(policy, expected)
-        if taken and policy.server is not None:
+        if taken:
             replace_file(policy.server.ca, invite.ca_pem)
     key = read_private(policy.key)
     public = key.public_key().public_bytes_raw().hex()
@@ -499,8 +499,6 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
     Raises:
         ConfigError: the invite comes from another server.
     """
-    if policy.server is None:
-        return "known"  # ``policy.check`` refuses the invite if the policy has no server
     if policy.server.url != invite.url:
         raise ConfigError(
             f"server.url = {policy.server.url}: the invite is from {invite.url}, but an agent has "
@@ -523,14 +521,9 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
     """Return the agreement that a site's server hands out, without checking it.
 
     Raises:
-        FedldpError: there is no server, it does not know the site, or it sends no agreement.
+        FedldpError: the server is not reached, does not know the site, or sends no agreement.
     """
-    if policy.server is None:
-        raise ConfigError(
-            "server is not set: the agreement cannot be fetched; add a table [server] to the "
-            "policy, or give the agreement's file"
-        )
-    check_extra("deploy", "to fetch an agreement over HTTPS")
+    check_extra("deploy", "to fetch an agreement from a server")
     from fedldp.deployment.https.site import fetch_agreement
 
     key = read_private(policy.key)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,10 +25,9 @@ from fedldp.core.errors import RunError
 from fedldp.data import Examples
 from fedldp.deployment import certificates
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import Agreement, Channel, Link
+from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
-from fedldp.deployment.loopback import HOST, Loopback, free_ports
 from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_sites
 from fedldp.deployment.policy import (
     SitePolicy,
@@ -44,13 +45,25 @@ Say = Callable[[str], None]
 KIND: BudgetKind = "zcdp"
 _DEADLINE = 600.0
 _LONGEST_ROUND = 900.0
-_TO_START = 90.0
 _DAYS = 2
-_LOOK = 5.0
-"""Seconds between two checks of Flower's processes."""
-_GONE = 100.0
-"""Seconds after which a SuperNode whose ClientApp is gone is restarted; Flower itself gives up on a
-ClientApp after 60 s, if it notices that the ClientApp is gone."""
+HOST = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    """Return whether a process can listen at a TCP port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex((HOST, port)) != 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different free ports, below those that the system uses for outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = 20_000 + secrets.randbelow(12_000)
+        if port not in found and is_free(port):
+            found.append(port)
+    return found
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,6 @@ class DemoEnvironment:
         folder: Path,
         config: RunConfig,
         channel: Channel,
-        link: Link,
         data_dir: Path | None,
         *,
         seeded: bool = True,
@@ -98,13 +110,11 @@ class DemoEnvironment:
             folder: the folder for all files.
             config: the configuration of the run.
             channel: how reports reach the server.
-            link: what carries the messages.
             data_dir: the data folder.
             seeded: whether all randomness comes from the configuration's seed.
         """
         (port,) = free_ports(1)
-        if link == "https":
-            _write_certificates(folder)
+        _write_certificates(folder)
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
         roster, budgets, own = {}, [], own_budgets_of(config)
@@ -123,8 +133,7 @@ class DemoEnvironment:
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
-            link=link,
-            server_ca=certificates.fingerprints(folder / "ca.pem") if link == "https" else (),
+            server_ca=certificates.fingerprints(folder / "ca.pem"),
             budgets=budgets,
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
@@ -183,10 +192,7 @@ def _policy(
         "systems": [agreement.config.name()],
         "models": models_in(agreement.config),
     }
-    if agreement.link == "https":
-        terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}
-    else:
-        terms["socket"] = "run/site.sock"
+    terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}
     settings = agreement.config.model_dump()
     for name, kind in (("mechanism", "mechanisms"), ("features", "features")):
         if settings.get(name) is not None:
@@ -206,27 +212,15 @@ def _policy(
 class Running:
     """All processes of a demo."""
 
-    def __init__(self, world: DemoEnvironment, tell: Say, flower: Loopback) -> None:
-        self.world, self._tell, self.flower = world, tell, flower
+    def __init__(self, world: DemoEnvironment, tell: Say) -> None:
+        self.world, self._tell = world, tell
         self._own: dict[str, subprocess.Popen[bytes]] = {}
-        self._looked = -math.inf
-        self._lost: dict[str, float] = {}
-        """When each SuperNode was first seen waiting for a ClientApp that is gone, by the
-        SuperNode's name."""
 
     def start_own(self) -> None:
         """Start the agents and the server."""
         for index in range(len(self.world.sites)):
             self.start_agent(index)
         self.start_server()
-
-    def start_flower(self) -> None:
-        """Start Flower and, once the server listens, the app."""
-        self.flower.start()
-        self._tell(f"started Flower's SuperLink and {len(self.world.sites)} SuperNodes, with TLS")
-        self.await_that(lambda: (self.world.run / "server.sock").exists(), _TO_START, "the server")
-        self.flower.run_app()
-        self._tell("started the server's app")
 
     def start_agent(self, index: int) -> None:
         policy = self.world.folder / f"site-{index}" / "site.toml"
@@ -237,26 +231,17 @@ class Running:
         data_dir = [] if world.data_dir is None else ["--data-dir", str(world.data_dir.absolute())]
         tls = ["--certificate", str(world.folder / "server.pem")]
         tls += ["--key", str(world.folder / "server.key")]
-        https = world.agreement.link == "https"
         self._launch(
             "server",
             *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
             *("--test", world.test, *data_dir, "--json"),
-            *(["--listen", f"{HOST}:{world.port}", *tls] if https else []),
+            *("--listen", f"{HOST}:{world.port}", *tls),
         )
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL to an agent, the server or a process of Flower."""
-        if name in self._own:
-            self._own[name].kill()
-            self._own[name].wait()
-        else:
-            # Flower needs some time to start its apps.
-            self.await_that(lambda: self.ended or name in self.flower.processes(), _TO_START, name)
-            if self.ended:
-                self._tell(f"did not kill {name}: the run had ended")
-                return
-            self.flower.kill(name)
+        """Send SIGKILL to an agent or the server."""
+        self._own[name].kill()
+        self._own[name].wait()
         self._tell(f"killed {name}")
 
     @property
@@ -284,29 +269,9 @@ class Running:
                 self._tell(f"round {told} is complete")
             if now - since > _LONGEST_ROUND:
                 raise RunError(f"round {told + 1} did not end; {self._log('server')}")
-            self._mend_flower(now)
             time.sleep(0.1)
         if self._own["server"].returncode != 0:
             raise RunError(f"the server failed; {self._log('server')}")
-
-    def _mend_flower(self, now: float) -> None:
-        """Restart SuperNodes that wait for a ClientApp that is gone.
-
-        According to Flower's source, a SuperNode (of ``flower_app.TESTED``) waits forever for the
-        reply of a ClientApp that ended before it fetched its message or that could not deliver its
-        reply.
-        """
-        if now - self._looked < _LOOK:
-            return
-        self._looked = now
-        lost = self.flower.without_clientapp()
-        self._lost = {name: self._lost.get(name, now) for name in lost}
-        for name, since in self._lost.items():
-            if now - since > _GONE:
-                self._tell(f"{name} was waiting for a ClientApp that is gone: restarted it")
-                self.flower.restart(name)
-                del self._lost[name]
-                return  # a restart takes a minute; look for others after that
 
     def check_answers(self) -> None:
         """Check that the server saw no site give two different answers to one request."""
@@ -349,7 +314,6 @@ class Running:
                 raise RunError(
                     f"after {seconds:g} s, gave up waiting for {what}; {self._log('server')}"
                 )
-            self._mend_flower(time.monotonic())
             time.sleep(0.1)
 
     def _log(self, name: str) -> str:
@@ -360,10 +324,8 @@ class Running:
 @contextmanager
 def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
     """Yield the processes of a demo before they are started; on exit, end all that are running."""
-    agents = [policy.socket for policy in world.sites if policy.socket is not None]
-    with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
-        running = Running(world, tell, flower)
-        try:
-            yield running
-        finally:
-            running.close()
+    running = Running(world, tell)
+    try:
+        yield running
+    finally:
+        running.close()

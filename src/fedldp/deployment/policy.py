@@ -4,11 +4,10 @@
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
     ledger = "ledger.sqlite"       everything that it has released
     state = "state"                its folder: its secrets, saved state, accepted agreements
-    socket = "run/site.sock"       over Flower: where its SuperNode reaches it
     channels = ["named", "sum"]    optional, like everything below
     witness = "/net/log/north"     one line per release; keep it out of all back-ups
 
-    [server]                       over HTTPS: the server's address and certificate authorities
+    [server]                       the server's address and certificate authorities
     url = "https://server.example.org:8443"
     ca = "ca.pem"
 
@@ -27,10 +26,6 @@
     [largest]                      the most that one release and one run may cost, per budget
     release = 0.05
     run = 0.5
-
-    [flower]                       for `fedldp deploy site --check`
-    superlink = "server.example.org:9092"
-    ca = "ca.pem"
 
 Paths are relative to the file's own folder.
 """
@@ -94,21 +89,12 @@ class SpendLimits(FrozenConfig):
 
 
 class ServerTable(FrozenConfig):
-    """The server that the site connects to over HTTPS."""
+    """The server that the site connects to."""
 
     url: Annotated[str, Field(pattern=URL)]
     ca: Path = Field(
         description="a PEM file with the certificate authorities that the site trusts to sign "
         "the server's certificate"
-    )
-
-
-class FlowerTable(FrozenConfig):
-    """How the site's SuperNode reaches the server."""
-
-    superlink: Annotated[str, Field(pattern=r"^[^:\s]+:\d+$")]
-    ca: Path = Field(
-        description="the certificate of the authority that signed the SuperLink's certificate"
     )
 
 
@@ -144,17 +130,7 @@ class SitePolicy(FrozenConfig):
     state: Path = Field(
         description="a folder for the site's secrets and saved state, used by this site only"
     )
-    server: ServerTable | None = Field(
-        None, description="the server that the site connects to, for runs over HTTPS"
-    )
-    socket: Path | None = Field(
-        None, description="the Unix socket that the SuperNode connects to, for runs over Flower"
-    )
-    socket_group: str | None = Field(
-        None,
-        description="the group of the SuperNode's user, whose members may use the socket; if not "
-        "set, only the owner may use it",
-    )
+    server: ServerTable = Field(description="the server that the site connects to")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "cpu", description="the device that the site trains on"
     )
@@ -208,9 +184,6 @@ class SitePolicy(FrozenConfig):
         description="the site's own budget for a run; the site answers with this epsilon only",
     )
     largest: SpendLimits = SpendLimits()
-    flower: FlowerTable | None = Field(
-        None, description="the SuperLink, which only `fedldp deploy site --check` uses"
-    )
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -312,7 +285,7 @@ class SitePolicy(FrozenConfig):
         agreement.check()
         check_stated(agreement)
         self._check_own(agreement)
-        self._check_link(agreement)
+        self._check_server(agreement)
         clear = self.in_clear(agreement)
         if clear and not self.allow_in_clear:
             what = clear[0]
@@ -377,20 +350,8 @@ class SitePolicy(FrozenConfig):
                 f"{error}; own.epsilon in this site's policy allows no other value"
             ) from error
 
-    def _check_link(self, agreement: Agreement) -> None:
-        """Refuse an agreement whose requests cannot arrive here or may come from another server."""
-        if agreement.link == "flower":
-            if self.socket is None:
-                raise PrivacyError(
-                    "socket is not set: the agreement's link is flower; set it to the Unix "
-                    "socket that the SuperNode connects to"
-                )
-            return
-        if self.server is None:
-            raise PrivacyError(
-                "server is not set: the agreement's link is https; add a table [server] with the "
-                "server's url and ca"
-            )
+    def _check_server(self, agreement: Agreement) -> None:
+        """Refuse an agreement whose requests may come from another server."""
         if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
             raise PrivacyError(
                 f"server.ca = {self.server.ca}: it contains an authority that the agreement does "
@@ -457,7 +418,6 @@ def read_policy(path: Path) -> SitePolicy:
         "own": OwnBudget,
         "largest": SpendLimits,
         "server": ServerTable,
-        "flower": FlowerTable,
     }
     nested = {name: table.model_fields for name, table in tables.items()}
     try:
@@ -476,19 +436,11 @@ def read_policy(path: Path) -> SitePolicy:
             "so no budget covers it; set budget.limit = inf, which means that this ledger "
             "protects nothing"
         )
-    if policy.socket is None and policy.server is None:
-        raise ConfigError(
-            f"policy {path}: server is not set; add a table [server] with the url and ca of the "
-            "server that the site connects to, or set socket for runs over Flower"
-        )
     here = path.absolute().parent
-    places = ("data", "key", "ledger", "witness", "state", "socket", "data_dir")
+    places = ("data", "key", "ledger", "witness", "state", "data_dir")
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
-    if policy.server is not None:
-        update["server"] = policy.server.changed(ca=here / policy.server.ca.expanduser())
-    if policy.flower is not None:
-        update["flower"] = policy.flower.changed(ca=here / policy.flower.ca)
+    update["server"] = policy.server.changed(ca=here / policy.server.ca.expanduser())
     return policy.changed(**update)
 
 

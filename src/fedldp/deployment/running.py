@@ -8,10 +8,9 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -28,9 +27,7 @@ from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.key_changes import next_key_of
-from fedldp.deployment.listening import Listening
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving
-from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
@@ -62,6 +59,9 @@ def run_site(
             been released.
         FedldpError: the agent cannot start.
     """
+    check_extra("deploy", "a site's agent")
+    from fedldp.deployment.https.site import HttpsLink
+
     _log_to_stderr(json_log)
     os.umask(0o077)  # only the owner can access what the agent creates
     with alone(policy.state / "lock", "agent"):
@@ -75,63 +75,27 @@ def run_site(
             return of_site(agent.watch.document(), budgets_of(agent.ledger, entries), len(entries))
 
         with serving(metrics, now), _until_told() as stop:
-            _serve_links(policy, agent, stop)
-
-
-def _serve_links(policy: SitePolicy, agent: Agent, stop: threading.Event) -> None:
-    """Answer messages over the policy's links until ``stop`` is set."""
-    serve_all: list[Callable[[threading.Event], None]] = []
-    if policy.server is not None:
-        check_extra("deploy", "a site over HTTPS")
-        from fedldp.deployment.https.site import HttpsLink
-
-        server = policy.server
-        link = HttpsLink(
-            server.url,
-            server.ca,
-            agent.key,
-            partial(agent.answer, link="https"),
-            lambda: agent.largest_message,
-            lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
-        )
-        serve_all.append(link.serve)
-    if policy.socket is not None:
-        listening = Listening(
-            policy.socket,
-            policy.socket_group,
-            partial(agent.answer, link="flower"),
-            lambda: agent.largest_message,
-        )
-        logging.getLogger("fedldp.site").info("listens at %s", policy.socket)
-        serve_all.append(listening.serve)
-    threads = [threading.Thread(target=serve, args=(stop,)) for serve in serve_all]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-@dataclass(frozen=True)
-class OverFlower:
-    """How sites reach a server over Flower: a Unix socket, and a group that may open it."""
-
-    socket: Path
-    group: str | None
-
-    def pipe(self, agreement: Agreement, folder: Path) -> FlowerPipe:
-        return FlowerPipe(self.socket, group=self.group)
+            link = HttpsLink(
+                policy.server.url,
+                policy.server.ca,
+                agent.key,
+                agent.answer,
+                lambda: agent.largest_message,
+                lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
+            )
+            link.serve(stop)
 
 
 @dataclass(frozen=True)
 class OverHttps:
-    """How sites reach a server over HTTPS: an address, HOST:PORT, and files for TLS."""
+    """Where a server listens: an address, HOST:PORT, and files for TLS."""
 
     listen: str
     certificate: Path
     key: Path
 
     def pipe(self, agreement: Agreement, folder: Path) -> HttpsPipe:
-        check_extra("deploy", "a server over HTTPS")
+        check_extra("deploy", "a server of real sites")
         from fedldp.deployment.https.server import HttpsPipe, listen
 
         _allow_files(_FILES + _FILES_OF_SITE * len(agreement.sites))
@@ -166,7 +130,7 @@ def _allow_files(needed: int) -> None:
 def run_server(
     folder: Path,
     agreement: Path,
-    reached: OverFlower | OverHttps,
+    reached: OverHttps,
     test: str | None,
     data_dir: Path | None,
     console: Console,

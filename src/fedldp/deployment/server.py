@@ -42,7 +42,7 @@ from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import ReportChecker
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
-from fedldp.deployment.statement import TIMED, TIMED_OVER_FLOWER, stated
+from fedldp.deployment.statement import TIMED, stated
 from fedldp.deployment.watch import ENDED, Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
@@ -182,7 +182,7 @@ class Server:
             ledger.releases(agreement.run),
             summed=summed,
             simulated=agreement.test_seed is not None,
-            timed=TIMED_OVER_FLOWER if agreement.link == "flower" else TIMED,
+            timed=TIMED,
         )
 
     def serve(

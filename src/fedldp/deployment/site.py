@@ -1,9 +1,9 @@
 """The site agent, the only program at a site that sees examples. It decides what leaves the site.
 
-    socket -> CHALLENGE: who am I in this agreement?
-           -> ASK:   is the agreement accepted, does the ledger have every release that
-                     mark, witness and receipt prove (see ``site_ledger``)?
-                     -> client runtime: policy, ledger, training, encoder, ledger -> answer
+    link -> CHALLENGE: who am I in this agreement?
+         -> ASK:   is the agreement accepted, does the ledger have every release that
+                   mark, witness and receipt prove (see ``site_ledger``)?
+                   -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
 It does not matter who asks, or how: a request that no accepted agreement covers is refused, in a
 message that does not depend on any example. The log says in plain words what was released and what
@@ -31,7 +31,7 @@ from fedldp.core.errors import (
 )
 from fedldp.core.formatting import number
 from fedldp.data import Examples
-from fedldp.deployment.agreement import Agreement, Link
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
@@ -145,15 +145,8 @@ class Agent:
         """The site's identity."""
         return self._key
 
-    def answer(self, body: bytes, link: Link | None = None) -> bytes:
-        """Return the answer to a server's message.
-
-        Args:
-            body: the message.
-            link: the link over which the message came. Agreements for another link count as
-                unknown, because each link authenticates the server in its own way. None: there is
-                no link.
-        """
+    def answer(self, body: bytes) -> bytes:
+        """Return the answer to a server's message."""
         self.watch.reached()
         try:
             message = read_by_site(body)
@@ -165,11 +158,6 @@ class Agent:
             self._tell_unknown(message.digest)
             return pack(Stranger())
         self._unknown.discard(message.digest)
-        if link not in (None, run.agreement.link):
-            self._rate_limited(
-                f"a request over {link} was refused: its agreement is for {run.agreement.link}"
-            )
-            return pack(Stranger())
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
         with self._answering:

@@ -76,8 +76,7 @@ _TELL = 0.25
 """Seconds between two updates of what a phase waits for."""
 _GREET_AGAIN = 15.0
 """Seconds after which a node that did not identify itself is greeted again while the first greeting
-is pending. A SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a
-message delivers each later answer only when the next message comes."""
+is pending: its answer may have been lost."""
 _GREETED_AGAIN_AT_ONCE = 32
 """The largest number of nodes that one check greets again: with thousands of nodes, an answer may
 just be slow."""
@@ -126,7 +125,7 @@ class QuorumMissed(RunError):
 
 
 class Pipe(Protocol):
-    """Carries bytes to nodes and back; see ``pipe.FlowerPipe`` and ``https.server.HttpsPipe``."""
+    """Carries bytes to nodes and back; see ``https.server.HttpsPipe``."""
 
     @property
     def connected(self) -> bool:

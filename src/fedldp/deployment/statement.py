@@ -11,14 +11,12 @@ from fedldp.algorithms import systems
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 
-_TIMED = (
+TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
     "line is about that (a site's policy can fix when its answers leave, answer_after_seconds; "
-    "programs on its machine{} still see how busy it is)"
+    "programs on its machine still see how busy it is)"
 )
-TIMED, TIMED_OVER_FLOWER = _TIMED.format(""), _TIMED.format(", the SuperNode's among them,")
-"""The warnings that timing is not covered. Over Flower, the warning also names the SuperNode, whose
-program runs on a site's machine."""
+"""The warning of a server's run that timing is not covered."""
 
 
 def stated(

@@ -143,7 +143,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     if runs and known.get("refuses"):
         warnings.append(f"the agent refuses: {known['refuses']}")
     connected = bool(runs and known.get("connected"))
-    if runs and policy.server is not None and not connected:
+    if runs and not connected:
         warnings.append(f"the server cannot be reached: {known.get('amiss')}")
     found, names, own = list[dict[str, Any]](), list[str](), _own(policy)
     data = _data_now(policy)
@@ -178,7 +178,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             {
                 "name": names[-1] if names else policy.key.stem,
                 "last_seen": known.get("last_seen"),
-                "state": "away" if state == "ready" and policy.server and not connected else state,
+                "state": "away" if state == "ready" and not connected else state,
                 "budget_left": budgets,
             }
         ],
@@ -186,7 +186,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         "warnings": warnings,
         "runs": found,
         "last_release": last,
-        "server": None if policy.server is None else policy.server.url,
+        "server": policy.server.url,
     }
 
 

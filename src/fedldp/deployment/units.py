@@ -1,4 +1,4 @@
-"""Units with which systemd runs, and restarts, an agent or a server over HTTPS.
+"""Units with which systemd runs, and restarts, an agent or a server.
 
 Each runs as the user who owns its folder, and can write only where it stores its files.
 """
@@ -83,15 +83,10 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
         policy: the path of the site's policy.
 
     Raises:
-        FedldpError: the policy is invalid or has no server, root owns its folder, the folder's
-            owner may not read the data, or a reboot would empty a folder that the site needs.
+        FedldpError: the policy is invalid, root owns its folder, the folder's owner may not read
+            the data, or a reboot would empty a folder that the site needs.
     """
     terms, place = read_policy(policy), policy.absolute()
-    if terms.server is None:
-        raise ConfigError(
-            f"policy {policy}: server is not set: over Flower, the agent and the SuperNode run as "
-            "two users; use the units in docs/systemd"
-        )
     read_private(terms.key)  # refuses a key that others may read
     user = _owner(place.parent)
     if _closed_to(place.parent, terms.data):
@@ -127,15 +122,10 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
         options: more options of ``fedldp deploy server``.
 
     Raises:
-        FedldpError: the agreement is invalid or over Flower, root owns its folder, or a reboot
-            empties that folder.
+        FedldpError: the agreement is invalid, root owns its folder, or a reboot empties that
+            folder.
     """
     found, place = read_agreement(agreement, own=None), agreement.absolute()
-    if found.link == "flower":
-        raise ConfigError(
-            f"agreement {agreement}: link = flower: its server needs a SuperLink that runs as "
-            "another user; use the units in docs/systemd"
-        )
     _check_lasts({place.parent})
     text = _UNIT.format(
         description=f"fedldp server of run {found.run[:8]}",
