@@ -258,7 +258,7 @@ ALLOWED = {
         "np.random.set_state",
         "random",
     },
-    SOURCE / "protocol" / "client_keys.py": {"os.urandom"},  # client keys
+    SOURCE / "protocol" / "keys.py": {"os.urandom"},  # client keys
     SOURCE / "deployment" / "agreeing.py": {"os.urandom"},  # run names
     SOURCE / "deployment" / "joining.py": {"os.urandom"},  # the nonces of invitations
     SOURCE / "deployment" / "checks.py": {
@@ -272,15 +272,16 @@ ALLOWED = {
 }
 
 
-ADVERSARY = SOURCE / "audit" / "attacks"
-"""Attacks draw whom they play and what they guess; no guarantee relies on these draws."""
+FREE = {SOURCE / "audit" / "attacks", SOURCE / "testing"}
+"""Attacks draw whom they play and what they guess, and toys their data; no guarantee relies on
+these draws."""
 
 
 @pytest.mark.slow
 @pytest.mark.spare
 def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
-        if path != SOURCE / "core" / "randomness.py" and ADVERSARY not in path.parents:
+        if path != SOURCE / "core" / "randomness.py" and not FREE & set(path.parents):
             found = set(makes_randomness(path.read_text(encoding="utf-8")))
             assert found == ALLOWED.get(path, set()), path
 
@@ -305,13 +306,12 @@ KEYS = {
     SOURCE / "mechanisms" / "k_closest.py": {"Stream"},  # seeds that are sent
     SOURCE / "mechanisms" / "nearest_direction.py": {"Stream"},  # a public table
     SOURCE / "mechanisms" / "rotation.py": {"Stream.derived"},  # a public rotation
-    SOURCE / "protocol" / "client_keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
-    SOURCE / "protocol" / "server_keys.py": {"Stream.derived", "Stream.simulation"},
+    SOURCE / "protocol" / "keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
     SOURCE / "papers" / "ldp_fl" / "claims.py": {"Stream.simulation"},  # a model to count
     SOURCE / "secure_sum" / "client.py": {"Stream"},  # derived from the round's secret
     SOURCE / "secure_sum" / "client_role.py": {"Stream"},  # the key was drawn for "secure sum"
     SOURCE / "secure_sum" / "crypto.py": {"Stream"},  # masks
-    SOURCE / "simulation" / "schedule.py": {"Stream.simulation"},
+    SOURCE / "simulation" / "shuffler.py": {"Stream.simulation"},
 }
 """Modules that give a stream its key. All others get their streams from these, for a purpose."""
 
@@ -333,7 +333,7 @@ def keys_streams(text: str) -> set[str]:
 
 def test_no_other_module_keys_a_stream() -> None:
     for path in MODULES:
-        if path != SOURCE / "core" / "randomness.py":
+        if path != SOURCE / "core" / "randomness.py" and SOURCE / "testing" not in path.parents:
             found = keys_streams(path.read_text(encoding="utf-8"))
             assert found == KEYS.get(path, set()), path
 
