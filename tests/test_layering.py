@@ -143,6 +143,7 @@ OPENERS = {
     "fedldp.audit.forged_reports",
     "fedldp.protocol.updates",
     "fedldp.simulation.population",
+    "fedldp.testing.boundary",
     "fedldp.testing.clients",
 }
 

@@ -1,31 +1,97 @@
-"""The configurations on which the contracts of clients are tested."""
+"""The configurations on which contracts of systems and clients are tested: by kinds of parts."""
 
 from __future__ import annotations
 
-from samples import one_of_a_kind
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
+from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.testing.cases import ROUNDS, SEED
-from fedldp.testing.toys import DEEP_MODEL
+from fedldp.testing.toys import DEEP_MODEL, TOY, TOY_BITS
+
+COMPOSED: tuple[dict[str, Any], ...] = (
+    *({"mechanism": name} for name in mechanisms()),
+    *({"channel": channel, "mechanism": "two_point"} for channel in ("shuffle", "sum", "central")),
+    *({"participation": each, "clients_per_round": 4} for each in ("drawn", "balanced")),
+    {"participation": "once"},
+    {"bound": "norm", "mechanism": "gaussian"},
+    {"bound": "direction", "mechanism": "k_closest", "epsilon": 8.0, "channel": "shuffle"},
+    {"mechanism": "gaussian_share", "channel": "sum", "bound": "norm"},
+    {"mechanism": "codes", "channel": "sum"},
+    {"mechanism": "none", "server_optimizer": "adam", "server_rate": 0.05},
+    {"server_optimizer": "momentum"},
+    {"mechanism": TOY_BITS},
+    {"model": DEEP_MODEL},
+)
+PEOPLE: tuple[dict[str, Any], ...] = (
+    {"steps_per_round": 3}, {"held_out_people": 0.5}, {"class_count_rounds": 2}, {"channel": "sum"},
+    {"channel": "central"}, {"channel": "central", "sample_rate": 0.5},
+)  # fmt: skip
 
 
-def configs() -> dict[str, RunConfig]:
-    """Return short configurations: a digits recipe of every kind, then variants that can be
-    deployed."""
+@cache
+def candidates() -> dict[str, RunConfig]:
+    """Return short configurations of the digits: all recipes, and more of plain presets."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
-    found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
-    ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
-    for name in mechanisms():
-        found[f"ldp-fl, {name}"] = ldp_fl.changed(mechanism=name)
-    found["ldp-fl, deep model"] = ldp_fl.changed(model=DEEP_MODEL)
-    found["ldpfl-sound, laplace"] = sound.changed(mechanism="laplace")
-    found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model=DEEP_MODEL)
-    found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
-    return one_of_a_kind(dict(sorted(found.items(), key=lambda item: (", " in item[0], item[0]))))
+    found = {name: each for name, each in made.items() if each.dataset == "digits"}
+    composed = {"dataset": "digits", "model": "logistic", "num_clients": 6, "learning_rate": 0.1}
+    for changes in COMPOSED:
+        unit = changes.get("mechanism", "two_point")
+        epsilon = {} if unit in ("none", "codes") else {"epsilon": 4.0}
+        with suppress(ConfigError):
+            found[f"composed, {_named(changes)}"] = find_system("composed").model_validate(
+                {**composed, "rounds": ROUNDS, **epsilon, **changes}
+            )
+    for changes in PEOPLE:
+        found[f"people, {_named(changes)}"] = made["person-dp-sgd-digits"].changed(**changes)
+    found["toy"] = find_system(TOY).model_validate({**composed, "rounds": ROUNDS})
+    return {name: _short(config) for name, config in found.items()}
+
+
+def _named(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def _short(config: RunConfig) -> RunConfig:
     epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
     return config.changed(rounds=ROUNDS, seed=SEED, **dict.fromkeys(epochs, 1))
+
+
+def kinds(config: RunConfig) -> Iterator[str]:
+    """Yield the kinds of a configuration's parts, and what an encoder releases."""
+    parts = config.composition
+    yield f"system {config.system}"
+    yield f"model {config.model}"
+    for each in ("local", "channel", "participation", "estimate", "calibration"):
+        yield f"{each} {type(getattr(parts, each)).__name__}"
+    yield f"features {getattr(config, 'features', 'none')}"
+    yield f"bound {type(parts.bound_of(0)).__name__}"
+    yield f"mechanism {parts.calibration.kind.__name__}"
+    for each in ("server_noise", "downlink", "shaped", "publish", "finish"):
+        yield f"{each} {getattr(parts, each) is not None}"
+    yield f"per client {any(isinstance(getattr(config, n), list) for n in config.per_client)}"
+
+
+@cache
+def subjects(*slots: str) -> dict[str, RunConfig]:
+    """Return few configurations that have every kind of part, always the same ones.
+
+    Args:
+        slots: the slots whose kinds count, such as "local"; none for all.
+    """
+    have = {
+        name: {kind for kind in kinds(config) if not slots or kind.startswith(slots)}
+        for name, config in candidates().items()
+    }
+    open_kinds, found = set[str]().union(*have.values()), dict[str, RunConfig]()
+    while open_kinds:
+        best = max(have, key=lambda name: len(have[name] & open_kinds))
+        open_kinds -= have[best]
+        found[best] = candidates()[best]
+    return found

@@ -1,6 +1,6 @@
 """A client that is killed at any stage and asked again sends one string of bytes, and pays for it.
 
-This holds for every system that has a recipe on digits and can be deployed.
+This holds for every kind of channel that can be deployed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import first_of_each
-from subjects import configs
+from subjects import subjects
 
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
@@ -34,10 +33,8 @@ from fedldp.protocol.wire import (
 from fedldp.testing.cases import PLENTY, Case, deploys, events_of, secret_keys, simulation_keys
 from fedldp.training.tensors import one_thread
 
-CONFIGS = configs()
-every_config = pytest.mark.parametrize(
-    "config", first_of_each(CONFIGS, lambda config: (config.system, config.model))
-)
+CONFIGS = subjects("local", "channel")
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +47,10 @@ def as_in_a_run() -> Iterator[None]:
 # Killed at any stage, and asked again
 
 
-DEPLOYED = {name: config for name, config in CONFIGS.items() if deploys(config)}
 DEPLOYED = {
     name: config
-    for name, config in DEPLOYED.items()
-    if any(cost(event, PLENTY.kind) < np.inf for event in events_of(config))
+    for name, config in subjects("channel").items()
+    if deploys(config) and any(cost(event, PLENTY.kind) < np.inf for event in events_of(config))
 }
 
 
@@ -104,8 +100,8 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
 }
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("config", first_of_each(DEPLOYED, lambda config: config.system))
+@pytest.mark.sampled(len(DEPLOYED))
+@pytest.mark.parametrize("config", DEPLOYED.values(), ids=DEPLOYED)
 def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
     config: RunConfig, tmp_path: Path
 ) -> None:
@@ -154,7 +150,7 @@ def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
         assert killed or not paid or "store" in stage, f"{stage}: nobody was killed"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(len(CONFIGS))
 @every_config
 def test_refused_requests_do_not_delete_what_a_client_keeps_for_its_round(
     config: RunConfig, tmp_path: Path

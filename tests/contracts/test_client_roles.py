@@ -9,42 +9,30 @@ import multiprocessing
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from samples import first_of_each
-from subjects import configs
-from tables import table_of
+from subjects import subjects
 
 import fedldp
-from fedldp.accounting.events import Event, NoRelease
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.settings import ClientBudget, PersonBudget, PrivacyTarget
-from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.roles import Encoder, Senders
 from fedldp.protocol.wire import (
-    Broadcast,
     Reason,
     Refusal,
     Report,
-    Reports,
-    pack_reports,
     read_reply,
 )
-from fedldp.simulation.plan import plan
 from fedldp.testing.cases import (
     PLENTY,
-    RUN,
     Case,
     ClientTerms,
     answered,
@@ -57,10 +45,9 @@ from fedldp.testing.cases import (
 )
 from fedldp.training.tensors import one_thread
 
-CONFIGS = configs()
-every_config = pytest.mark.parametrize(
-    "config", first_of_each(CONFIGS, lambda config: (config.system, config.model))
-)
+ALL, FEW = subjects(), subjects("local", "channel")
+every_config = pytest.mark.parametrize("config", ALL.values(), ids=ALL)
+few_configs = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
 
 
 @pytest.fixture(autouse=True)
@@ -68,10 +55,6 @@ def as_in_a_run() -> Iterator[None]:
     """Train as every process of a run does: torch's sums depend on the number of threads."""
     with one_thread():
         yield
-
-
-def test_every_system_is_tested() -> None:
-    assert {config.system for config in CONFIGS.values()} == set(systems())
 
 
 # The same role in another process
@@ -86,8 +69,8 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
-@pytest.mark.sampled(3)
-@every_config
+@pytest.mark.sampled(len(FEW))
+@few_configs
 def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledger(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
@@ -133,8 +116,8 @@ def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledg
     ]
 
 
-@pytest.mark.sampled(8)
-@every_config
+@pytest.mark.sampled(len(FEW))
+@few_configs
 def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
@@ -198,6 +181,7 @@ def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]
     return config, found
 
 
+@pytest.mark.sampled(len(ALL))
 @every_config
 def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     config, marks = marked(config)
@@ -218,74 +202,7 @@ def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
 
 def test_a_client_is_not_told_the_persons_of_a_table() -> None:
     table = {"dataset": "own.csv", "client_column": "hospital", "test_file": "kept.csv"}
-    config = fedldp.recipe("ldp-fl-digits", standardise=False, **table)
+    config = fedldp.recipe("quickstart", standardise=False, **table)
     told = config.for_client(0)
     assert [getattr(config, name) for name in OF_TABLES] == ["hospital", "kept.csv"]
     assert [getattr(told, name) for name in OF_TABLES] == [None, None]
-
-
-# What is charged is the event of the encoder that ran
-
-
-@dataclass
-class Recording:
-    """A ledger that records what is charged, and the bytes that leave."""
-
-    ledger: Ledgers
-    charged: list[tuple[Event, bytes]]
-
-    def check(self, *arguments: Any) -> Any:
-        return self.ledger.check(*arguments)
-
-    def release(
-        self, place: Place, event: Event, clients: Any, make: Any, max_rounds: int | None = None
-    ) -> Any:
-        left = self.ledger.release(place, event, clients, make, max_rounds)
-        self.charged += [(event, bytes(row)) for row in left if not isinstance(row, Exception)]
-        return left
-
-
-class Spied:
-    """Records every encoder that is called, and the bytes of its report."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, kind: type) -> None:
-        self.made: list[tuple[Encoder, int, bytes]] = []
-        original: Any = kind.__call__
-
-        def many(encoder: Any, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
-            reports: Reports = original(encoder, update, broadcast, senders)
-            for row in pack_reports(reports, run=RUN, phase=senders.phase):
-                self.made.append((encoder, senders.phase, row.tobytes()))
-            return reports
-
-        patch.setattr(kind, "__call__", many)
-
-
-@pytest.mark.sampled(3)
-@every_config
-def test_the_event_of_the_encoder_that_made_the_bytes_is_charged(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    case = Case.of(config)
-    talk = case.talk(simulation_keys, tmp_path / "talk")
-    population, memory = population_of(case, tmp_path / "simulation"), MemoryLedger()
-    recording = Recording(memory, [])
-    spied = Spied(monkeypatch, type(population.encoders[talk.index]))
-    runtime = replace(population.runtime(memory), ledgers=recording)
-    for message in talk.requests:
-        list(runtime.answers(message, [talk.index]))
-    most = case.role(
-        talk.index
-    ).max_participations  # how many of the two rounds this client takes part in
-    rounds = (1, 2) if most is None else range(1, min(2, most) + 1)
-    assert len(spied.made) * 2 == len(talk.requests) * len(rounds)
-    for (encoder, phase, made), (event, left) in zip(spied.made, recording.charged, strict=True):
-        assert event == encoder.event(phase)
-        assert left == made
-    # The statement is made from the same events, before the run and after it.
-    planned = table_of(plan(config, case.problem).releases)
-    counted = table_of(memory.releases(RUN))
-    charged = [event for event, _ in recording.charged if not isinstance(event, NoRelease)]
-    assert [counted[round][talk.index] for round in rounds] == charged
-    assert planned[1][talk.index] == charged[0]
-    assert planned[2].get(talk.index, charged[-1]) == charged[-1]

@@ -16,11 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from subjects import configs
+from subjects import subjects
 
 from fedldp.accounting.events import InClear
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import recipes
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import stated_event
@@ -37,23 +35,7 @@ FALSE_ALARM = 1e-9
 Floats = NDArray[np.float64]
 
 
-def cases() -> dict[str, RunConfig]:
-    """Return the configurations of ``subjects``, and some that draw for more purposes."""
-    found = configs()
-    people = recipes()["person-dp-sgd-digits"].config.changed(rounds=3)
-    nbafl = recipes()["nbafl-digits"].config
-    return found | {
-        "people, own steps": people.changed(steps_per_round=3),
-        "people, held out": people.changed(held_out_people=0.5),
-        "people, counted": people.changed(class_count_rounds=2),
-        "people, a sum": people.changed(channel="sum"),
-        "people, central": people.changed(channel="central"),
-        "people, central, sampled": people.changed(channel="central", sample_rate=0.5),
-        "nbafl, noise on the downlink": nbafl.changed(rounds=40, exposures=1),
-    }
-
-
-CASES = cases()
+CASES = subjects()
 every_case = pytest.mark.parametrize("name", CASES)
 
 
@@ -164,11 +146,6 @@ class OneClient:
         return alone(encoder, Sensitive(update), broadcast, sender)
 
 
-def first_broadcast(case: Case) -> Broadcast:
-    server = case.config.algorithm(case.problem).server()
-    return server.publish(server.initial(draws_of_secret(bytes(KEY_BYTES), RUN)(0)))
-
-
 def values_of(update: Update) -> Floats:
     arrays = [np.asarray(update.rows), *update.aux.values()]
     return np.concatenate([array.reshape(-1).astype(np.float64) for array in arrays])
@@ -178,12 +155,12 @@ def values_of(update: Update) -> Floats:
 
 
 @every_case
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(len(CASES))
 def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
     """Noise, and secret samples of people."""
     case = Case.of(CASES[name])
     one, other = OneClient.of(case), OneClient.of(case)
-    first = first_broadcast(case)
+    first = case.first_broadcast
     second = replace(first, round=2)
     found = values_of(one.update(first)), values_of(other.update(first))
     if one.keys.asked & {"mechanism", "people"}:
@@ -193,14 +170,14 @@ def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
 
 
 @every_case
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(len(CASES))
 def test_a_report_of_the_same_update_is_randomised_anew(name: str) -> None:
     case = Case.of(CASES[name])
     release = case.config.algorithm(case.problem).release(0)
     if isinstance(stated_event(release.mechanism, release.coordinates), InClear):
         return  # it sends values in the clear
     one, other = OneClient.of(case), OneClient.of(case)
-    first = first_broadcast(case)
+    first = case.first_broadcast
     update = Update(rows=first.weights[None])
     second = replace(first, round=2)
 
@@ -222,7 +199,7 @@ def test_the_secrets_of_a_sum_are_new_in_each_round(name: str) -> None:
     case = Case.of(CASES[name])
     one = OneClient.of(case)
     told = {TOLD: np.zeros(32, np.uint8)}  # the digest of anything
-    first = replace(first_broadcast(case), public=told)
+    first = replace(case.first_broadcast, public=told)
     sent = [one.sends_first(broadcast) for broadcast in (first, replace(first, round=2))]
     assert len(sent[0]) == len(sent[1])
     assert not any(a == b for a, b in zip(*map(_blocks, sent), strict=True))
@@ -234,12 +211,12 @@ def _blocks(payload: bytes) -> list[bytes]:
 
 
 @every_case
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(len(CASES))
 def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
     """A client that lost its store, but not its secret, makes the same choices again."""
     case = Case.of(CASES[name])
     one = OneClient.of(case)
-    first = first_broadcast(case)
+    first = case.first_broadcast
     found = values_of(one.update(first))
     before, one.store = one.store, MemoryStore()
     again = values_of(one.update(replace(first, round=2)))
@@ -256,7 +233,7 @@ def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
 
 
 @every_case
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(len(CASES))
 def test_a_servers_noise_is_new_in_each_round_and_for_each_sum(name: str) -> None:
     case = Case.of(CASES[name])
     server = case.config.algorithm(case.problem).server()
@@ -264,7 +241,7 @@ def test_a_servers_noise_is_new_in_each_round_and_for_each_sum(name: str) -> Non
     if server.downlink is None and (adds is None or adds(case.problem) is None):
         return  # it draws no noise
     one = OneClient.of(case)
-    broadcast = first_broadcast(case)
+    broadcast = case.first_broadcast
     reports = [one.report(broadcast, one.update(broadcast)) for _ in range(3)]
 
     def noisy(secret: bytes, round: int, count: int) -> Floats:

@@ -4,21 +4,24 @@
 ``runtimes`` and ``cases`` make what surrounds a part: examples, clients as a part sees them, a
 client's runtime with its ledger and store, and a whole configuration's conversation.
 
-``mechanisms`` is the contract of mechanisms as checks, each with what is promised and what to do
-if the promise is broken; anybody can run it on a part of their own.
+``mechanisms`` and ``systems`` are contracts as checks, each with what is promised and what to do if
+the promise is broken; anybody can run them on parts of their own. ``boundary`` looks for what leaves
+a client past its mechanism.
 
 Only tests and checks import this room; nothing in it protects anybody.
 
-It may use core, accounting, data, ledgers, protocol, mechanisms, training, algorithms, simulation,
-audit.
+It may use core, accounting, data, ledgers, protocol, mechanisms, training, algorithms, reporting,
+simulation, audit.
 """
 
 __all__ = [
+    "boundary",
     "cases",
     "checks",
     "clients",
     "data",
     "mechanisms",
     "runtimes",
+    "systems",
     "toys",
 ]

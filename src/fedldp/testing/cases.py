@@ -10,6 +10,7 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
@@ -177,6 +179,12 @@ def runtime_of(
     )
 
 
+def asking(broadcast: Broadcast, round: int) -> bytes:
+    """Return a packed request that asks in a round for the answer to a broadcast."""
+    told = replace(broadcast, round=round)
+    return pack_request(RoundRequest(run=RUN, phase=0, broadcast=told))
+
+
 def at_site(told: ClientTerms, folder: Path, requests: Sequence[bytes], *, on_disk: bool) -> Any:
     """Answer requests in a separate process; if it refuses to start, return the refusal."""
     ledger: Ledgers = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger()
@@ -228,6 +236,14 @@ class Case:
             problem = replace(problem, num_examples=COUNT * config.num_clients)
         return cls(config.with_schedule(draws_of_seed(SEED)), problem, few)
 
+    @classmethod
+    def of_recipe(cls, name: str, **changes: Any) -> Case:
+        """Return a recipe of the digits with one epoch in each of ``ROUNDS`` rounds."""
+        config = find_recipe(name).config
+        epochs = [each for each in type(config).model_fields if each.endswith("epochs")]
+        few = {"rounds": ROUNDS, "seed": SEED, **dict.fromkeys(epochs, 1)}
+        return cls.of(config.changed(**{**few, **changes}))
+
     def places(self, client: int) -> NDArray[np.int64]:
         """Return which examples a client has; some clients have the same, which does not matter."""
         return np.arange(COUNT) + client * COUNT % len(self.examples)
@@ -235,6 +251,12 @@ class Case:
     def own(self, client: int) -> Examples:
         places = self.places(client)
         return self.examples.taken(places)
+
+    @cached_property
+    def first_broadcast(self) -> Broadcast:
+        """The broadcast of the first round."""
+        server = self.config.algorithm(self.problem).server()
+        return server.publish(server.initial(draws_of_seed(SEED)(0)))
 
     def role(self, client: int) -> ClientRole:
         return self.config.algorithm(self.problem).client(client, CPU)

@@ -64,6 +64,14 @@ def trained(local_update: LocalUpdate, broadcast: Broadcast, client: Client) -> 
     return local_update(broadcast, Batch.of_one(client)).open().rows[0]
 
 
+def trained_apart(local_update: LocalUpdate, broadcast: Broadcast, clients: Batch) -> Update:
+    """Return the updates of several clients, each trained alone."""
+    found = [local_update(broadcast, Batch.of_one(client)).open() for client in clients]
+    rows = np.concatenate([each.rows for each in found])
+    aux = {n: np.concatenate([each.aux[n] for each in found]) for n in found[0].aux}
+    return Update(rows=rows, aux=aux)
+
+
 def clients_of(
     examples: Examples,
     sizes: Sequence[int],

@@ -1,9 +1,4 @@
-"""Contracts over combinations of parts, not only over presets.
-
-This covers ``composed``, its local updates in closed form, and channel and participation of every
-preset. Every allowed pair of values is in at least one run, and every refused pair has a line that
-names both values and a remedy that works.
-"""
+"""A refused pair of parts has a line that names both values and a remedy that works."""
 
 from __future__ import annotations
 
@@ -12,29 +7,16 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from samples import part_of
-from tables import DOWNLINK, table_of
-from test_client_boundary import OTHERS, Watch, assert_equal_but_for_clear
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, systems
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import find_mechanism, mechanisms
-from fedldp.protocol.roles import Update
-from fedldp.protocol.updates import alone
-from fedldp.protocol.wire import Sensitive, read_request
-from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.testing.cases import Case, FixedKeys, deploys, events_of, in_clear
-from fedldp.testing.clients import Roles, sender_of, senders_of
-from fedldp.training.linear_models import LinearModel, Statistics
-from fedldp.training.tensors import one_thread
 
 Choice = Mapping[str, Any]
 Pair = frozenset[tuple[str, Any]]
@@ -51,19 +33,12 @@ OF_COMPOSED: dict[str, tuple[Any, ...]] = {
     "participation": ("all", "drawn", "balanced", "once", "auto"),
     "server_optimizer": ("none", "momentum", "adam"),
 }
-OF_CLOSED: dict[str, tuple[Any, ...]] = {
-    "local_update": ("solution", "statistics"),
-    "mechanism": ("k_closest", "two_point", "laplace", "gaussian_share", "none", "codes"),
-    "bound": ("range", "norm", "direction"),
-    "send": ("weights", "update"),
-    "channel": ("named", "shuffle", "sum", "central"),
-}
 OF_PRESETS: dict[str, tuple[Any, ...]] = {
     "system": tuple(name for name in systems() if name != "composed"),
     "channel": (None, "named", "shuffle", "sum", "central"),
     "participation": (None, "all", "drawn", "balanced", "once", "auto"),
 }
-TABLES = {"composed": OF_COMPOSED, "closed": OF_CLOSED, "presets": OF_PRESETS}
+TABLES = {"composed": OF_COMPOSED, "presets": OF_PRESETS}
 BARE = ("none", "codes")
 
 
@@ -92,8 +67,6 @@ def made(choice: Choice) -> RunConfig:
     if "system" in choice:
         settings = dict(of_preset(choice["system"]))
     settings |= {name: value for name, value in choice.items() if value is not None}
-    if settings.get("local_update", "sgd") != "sgd":
-        settings.pop("learning_rate")
     mechanism = choice.get("mechanism")
     if mechanism in BARE:
         settings.pop("bound", None)
@@ -136,122 +109,6 @@ def product(axes: str) -> tuple[list[Choice], int]:
     )
 
 
-@cache
-def covering(axes: str) -> list[Choice]:
-    """Return choices that cover every allowed pair, greedily the best of fifty; always the same
-    choices."""
-    allowed, _ = product(axes)
-    open_pairs = set().union(*map(pairs_of, allowed))
-    draw = np.random.default_rng(7)
-    found: list[Choice] = []
-    while open_pairs:
-        wanted = min(open_pairs, key=lambda pair: sorted(map(repr, pair)))
-        candidates = [choice for choice in allowed if wanted <= set(choice.items())]
-        some = [candidates[at] for at in draw.permutation(len(candidates))[:50]]
-        found.append(max(some, key=lambda choice: len(pairs_of(choice) & open_pairs)))
-        open_pairs -= pairs_of(found[-1])
-    return found
-
-
-AXES = pytest.mark.parametrize("axes", [*TABLES])
-
-
-@AXES
-def test_the_event_of_the_encoder_that_ran_is_charged(axes: str) -> None:
-    chosen, (allowed, every) = part_of(covering(axes)), product(axes)
-    for choice in chosen:
-        config = made(choice)
-        result = simulate(config)
-        planned = plan(config, problem_of(config, None))
-        (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
-        if not getattr(config, "dropout", 0):  # a client that drops out has not paid for all
-            assert result.ledger.releases(run) == planned.releases, choice
-        for by_client in table_of(planned.releases).values():
-            for client, event in by_client.items():
-                if client == DOWNLINK:
-                    continue
-                encoder = planned.scheduled.algorithm(planned.problem).encoder(client)
-                phases = range(config.composition.channel.phases)
-                assert event in [encoder.event(phase) for phase in phases], choice
-    share = len(chosen) / len(allowed)
-    pairs = "every allowed pair" if chosen == covering(axes) else "some allowed pairs"
-    print(
-        f"{axes}: {len(chosen)} of {len(allowed)} allowed combinations ran ({share:.0%}), with "
-        f"{pairs}; {every - len(allowed)} of {every} are refused"
-    )
-
-
-@AXES
-def test_reports_are_equal_one_by_one_and_in_groups(axes: str) -> None:
-    for choice in part_of(covering(axes)):
-        config = made(choice)
-        if config.composition.channel.phases > 1:
-            continue
-        planned = plan(config, problem_of(config, None))
-        roles = Roles(planned.scheduled, planned.problem)
-        broadcast, size = roles.broadcast, roles.layout.size
-        rows = np.random.default_rng(3).normal(0, 0.1, (4, size)).astype(np.float32)
-        rows[2] = np.nan
-        aux = {}
-        if choice.get("system") == "priority":
-            aux = {"importance": np.zeros((4, planned.problem.input_shape[-1] ** 2))}
-        encoder = roles.encoder(0)
-        if choice.get("local_update") == "statistics":
-            own = np.random.default_rng(4).normal(0, 0.01, (4, statistics_of(config)))
-            aux = {"statistics": own}
-        together = Sensitive(Update(rows=rows, aux=aux))
-        found = list(encoder(together, broadcast, senders_of([20] * 4)))
-        one_by_one = [
-            alone(encoder, Sensitive(together.open().alone(at)), broadcast, sender_of(20, at))
-            for at in range(4)
-        ]
-        assert found == one_by_one, choice
-
-
-def statistics_of(config: RunConfig) -> int:
-    """Return how many numbers the statistics for a linear model of the digits have."""
-    layout = config.layout(problem_of(config, None))
-    return Statistics(LinearModel.of(layout)).size
-
-
-@pytest.mark.parametrize(
-    "axes", ["composed", "closed", pytest.param("presets", marks=pytest.mark.slow)]
-)
-def test_what_leaves_depends_on_examples_only_through_a_mechanism(
-    axes: str, tmp_path: Path
-) -> None:
-    seen = set()
-    for at, choice in enumerate(part_of(covering(axes))):
-        names = ("system", "local_update", "mechanism", "bound", "send", "channel")
-        sent = tuple(choice.get(n) for n in names)
-        if sent in seen:
-            continue
-        seen.add(sent)
-        with one_thread():
-            check_boundary(made(choice), tmp_path / str(at))
-
-
-def check_boundary(config: RunConfig, folder: Path) -> None:
-    """Check that, with the mechanism's output held fixed, nothing depends on the examples."""
-    case, events = Case.of(config), events_of(config)
-    keys = FixedKeys(0, not deploys(config))
-    talk = case.talk(lambda client: FixedKeys(client, keys.simulated), folder / "talk")
-    watch = Watch(case, talk, folder / "watch")
-    base, _, _ = watch.answers(watch.own)
-    for name in ("other features", "other labels", "one example"):
-        examples = OTHERS[name](watch.own)
-        if len(examples) != len(watch.own) and watch.role.most_examples is not None:
-            continue  # its price counts examples, so a client has that number
-        found, _, _ = watch.answers(examples)
-        for request, one, two in zip(talk.requests, base, found, strict=True):
-            clear = in_clear(events[read_request(request).phase])
-            more = "payload" if len(examples) != len(watch.own) and clear else None
-            assert_equal_but_for_clear(one, two, clear, watch.own, examples, more)
-
-
-# Refusals
-
-
 def refused_choices(axes: str) -> list[dict[str, Any]]:
     """Return values, and pairs of other values, that no allowed choice has; the rest is at its
     defaults."""
@@ -277,7 +134,8 @@ def refused_choices(axes: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("axes", ["composed", "presets"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("axes", TABLES)
 def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
     assert refused_choices(axes)
     for choice in refused_choices(axes):

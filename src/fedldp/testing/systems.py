@@ -1,0 +1,313 @@
+"""The contract of a system, for fedldp's presets and for yours.
+
+    >>> from fedldp.algorithms.systems import find_system
+    >>> from fedldp.testing.data import SMALL
+    >>> from fedldp.testing.systems import check_system
+    >>> from fedldp.testing.toys import TOY
+    >>> sorted({outcome.verdict for outcome in check_system(find_system(TOY)(**SMALL))})
+    ['ok']
+
+A part of your own is checked in the systems that use it: give one configuration for each kind of
+parts that it may meet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from pydantic import ValidationError
+
+from fedldp.accounting.events import Event, NoRelease
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Ledgers, Place
+from fedldp.protocol.roles import Encoder, Senders
+from fedldp.protocol.updates import alone
+from fedldp.protocol.wire import Broadcast, Reports, Sensitive, pack_reports
+from fedldp.reporting.record import Round, RunFolder
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.simulation.settings import from_mapping, read_toml, to_toml
+from fedldp.testing import boundary as boundaries
+from fedldp.testing.cases import RUN, Case, population_of, simulation_keys
+from fedldp.testing.checks import Check, NotApplicable, Outcome, outcomes
+from fedldp.testing.clients import Roles, clients_of, sender_of, senders_of, trained_apart
+from fedldp.testing.data import images
+from fedldp.training.tensors import one_thread
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class System:
+    """A configuration of the digits data that is checked.
+
+    Attributes:
+        config: the configuration.
+    """
+
+    config: RunConfig
+
+    def __str__(self) -> str:
+        return f"system = {self.config.name()}"
+
+    @cached_property
+    def case(self) -> Case:
+        """The configuration with data, clients and a server."""
+        return Case.of(self.config)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """The configuration's encoders, local update and server."""
+        return Roles(self.case.config, self.case.problem)
+
+
+def shortened(config: RunConfig) -> RunConfig:
+    """Return a configuration for few clients, few examples and few rounds, if it allows that."""
+    settings = config.model_dump()
+    epochs = {name: 1 for name in settings if name.endswith("epochs")}
+    few: dict[str, Any] = {**epochs, "rounds": ROUNDS}
+    one = {n: v[0] for n, v in settings.items() if isinstance(v, list) and n in config.per_client}
+    fewer = {
+        "num_clients": 6, "num_examples": 120, "clients_per_round": None, "untrusted_clients": 0,
+        "batch_size": min(10, settings["batch_size"]), **one,
+    }  # fmt: skip
+    fewer |= {"dropout": 0.0} if "dropout" in settings else {}
+    for changes in (few | fewer, few):
+        with suppress(ConfigError):
+            found = config.changed(**changes)
+            plan(found, problem_of(found, None))
+            return found
+    return config
+
+
+def settings(at: System) -> Iterator[str]:
+    """Settings are frozen and described, and read back from TOML and JSON as they were written."""
+    config, fields = at.config, type(at.config).model_fields
+    with suppress(ValidationError):
+        config.rounds = 3  # type: ignore[misc]
+        yield "a setting can be changed"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "own.toml"
+        path.write_text(to_toml(config), encoding="utf-8")
+        if read_toml(path) != config:
+            yield "TOML gives another configuration"
+    if from_mapping(json.loads(json.dumps(config.model_dump()))) != config:
+        yield "JSON gives another configuration"
+    for name, each in fields.items():
+        if not each.description and name != "system":
+            yield f"{name} has no description"
+        kinds = [type(limit) for limit in each.metadata]
+        if len(set(kinds)) < len(kinds):
+            yield f"{name} has two limits of one kind, of which one would win silently"
+    with suppress(ConfigError):
+        more = config.changed(clients_per_round=config.num_clients + 1)
+        plan(more, problem_of(more, None))
+        yield "more clients in a round than in the run are not refused"
+
+
+def statement(at: System) -> Iterator[str]:
+    """Every line is complete, and later rounds never make earlier releases cost less."""
+    longer = at.config.changed(rounds=5)
+    problem = problem_of(longer, None)
+    planned = plan(longer, problem)
+    stated = planned.privacy
+    for line in stated["guarantees"]:
+        where = f"the line for {line['unit']} against {line['adversary']}"
+        if line["kind"] == "none":
+            if line["epsilon"] is not None or line["lower"] is not None:
+                yield f"{where} proves nothing, but has an epsilon"
+        elif not (math.isfinite(line["epsilon"]) and line["epsilon"] >= 0 and line["assumptions"]):
+            yield f"{where} has no finite epsilon, or no assumptions"
+        elif line["lower"] is not None and line["lower"] > line["epsilon"]:
+            yield f"{where} has a lower bound above its epsilon"
+        if (line["kind"] == "approximate") != (line["delta"] > 0) or not line["method"]:
+            yield f"{where} has the wrong delta for its kind, or no method"
+    if ("client-run", "server") not in {(g["unit"], g["adversary"]) for g in stated["guarantees"]}:
+        yield "no line says what a client's run costs against the server"
+    if not any("this run itself protects nothing" in text for text in stated["warnings"]):
+        yield "it does not say that a simulation protects nothing"
+
+    def lines(rounds: int) -> dict[tuple[Any, ...], float]:
+        until = state(longer, problem, planned.releases.before(rounds + 1))
+        return {
+            (each["unit"], each["adversary"], each["kind"]): each["epsilon"] or math.inf
+            for each in until["guarantees"]
+        }
+
+    few, many = lines(2), lines(5)
+    for key, epsilon in few.items():
+        if many.get(key, -1.0) < epsilon * (1 - 1e-9):
+            yield f"five rounds cost less than two, or have no line, for {key}"
+
+
+def events(at: System) -> Iterator[str]:
+    """One event of a round covers all that is computed from examples; a client knows its own."""
+    config, problem = at.case.config, at.case.problem
+    phases = range(config.composition.channel.phases)
+    for group in config.encoder_groups():
+        first = [at.roles.encoder(group[0]).event(phase) for phase in phases]
+        if len([event for event in first if not isinstance(event, NoRelease)]) != 1:
+            yield "not exactly one phase releases something"
+        if [at.roles.encoder(group[-1]).event(phase) for phase in phases] != first:
+            yield "two clients of one group of encoders have different events"
+    for client in (0, config.num_clients - 1):
+        told = config.for_client(client)
+        if (told.seed, told.client_budget, told.target) != (0, None, None):
+            yield "a client is told the seed, the budget or the target"
+        own = told.algorithm(problem).encoder(client)
+        for phase in phases:
+            if own.event(phase) != at.roles.encoder(client).event(phase):
+                yield "what a client is told gives it another event"
+
+
+class _Stopped(Exception):
+    pass
+
+
+def run(at: System) -> Iterator[str]:
+    """A run releases what was planned, states that, and continues as if it had not stopped."""
+    config = at.config
+    planned = plan(config, problem_of(config, None))
+    with tempfile.TemporaryDirectory() as name:
+        whole = simulate(config, out=Path(name) / "whole")
+        (kept,) = (each["run"] for each in whole.ledger.to_record()["runs"])
+        released = whole.ledger.releases(kept)
+        if not getattr(config, "dropout", 0) and released != planned.releases:
+            yield "the run released something else than was planned"
+        if state(planned.scheduled, planned.problem, released) != whole.privacy:
+            yield "the statement is not that of what was released"
+        if planned.privacy != whole.privacy:
+            yield "the statement before the run differs from the one after it"
+
+        def stop(record: Round) -> None:
+            if record.round == 1:
+                raise _Stopped
+
+        cut = Path(name) / "cut"
+        with suppress(_Stopped):
+            simulate(config, out=cut, after_round=stop)
+        resumed = simulate(config, resume=RunFolder(cut))
+    same = (np.array_equal(whole.weights[n], resumed.weights[n]) for n in whole.weights)
+    if not all(same) or resumed.privacy != whole.privacy:
+        yield "a run that was stopped continues with other weights, or another statement"
+
+
+@dataclass
+class _Recording:
+    """A ledger that records what is charged, and the bytes that leave."""
+
+    ledger: Ledgers
+    charged: list[tuple[Event, bytes]]
+
+    def check(self, *given: Any) -> Any:
+        return self.ledger.check(*given)
+
+    def release(
+        self, place: Place, event: Event, clients: Any, make: Any, max_rounds: int | None = None
+    ) -> Any:
+        left = self.ledger.release(place, event, clients, make, max_rounds)
+        self.charged += [(event, bytes(row)) for row in left if not isinstance(row, Exception)]
+        return left
+
+
+def charged(at: System) -> Iterator[str]:
+    """What is charged is the event of the encoder that made the bytes that left."""
+    case, made = at.case, list[tuple[Event, bytes]]()
+    with tempfile.TemporaryDirectory() as folder, one_thread():
+        talk = case.talk(simulation_keys, Path(folder) / "talk")
+        population, memory = population_of(case, Path(folder) / "all"), MemoryLedger()
+        recording = _Recording(memory, [])
+        kind = type(population.encoders[talk.index])
+        encode: Callable[..., Reports] = vars(kind)["__call__"]
+
+        def spied(encoder: Encoder, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
+            reports = encode(encoder, update, broadcast, senders)
+            for row in pack_reports(reports, run=RUN, phase=senders.phase):
+                made.append((encoder.event(senders.phase), row.tobytes()))
+            return reports
+
+        runtime = replace(population.runtime(memory), ledgers=recording)
+        with mock.patch.object(kind, "__call__", spied):
+            for message in talk.requests:
+                list(runtime.answers(message, [talk.index]))
+    if not made or made != recording.charged:
+        yield "what is charged differs from what the encoder that ran states, or from its bytes"
+    releasing = [event for event, _ in recording.charged if not isinstance(event, NoRelease)]
+    planned = plan(case.config, case.problem).releases.events
+    if not set(releasing) <= set(planned):
+        yield "the statement is made from other events than are charged"
+
+
+def groups(at: System) -> Iterator[str]:
+    """A report is the same whether a client's update is encoded alone or with others."""
+    config, roles = at.case.config, at.roles
+    if config.composition.channel.phases > 1:
+        raise NotApplicable("its reports belong to the sum of a whole round")
+    examples, sizes = images(48), [12] * 4
+    with one_thread():
+        update = trained_apart(roles.local_update, roles.broadcast, clients_of(examples, sizes))
+    update.rows[2] = np.nan
+    encoder = roles.encoder()
+    together = list(encoder(Sensitive(update), roles.broadcast, senders_of(sizes)))
+    for place, report in enumerate(together):
+        sender = sender_of(sizes[place], place)
+        if alone(encoder, Sensitive(update.alone(place)), roles.broadcast, sender) != report:
+            yield f"client {place} sends another report alone than with others"
+
+
+def boundary(at: System) -> Iterator[str]:
+    """What leaves a client depends on its examples only through mechanisms, whatever it is asked.
+
+    Excepted is what its event says is in the clear.
+    """
+    yield from boundaries.breaches(at.case)
+
+
+def server(at: System) -> Iterator[str]:
+    """A server needs reports, and starts with the same state after a restart."""
+    with suppress(RunError):
+        at.roles.aggregate([])
+        yield "a round without reports is not refused"
+    one, other = at.roles, Roles(at.case.config, at.case.problem)
+    if not (one.first.round == other.first.round == one.broadcast.round == 1):
+        yield "the first round is not round 1"
+    pairs = [(one.broadcast.weights, other.broadcast.weights)]
+    pairs += [(each, other.broadcast.public[n]) for n, each in one.broadcast.public.items()]
+    if not all(np.array_equal(*pair) for pair in pairs):
+        yield "a restarted server begins with another broadcast"
+
+
+CHECKS: tuple[Check[System], ...] = (
+    Check("settings", settings, "declare each setting once, as an Offer with its meaning"),
+    Check("statement", statement, "state an event of accounting.events that an accountant knows"),
+    Check("events", events, "let the encoder's event depend on public settings alone"),
+    Check("run and resume", run, "keep nothing between rounds but what State and stores hold"),
+    Check("what is charged", charged, "state the event in the encoder that makes the bytes"),
+    Check("alone and in groups", groups, "compute each row of an update from that row alone"),
+    Check("boundary", boundary, "send nothing that was computed from examples but by a mechanism"),
+    Check("server", server, "draw from the server's draw, and refuse an empty round"),
+)
+
+
+def check_system(config: RunConfig) -> list[Outcome]:
+    """Check that a configuration of a system keeps its contract, on few of the digits.
+
+    Args:
+        config: a configuration with ``dataset = digits``; it is shortened as far as it allows.
+
+    Returns:
+        One outcome for each check.
+    """
+    return list(outcomes(CHECKS, [System(shortened(config))]))
