@@ -83,7 +83,7 @@ def _aside(stream: Stream) -> Stream:
     return Stream(bytes(32), simulated=stream.simulated)
 
 
-def _kinds(base: type) -> Iterator[type]:
+def _kinds(base: type[Any]) -> Iterator[type[Any]]:
     yield base
     for kind in base.__subclasses__():
         yield from _kinds(kind)

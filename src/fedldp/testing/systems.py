@@ -33,9 +33,10 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.protocol.roles import Encoder, Senders
+from fedldp.protocol.server_loop import Round
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive, pack_reports
-from fedldp.reporting.record import Round, RunFolder
+from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
