@@ -20,7 +20,6 @@ from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
-from fedldp.papers.personalized.mechanism_sign import Sign
 
 
 def exact_binomial(count: int, p: Any) -> list[Any]:
@@ -106,15 +105,6 @@ def test_both_ends_of_two_points_are_reached(epsilon: float, bits: Any, dtype: A
     with mpmath.workdps(50):
         ends = np.ones(5, dtype), -np.ones(5, dtype)
         assert_lower_is_reached(mechanism, 5, reached(mechanism, ends))
-
-
-@pytest.mark.parametrize("sigma", [0.8, 3.3, 7.75168842016862, 1e4])
-def test_both_ends_of_signs_are_reached(sigma: float) -> None:
-    mechanism = Sign(4.0, sigma)
-    ends = [mechanism.expected(np.full(3, end)) / 4 for end in (5.0, -5.0)]
-    assert np.abs(ends).tolist() == [[1.0] * 3] * 2
-    with mpmath.workdps(50):
-        assert_lower_is_reached(mechanism, 3, reached(mechanism.bits, ends))
 
 
 @pytest.mark.parametrize("bits", [32, 64])

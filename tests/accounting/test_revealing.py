@@ -9,7 +9,7 @@ from typing import Any
 
 import mpmath as mp
 import pytest
-from accounting_oracles import composed, invert, lattice_delta, truthful, two_valued
+from accounting_oracles import composed, invert, lattice_delta, truthful
 
 import fedldp
 from fedldp.accounting.events import (
@@ -19,7 +19,7 @@ from fedldp.accounting.events import (
     PureReport,
     SelfComposed,
 )
-from fedldp.accounting.guarantees import IDEALISED, local_guarantees
+from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.numerics.compose import (
     revealing_epsilon,
     revealing_lower,
@@ -27,8 +27,8 @@ from fedldp.accounting.numerics.compose import (
 )
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import find_mechanism
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.papers.ldpfl.mechanism_unary import Unary
 from fedldp.simulation.plan import plan, problem_of
 
 
@@ -84,12 +84,12 @@ def test_categories_are_composed_with_their_own_losses(
     assert line["epsilon"] == pytest.approx(round_cost, abs=1e-4)
     assert two_valued_epsilon(epsilon, 650, 1e-5) == pytest.approx(before, abs=1e-4)
     # The mechanism's own law, computed independently; the levels at both ends attain the bound.
-    own: KRR | Unary
+    own: Any
     if mechanism == "k_rr":
         own = KRR(epsilon, 4)
         telling = (math.exp(epsilon) + 1) / (math.exp(epsilon) + 3)
     else:
-        own = Unary(epsilon, 3, "symmetric")
+        own = find_mechanism("unary")(epsilon, 3, "symmetric")
         p = 1 / (1 + math.exp(-epsilon / 2))
         telling = p**2 + (1 - p) ** 2
     assert own.revealing_probability == pytest.approx(telling, rel=1e-12)
@@ -97,19 +97,6 @@ def test_categories_are_composed_with_their_own_losses(
     assert lattice_delta(epsilon, telling, 650, line["lower"]) >= 1e-5 * (1 - 1e-8)
     assert line["lower"] == pytest.approx(line["epsilon"], rel=1e-7)
     assert line["lower"] < line["epsilon"]
-
-
-def test_a_client_of_the_sound_ldpfl_pays_for_records_that_are_composed() -> None:
-    found = planned("ldpfl-sound-mnist-eps0.5", "client-run")
-    assert found["pure"]["epsilon"] == pytest.approx(15_000, rel=1e-7)
-    line = found["approximate"]
-    assert line["epsilon"] == pytest.approx(4_030.1653, abs=1e-3)
-    each = found["pure"]["epsilon"] / 30_000
-    assert float(two_valued(each, 30_000, line["epsilon"])) == pytest.approx(1e-5, rel=1e-6)
-    # A record's densities are only bounded, and two inputs need not attain the bound.
-    assert line["lower"] is None
-    assert found["pure"]["lower"] is None
-    assert IDEALISED in line["assumptions"]
 
 
 # Several releases of one kind

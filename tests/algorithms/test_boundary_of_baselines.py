@@ -6,7 +6,6 @@ A client's data change what leaves by no more than the event says, and nothing e
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,26 +13,17 @@ import torch
 
 import fedldp
 from fedldp.accounting.events import (
-    GaussianReport,
     PerRecord,
-    PureReport,
     SampledClientsGaussian,
     SampledGaussian,
 )
 from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.papers.nbafl.parts import NbaflNoise
-from fedldp.papers.nbafl.preset import nbafl
-from fedldp.papers.priority.preset import priority
-from fedldp.papers.priority.preset_public import priority_public
-from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
-from fedldp.papers.privunit_fl.preset import privunit_fl
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.testing.clients import Roles, client_of, lines, trained
+from fedldp.testing.clients import Roles, client_of, trained
 from fedldp.testing.data import PROBLEM, SMALL, images, with_another
 from fedldp.training.noisy_sums import NoisySums
 from fedldp.training.private_sgd import PrivateSgd
@@ -42,64 +32,6 @@ CPU = torch.device("cpu")
 
 
 # NbAFL and feature priority
-
-
-def test_nbafl_has_its_published_noise_and_the_guarantee_of_its_clip() -> None:
-    common = {"clip": 5.0, "delta": 0.01, "rounds": 25, "clients": 30, "smallest": 1120}
-    every, single = NbaflNoise(**common, exposures=25), NbaflNoise(**common, exposures=1)
-    assert every.uplink_sigma(0.5) == pytest.approx(1.38728190182689, rel=1e-14)
-    assert every.downlink_sigma(0.5) == 0
-    assert single.uplink_sigma(1.0) == pytest.approx(0.0277456380365379, rel=1e-14)
-    assert single.downlink_sigma(1.0) == pytest.approx(0.022559628540147, rel=1e-14)
-    for noise, epsilon in ((every, 0.5), (single, 1.0)):
-        event = noise.mechanism(epsilon).event(1000)
-        assert event.mu == pytest.approx(2 * 5 / noise.uplink_sigma(epsilon), rel=1e-6)
-
-
-def test_an_example_count_in_clear_leaves_no_guarantee() -> None:
-    for send in ("weights", "update"):
-        config = nbafl(**SMALL, epsilon=1.0, clip=1.0, weighting="examples", send=send)
-        assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("importance", ["variance", "sensitivity"])
-def test_priority_proves_nothing_at_any_settings(share: float, importance: Any) -> None:
-    config = priority(
-        **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
-        noisier_share=share, importance=importance,
-    )  # fmt: skip
-    found = plan(config, PROBLEM).privacy["guarantees"]
-    assert {line["kind"] for line in found} == {"none"}
-
-
-@pytest.mark.parametrize("send", ["weights", "update"])
-@pytest.mark.parametrize("round", [1, 2])
-def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
-    send: Any, round: int
-) -> None:
-    """With equal noise, two reports differ exactly as their clipped vectors do, including the
-    mask."""
-    config = priority_public(
-        **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
-    )
-    roles = Roles(config)
-    event = roles.encoder().event()
-    importance = np.random.default_rng(0).normal(size=64)
-    told = Broadcast(
-        round=round,
-        weights=roles.first.weights,
-        public={"importance": importance, "precision": np.ones(64)},
-    )
-    sent = [
-        np.frombuffer(roles.report(told, client_of(images(20, seed=seed))).payload, "<i4")
-        for seed in (0, 1)
-    ]
-    apart = np.linalg.norm(sent[0].astype(np.float64) - sent[1])
-    assert isinstance(event, GaussianReport)
-    least = config.algorithm(PROBLEM).release(0).mechanism
-    assert 0 < apart <= 2 * least.ball.radius
-    assert event.mu >= 2 * least.ball.radius / 2.0**least.scale_bits
 
 
 # DP-SGD
@@ -182,32 +114,6 @@ def test_account_refuses_a_vector_that_a_run_would_refuse() -> None:
 
 
 # PrivUnit FL
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 32.0, 500.0, 5000.0])
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
-def test_direction_and_length_together_stay_within_the_budget(epsilon: float, share: float) -> None:
-    config = privunit_fl(**SMALL, epsilon=epsilon, length_share=share)
-    for size in (1, 2, 650, 100_000):
-        mechanism = config.composition.calibration.every
-        event = mechanism.event(size)
-        assert isinstance(event, PureReport)
-        assert event.idealised
-        spent = mechanism.cap(size).epsilon + mechanism.length.realised_epsilon
-        assert spent <= event.epsilon <= epsilon
-
-
-def test_a_zero_update_is_sent_like_any_other() -> None:
-    mechanism = PrivUnitScalar(4.0, 1.0)
-    stream = Stream.simulation(seed=0, round=1, client=0, purpose="mechanism")
-    sizes = set()
-    for values in (np.zeros(50), np.full(50, 5e-324), np.full(50, 1e308), np.eye(50)[0]):
-        for _ in range(200):
-            payload = mechanism.encode(values, stream)
-            sizes.add(len(payload))
-            direction = np.frombuffer(payload, "<f4", 50).astype(np.float64)
-            assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-5)
-    assert sizes == {50 * 4 + 1}
 
 
 # The recipes

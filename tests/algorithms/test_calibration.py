@@ -12,8 +12,6 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.per_client import ClientValue
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)
@@ -50,13 +48,6 @@ def test_a_client_sizes_its_noise_from_its_own_settings() -> None:
         own=True,
     )
     assert told.gaussian(1) == CHOSEN.gaussian(1) != CHOSEN.gaussian(0)
-
-
-def test_signs_have_the_same_noise() -> None:
-    signs = replace(COMMON, kind=GaussianSign).gaussian(0)
-    assert isinstance(signs, GaussianSign)
-    assert type(COMMON.gaussian(0)) is Gaussian
-    assert (signs.clip, signs.sigma) == (1.5, COMMON.sigma(0))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.papers.priority.preset import priority
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
@@ -136,7 +135,7 @@ def test_what_replaces_nan_is_public(name: str) -> None:
         for report in reports(roles, BRIGHT, label=label):
             assert report == public
     same: Any = told(roles).weights
-    if isinstance(roles.config, priority):
+    if roles.config.system == "priority":
         same = Update(rows=same[None], aux={"importance": np.zeros((1, 64))})
     assert public == roles.encode(same, told(roles), sender_of(COUNT))
 

@@ -12,7 +12,6 @@ from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, P
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
 from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
 from fedldp.core.bounding import Box, Ranges
-from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
@@ -20,12 +19,9 @@ from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
-from fedldp.papers.priority.importance import FirstLayer, NoisierFeatures
-from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.protocol.roles import State, Update
 from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_reply, pack_reports
+from fedldp.protocol.wire import Broadcast, Sensitive, pack_reply, pack_reports
 from fedldp.testing.clients import senders_of
 
 SIZE = 13
@@ -38,7 +34,6 @@ RELEASES: dict[str, tuple[Bound, Mechanism]] = {
     "range": (InRange(sizes=(5, 8), center=0.1, radius=0.5), TwoPoint(1.0)),
     "range of changes": (InRange(sizes=(5, 8), send="update"), TwoPoint(1.0)),
     "l2": (InNorm(clip=1.0), Gaussian(1.0, 2.0)),
-    "sign": (InNorm(clip=1.0, send="update"), GaussianSign(1.0, 2.0)),
     "rotated": (Rotated(clip=1.0), SharedGaussian(1000.0, 1_100_000, 10, 24)),
     "box": (InBox(box=Box(0.5)), ClippedCodes(clip=0.5, bits=24)),
 }
@@ -130,19 +125,6 @@ def test_the_event_covers_everything_that_is_sent(encoder: Encoder, expected: Ev
     assert encoder.event() == expected
 
 
-def test_uneven_noise_is_claimed_for_the_noise_that_is_drawn() -> None:
-    layer = FirstLayer(Layout(names=("a.weight",), shapes=((1, SIZE),)))
-    noisier = NoisierFeatures(
-        first_layer=layer, least=Gaussian(1.0, 2.0), ratio=3.0, which="least", share=0.5
-    )
-    right: dict[str, Any] = {
-        "bound": InNorm(clip=1.0), "size": SIZE, "noisier": noisier, "ranks": "public"
-    }  # fmt: skip
-    assert UnevenRelease(mechanism=noisier.least, **right).event() == noisier.least.event(SIZE)
-    with pytest.raises(PrivacyError, match="least noise"):
-        UnevenRelease(mechanism=Gaussian(1.0, 200.0), **right)
-
-
 def test_reports_add_up_if_only_a_sum_is_released() -> None:
     for name in ("range", "rotated", "box"):
         summing = encoder_of(name).summing(10)
@@ -150,7 +132,7 @@ def test_reports_add_up_if_only_a_sum_is_released() -> None:
         assert summing.size == encoder_of(name).release.coordinates
         for more in ({"tells_examples": True}, {"names_sender": True}, {"label": 1.0}):
             assert encoder_of(name, **more).summing(10) is None
-    for name in ("none", "l2", "sign", "update, laplace"):
+    for name in ("none", "l2", "update, laplace"):
         assert encoder_of(name).summing(10) is None
 
 

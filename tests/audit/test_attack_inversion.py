@@ -21,7 +21,6 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset
-from fedldp.papers.ldpfl.attacks import OWN, of_codes
 
 EFFORT = replace(
     QUICK, image_count=12, image_known=40, image_matched=2, image_steps=60, image_public=300
@@ -69,18 +68,6 @@ def test_systems_that_cannot_be_inverted_say_why() -> None:
     assert not is_images(
         scenario_of(digits("fedavg-digits", num_clients=4, standardise=False), table)
     )
-
-
-@pytest.mark.slow
-def test_codes_of_a_public_encoder_show_the_image_and_those_of_a_clients_own_do_not() -> None:
-    (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
-    assert public.succeeds
-    assert public.note == ""
-    own = digits("ldpfl-digits", encoder_epochs=2)
-    (secret,) = of_codes(scenario_of(own), 12, 300)
-    assert not secret.succeeds
-    assert secret.note == OWN
-    assert of_codes(scenario_of(digits("fedavg-digits")), 12, 300) == []
 
 
 def test_shrinking_keeps_reliable_values_and_drops_noise() -> None:

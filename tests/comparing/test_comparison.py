@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedldp import comparing
+from fedldp.algorithms.systems import find_system
 from fedldp.comparing import (
     Cell,
     Comparison,
@@ -27,7 +28,6 @@ from fedldp.comparing import (
 )
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
-from fedldp.papers.personalized.preset_sound import personalized_sound
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
 
@@ -39,7 +39,7 @@ DIGITS = Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "m
 
 
 PLAIN = ({"rounds": 1, "learning_rate": 0.4}, {"rounds": 1, "learning_rate": 1e12})
-SIGNS = personalized_sound(
+SIGNS = find_system("personalized_sound")(
     dataset="digits", model="logistic", num_clients=20, rounds=1, learning_rate=0.1, epsilon=1.0,
     clip=1.0, report="sign",
 )  # fmt: skip

@@ -114,3 +114,34 @@ def test_a_name_is_found_in_code_strings_and_data(tmp_path: Path) -> None:
         "a.py:3",
         "a.toml:2",
     ]
+
+
+# Tests of rooms
+
+TESTS = Path(__file__).parents[1]
+OF_PAPERS = {"gate", "golden", "papers", "reproduction", "refusals"}
+"""Folders of tests whose subject papers are."""
+BORROW = {
+    "audit/test_false_alarms.py": "its mechanisms must attain the epsilon that they state",
+    "deployment/test_site_policy.py": "an address in a policy, of what is no code of one's own",
+    "mechanisms/test_categories.py": "one law of categories, of which a mechanism is a paper's",
+    "test_installed_papers.py": "the scan of papers",
+    "test_layering.py": "the layer of papers' attacks",
+    "test_own_word.py": "an own system that derives from a published one",
+}
+"""Tests of rooms that name a module of a paper, and why."""
+
+
+def borrowed(path: Path) -> bool:
+    """Return whether a test names a module inside ``papers/``, in code or in a string."""
+    return "fedldp.papers." in path.read_text(encoding="utf-8")
+
+
+def test_tests_of_rooms_use_toys_and_plain_presets() -> None:
+    found = {
+        str(path.relative_to(TESTS))
+        for path in TESTS.rglob("*.py")
+        if path.relative_to(TESTS).parts[0] not in OF_PAPERS and borrowed(path)
+    }
+    assert found == set(BORROW)
+    assert borrowed(TESTS / "mechanisms" / "test_categories.py"), "else this finds nothing"

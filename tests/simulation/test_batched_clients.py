@@ -15,7 +15,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.papers.ldpfl.training import TrainOnBits
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.updates import rows_of
 from fedldp.protocol.wire import (
@@ -31,7 +30,7 @@ from fedldp.protocol.wire import (
 )
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
-from fedldp.simulation.population import Population, Watched
+from fedldp.simulation.population import Population
 from fedldp.testing.cases import answered
 from fedldp.testing.clients import Roles, trained
 from fedldp.training.batched_sgd import GROUP
@@ -103,28 +102,6 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Pat
         alone = trained(step, broadcast, client)
         np.testing.assert_allclose(row, alone, atol=2e-5 * max(1.0, np.abs(alone).max()))
         assert np.abs(alone - broadcast.weights).max() > 1e-3
-
-
-def test_the_fused_adam_agrees_with_adam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A fused optimizer that receives a gradient with other strides steps in a wrong direction.
-    settings = {"optimizer": "adam", "learning_rate": 0.001, "model": "mlp_64"}
-    population = population_of("ldpfl-digits-public", tmp_path, **settings)
-    step = population.local_update
-    assert isinstance(step, Watched)
-    assert isinstance(step.local_update, TrainOnBits)
-    _, broadcast = request(population)
-    clients = population.batch([0, 1, 4], 1)
-    together = step(broadcast, clients, GROUP).open().rows
-    alone = [trained(step, broadcast, client) for client in clients]
-
-    def plain(self: TrainOnBits, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.learning_rate, foreach=False)
-
-    monkeypatch.setattr(TrainOnBits, "_optimizer", plain)
-    expected = [trained(step, broadcast, client) for client in clients]
-    for found in (together, alone):
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert np.abs(expected - broadcast.weights).max() > 3e-3
 
 
 @pytest.mark.parametrize("name", TOGETHER)

@@ -23,7 +23,6 @@ from fedldp.data import Dataset, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
-from fedldp.papers.ldp_fl.preset import ldp_fl as ldp_fl_preset
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Round, one_by_one
 from fedldp.protocol.wire import (
@@ -67,7 +66,7 @@ def fedavg(**settings: Any) -> RunConfig:
 def ldp_fl(**settings: Any) -> RunConfig:
     shared = fedavg(**{k: v for k, v in settings.items() if k in RunConfig.model_fields})
     known = shared.model_dump(exclude={"system", "weighting"})
-    return ldp_fl_preset(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
+    return find_system("ldp_fl")(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
 
 
 class Clients:

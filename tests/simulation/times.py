@@ -6,7 +6,7 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays
-from fedldp.papers.ldp_fl.preset import ldp_fl
+from fedldp.algorithms.systems import find_system
 
 
 def config(**settings: Any) -> RunConfig:
@@ -14,7 +14,7 @@ def config(**settings: Any) -> RunConfig:
         "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
         "learning_rate": 0.1, "epsilon": 1.0,
     }  # fmt: skip
-    return ldp_fl(**known | settings)
+    return find_system("ldp_fl")(**known | settings)
 
 
 def delays(**settings: Any) -> Delays:

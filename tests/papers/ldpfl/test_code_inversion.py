@@ -1,0 +1,34 @@
+"""Codes of a public encoder show the image; those of a client's own encoder do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.audit.attacks.scenario import AttackScenario
+from fedldp.data import Dataset
+from fedldp.papers.ldpfl.attacks import OWN, of_codes
+
+
+def scenario_of(
+    config: RunConfig, dataset: Dataset | None = None, **more: object
+) -> AttackScenario:
+    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
+    return AttackScenario.of(config, dataset, **(given | more))  # type: ignore[arg-type]
+
+
+def digits(name: str, **changes: object) -> RunConfig:
+    return find_recipe(name).config.changed(**changes)
+
+
+@pytest.mark.slow
+def test_codes_of_a_public_encoder_show_the_image_and_those_of_a_clients_own_do_not() -> None:
+    (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
+    assert public.succeeds
+    assert public.note == ""
+    own = digits("ldpfl-digits", encoder_epochs=2)
+    (secret,) = of_codes(scenario_of(own), 12, 300)
+    assert not secret.succeeds
+    assert secret.note == OWN
+    assert of_codes(scenario_of(digits("fedavg-digits")), 12, 300) == []
