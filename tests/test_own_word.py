@@ -172,6 +172,7 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     assert "stated by" not in ours.out
 
 
+@pytest.mark.slow  # it attacks a mechanism
 def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
     more = ("--quick", "--trials", "100", "--workers", 1)
     shown = fedldp_command("audit", "--mechanism", OWN, *more)

@@ -9,7 +9,7 @@ import functools
 import json
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,17 +23,6 @@ README = "README.md"
 PRIORITY = "docs/papers/priority.md"
 PERSONALISED = "docs/papers/personalised.md"
 SOUND = "docs/results/reproduction_personalized-sound.md"
-
-FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
-GAPS = ("", "epochs10", "channels32", "channels32-epochs10", "momentum-epochs10")
-BOTH = "gap-channels32-epochs10"
-CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
-
-
-def span(values: Iterable[float]) -> list[float]:
-    """Return the smallest and the largest value, as a page writes them."""
-    found = sorted(values)
-    return [found[0], found[-1]]
 
 
 @functools.cache
@@ -50,12 +39,6 @@ def after(recipe: str, rounds: int) -> float:
     mean, _ = published()[recipe].after[str(rounds)]
     assert mean is not None
     return 100 * mean
-
-
-def noise_on_fmnist(changed: str) -> float:
-    """Return the cost of LDP-FL's noise, from two rows of the table of gaps."""
-    twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
-    return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
 
 
 def digits_gain(letter: str) -> float:

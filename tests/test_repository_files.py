@@ -17,7 +17,6 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")))
 ROOMS = sorted(path.parent.name for path in (ROOT / "src" / "fedldp").glob("*/__init__.py"))
 LABELS = {"stable", "settling", "inside"}
 

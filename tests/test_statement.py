@@ -416,6 +416,7 @@ def test_a_calibrated_budget_meets_its_target_and_wastes_little(mechanism: str, 
     assert planned(calibrated.config) == calibrated.privacy  # calibrating again changes nothing
 
 
+@pytest.mark.slow
 def test_targets_for_weights_for_shufflers_and_impossible_ones(fedldp_command: Any) -> None:
     def account(*assignments: str) -> Any:
         given = [part for text in assignments for part in ("--set", text)]

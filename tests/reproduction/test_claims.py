@@ -17,7 +17,6 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS as ROOM
 from fedldp.core.registry import paper_folders
-from fedldp.papers import Engine
 from fedldp.reproduction import results
 from fedldp.reproduction.claims import (
     NO_CAUSE,
@@ -30,11 +29,10 @@ from fedldp.reproduction.claims import (
 )
 from fedldp.reproduction.known import known
 from fedldp.reproduction.results import data_digests, digest
-from fedldp.reproduction.statements import StatementEngine, proven_table
+from fedldp.reproduction.statements import proven_table
 
 PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
 CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
-ENGINE: Engine = StatementEngine()
 
 
 @pytest.mark.slow
