@@ -102,6 +102,18 @@ def test_rooms_import_only_public_names_from_each_other() -> None:
                 assert refused(way) is None, f"{path} imports {'.'.join(way)}: {refused(way)}"
 
 
+def test_papers_import_only_public_names_from_each_other() -> None:
+    folders = {path.parent.name for path in (SOURCE / "papers").glob("*/__init__.py")}
+    found = set()
+    for path in (SOURCE / "papers").glob("*/*.py"):
+        for way in taken(parsed(path)):
+            if way[0] == "papers" and way[1] in folders - {path.parent.name}:
+                assert refused(way) is None, f"{path} imports {'.'.join(way)}: {refused(way)}"
+                found.add((path.parent.name, way[1]))
+    assert found == {("priority", "nbafl")}
+    assert refused(("papers", "ldpfl", "attacks", "of_codes")) == "not in __all__ of papers.ldpfl"
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_lists_existing_names_and_uses_only_the_rooms_it_names(room: str) -> None:
     for init in sorted((SOURCE / room).rglob("__init__.py")):
