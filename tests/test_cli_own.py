@@ -15,8 +15,7 @@ from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import TIMED, stated
 from fedldp.simulation.plan import plan
-from fedldp.simulation.settings import read_toml, to_toml
-from fedldp.simulation.sweeps.one_run import RunContext, RunTask, carry_out
+from fedldp.simulation.settings import read_toml
 
 CONFIG = """
 system = "fedavg"
@@ -138,45 +137,6 @@ def test_predictions_do_not_replace_data(fedldp_command: Any, folder: Path) -> N
     Path("turned.csv").write_text("\n".join(turned) + "\n")
     assert fedldp_command("predict", "run", "--data", "turned.csv", "--out", "q.csv").status == 0
     assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
-
-
-def test_a_model_that_learned_nothing_gets_a_warning(fedldp_command: Any) -> None:
-    ran = fedldp_command(
-        "run", "mine.toml", "--out", "run", "--rounds", 1, "--workers", 1,
-        "--set", "learning_rate=1e-9", "--set", 'target=',
-    )  # fmt: skip
-    assert ran.status == 0, ran.err
-    found = json.loads(fedldp_command("evaluate", "run", "--json").out)
-    assert found["balanced_accuracy"] == 0.5  # it always predicts one class
-    doubt = "balanced accuracy 50.00 % is not above the 50.00 % of guessing"
-    assert any(doubt in text for text in found["warnings"])
-    assert doubt in ran.out
-
-
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("command", ["run", "sweep"])
-def test_a_small_run_on_own_data_starts_no_process(
-    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, command: str, small: bool
-) -> None:
-    from fedldp.simulation import engine, executors
-    from fedldp.simulation import plan as planning
-
-    def started(*_: object) -> executors.Serial:
-        raise ConfigError("processes are started")
-
-    monkeypatch.setattr(engine, "Pool", started)
-    monkeypatch.setattr(planning, "cores", lambda: 2)
-    if not small:
-        monkeypatch.setattr(planning, "_SMALL", 0)
-    if command == "sweep":  # with more workers, a sweep makes one large run in another process
-        ran = carry_out(
-            RunTask("mine", read_toml(Path("mine.toml")), Path("run")), RunContext(workers=2)
-        )
-        assert ran == (None if small else "processes are started")
-        return
-    outcome = fedldp_command("run", "mine.toml")
-    assert outcome.status == (0 if small else 2), outcome.err
-    assert ("processes are started" in outcome.err) != small
 
 
 def test_a_run_on_arrays_needs_data_to_be_evaluated(fedldp_command: Any, folder: Path) -> None:
@@ -352,12 +312,3 @@ def test_settings_show_their_units(fedldp_command: Any) -> None:
     assert (units["epsilon"], units["delta"], units["rounds"]) == ("nats", "probability", "rounds")
     assert (units["range_margin"], units["delay_seconds"]) == ("factor", "seconds")
     assert "in nats" in fedldp_command("run", "--print-config").out
-
-
-def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:
-    for config in (read_toml(folder / "mine.toml"), fedldp.recipe("quickstart")):
-        text = to_toml(config)
-        (folder / "again.toml").write_text(text)
-        assert read_toml(folder / "again.toml") == config
-        for name in type(config).model_fields:
-            assert f"{name} is not set: " in text or f"{name} = " in text or f"[{name}]" in text

@@ -112,21 +112,6 @@ def test_a_users_arrays_are_data(own_data: tuple[Any, Any]) -> None:
     )
 
 
-def test_a_data_set_is_given_by_name_or_path(own_data: tuple[Any, Any]) -> None:
-    np.savez("mine.npz", features=own_data[0], labels=own_data[1])
-    for given in ("mine.npz", Path("mine.npz")):
-        assert fedldp.run("quickstart", dataset=given, **SMALL).config.dataset == "mine.npz"
-    assert fedldp.run("quickstart", dataset="digits", **SMALL).config.dataset == "digits"
-
-
-def test_folders_may_be_strings() -> None:
-    whole = fedldp.run("quickstart", out="a/b", **SMALL)
-    assert whole.run_dir == Path("a/b")
-    same(fedldp.resume("a/b"), whole)
-    line = refusal(lambda: fedldp.run("fedavg-mnist", data_dir="else where"))
-    assert line.endswith("fedldp data fetch mnist --data-dir 'else where'")
-
-
 # Results
 
 
@@ -143,12 +128,6 @@ def test_a_users_text_is_not_shown_as_markup(own_data: tuple[Any, Any]) -> None:
     page = fedldp.run("quickstart", dataset=data, **SMALL)._repr_html_()
     assert "<script" not in page
     assert "&lt;script&gt;x" in page
-
-
-def test_the_rounds_are_a_table(result: fedldp.Result) -> None:
-    rows = result.rounds_table()
-    assert rows == result.summary()["rounds"]
-    assert [row["accuracy"] for row in rows] == [record.accuracy for record in result.rounds]
 
 
 def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:

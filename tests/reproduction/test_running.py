@@ -21,7 +21,7 @@ from fedldp.reproduction.figure import fingerprint, has_rounds
 from fedldp.reproduction.pages import committed, markdown, name_of_chart, updated
 from fedldp.reproduction.publishing import documents, restore, text_of
 from fedldp.reproduction.results import Measured, MeasurementStore, data_digests, digest
-from fedldp.reproduction.runner import MissingRun, estimate, jobs, run_all
+from fedldp.reproduction.runner import MissingRun, jobs, run_all
 from fedldp.reproduction.targets import Gain, PaperTarget
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -214,25 +214,6 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
         assert kept[name].ours.published  # type: ignore[union-attr]
 
 
-def test_an_estimate_counts_training_before_the_rounds(
-    store: MeasurementStore, tmp_path: Path
-) -> None:
-    one = find_recipe("ldpfl-mnist").config.changed(rounds=1)
-    without, ten = one.changed(encoder="public"), one.changed(rounds=10)
-    encoders = estimate(one, tmp_path) - estimate(without, tmp_path)
-    assert encoders > 2 * estimate(without, tmp_path)
-    assert estimate(ten, tmp_path) < 2 * estimate(one, tmp_path)  # training happens once
-
-    def job(recipe: Recipe) -> MissingRun:
-        (found,) = jobs([recipe], [1], store, tmp_path, "cpu")
-        return found
-
-    own = cell("own networks", one)
-    guessed = job(own).seconds
-    keep(store, cell("ten rounds", ten), 0, *[0.5] * 10, seconds=3 * estimate(ten, tmp_path))
-    assert job(own).seconds == pytest.approx(3 * guessed, rel=0.02)
-
-
 def test_a_time_budget_starts_no_run_that_would_exceed_it(
     store: MeasurementStore, tmp_path: Path
 ) -> None:
@@ -313,14 +294,6 @@ def test_a_run_in_another_process_is_left_to_it(store: MeasurementStore, tmp_pat
     with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
         assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
     assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
-
-
-def test_a_damaged_measurement_is_made_again(store: MeasurementStore, tmp_path: Path) -> None:
-    keep(store, LONG, 0, 0.1, 0.5)
-    [path] = (tmp_path / "kept").rglob("*.json")
-    path.write_text("{")
-    assert rows_of(TINY, store, tmp_path)["long"].ours is None
-    assert len(jobs((LONG,), range(1), store, tmp_path, "cpu")) == 1
 
 
 @pytest.mark.parametrize("setting", ["seed=0", 'target={unit="client-run",epsilon=50.0}'])
@@ -404,15 +377,6 @@ def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
     assert fedldp_command("reproduce", "tiny", "--only", "short", "--check").status == 0
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "tiny.svg"
-    assert fedldp_command("reproduce", "tiny", "--svg", path).status == 0
-    assert path.read_text().lstrip().startswith("<?xml")
-
-
 # The pages and the committed results
 
 
@@ -486,17 +450,6 @@ def test_further_seeds_join_a_committed_one(
     row = long_of(documents([TINY], other, tmp_path))
     assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
     assert row["after"]["1"][0] == pytest.approx(0.2)
-
-
-def test_an_existing_run_is_not_overwritten_by_a_restored_one(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep(store, LONG, 0, 0.1, 0.5)
-    made = documents([TINY], store, tmp_path)
-    monkeypatch.setattr(results, "published_documents", lambda: made)
-    before = kept(store)
-    restore(store)
-    assert kept(store) == before
 
 
 def kept(store: MeasurementStore) -> list[Measured]:

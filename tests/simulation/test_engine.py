@@ -161,20 +161,6 @@ def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None
     assert result.rounds[-1].loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_metrics_do_not_depend_on_how_the_test_set_is_split() -> None:
-    # The digits' 360 test examples, repeated so that the evaluation takes more than one piece.
-    base = fedldp.run(fedavg(num_clients=2, rounds=1))
-    digits = fedldp.data.load_dataset("digits")
-    many = Dataset.from_arrays(
-        digits.train.features, digits.train.labels,
-        test_features=np.tile(digits.test.features, (7, 1, 1, 1)),
-        test_labels=np.tile(digits.test.labels, 7),
-    )  # fmt: skip
-    repeated = fedldp.run(fedavg(num_clients=2, rounds=1), dataset=many)
-    assert repeated.accuracy == pytest.approx(base.accuracy, abs=1e-12)
-    assert repeated.rounds[-1].loss == pytest.approx(base.rounds[-1].loss, rel=1e-6)
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 60])
 def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
     data = small_data()
@@ -301,10 +287,6 @@ def test_the_noise_of_the_mean_falls_with_the_number_of_clients() -> None:
 
 
 # Who takes part
-
-
-def test_without_a_number_all_clients_take_part() -> None:
-    assert participants(fedavg(num_clients=7), 3) == list(range(7))
 
 
 def test_clients_are_drawn_uniformly_and_anew_each_round() -> None:

@@ -90,19 +90,6 @@ def test_a_message_that_does_not_answer_the_request_is_refused(answer: bytes) ->
         list(transport.exchange(REQUEST, [0]))
 
 
-def test_answers_arrive_one_by_one_and_an_error_is_passed_on_unchanged() -> None:
-    def answers(
-        message: bytes, clients: Sequence[int]
-    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        yield [0], [pack_reply(report(), run="run", phase=1)]
-        raise RunError("a worker process died")
-
-    delivered = InProcess(answers).exchange(REQUEST, [0, 1])
-    assert next(delivered) == (0, report())
-    with pytest.raises(RunError, match=r"^a worker process died$"):
-        next(delivered)
-
-
 def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> None:
     payloads = np.array([[1], [2], [3]], np.uint8)
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)

@@ -108,17 +108,6 @@ def test_two_processes_cannot_work_on_one_sweep(
     assert {failure["reason"] for failure in swept(tmp_path / "sweep").failed} == {"seen"}
 
 
-def test_refused_runs_are_in_the_result_and_others_run() -> None:
-    found = swept(None, grid={"clients_per_round": [2, 99], "mechanism": ["sign"]}, seeds=[0])
-    assert len(found.runs) == 1
-    assert found.runs[0]["run_dir"] is None
-    (failure,) = found.failed
-    assert failure["settings"]["clients_per_round"] == 99
-    assert "clients_per_round = 99" in failure["reason"]
-    (found_late,) = swept(None, grid={"epsilon": [1, 1e9]}, seeds=[0]).failed
-    assert "epsilon = 1000000000.0: give a number" in found_late["reason"]
-
-
 def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
