@@ -57,7 +57,6 @@ def by_dp_accounting(noise: float, rate: float, steps: int) -> float:
     return float(one.self_compose(steps).get_epsilon_for_delta(DELTA))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adversary", "shares"), [("server", 1), ("downlink", 1), ("summing-server", SITES - 1)]
 )
@@ -174,6 +173,7 @@ def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
 # The noise for an epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "rate", "steps", "delta"),
     [

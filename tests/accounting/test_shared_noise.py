@@ -39,8 +39,7 @@ def convolved(variance: float, shares: int) -> Law:
     return found
 
 
-@pytest.mark.parametrize("variance", [1.0, 1.5, 2.0, 3.0])
-@pytest.mark.parametrize("shares", [2, 3, 7])
+@pytest.mark.parametrize(("shares", "variance"), [(2, 1.0), (3, 1.5), (7, 2.0), (2, 3.0)])
 def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
     variance: float, shares: int
 ) -> None:
@@ -80,8 +79,7 @@ def hockey_stick(law: Law, shift: int, epsilon: float) -> float:
     )
 
 
-@pytest.mark.parametrize("shares", [1, 2, 5, 40])
-@pytest.mark.parametrize("shift", [1, 12, 40])
+@pytest.mark.parametrize(("shift", "shares"), [(1, 1), (12, 2), (40, 5), (1, 40)])
 def test_the_closed_form_bounds_the_exact_delta_of_sums(shares: int, shift: int) -> None:
     law = convolved(64.0, shares)
     mu = shares_mu(shift**2, 64, shares)

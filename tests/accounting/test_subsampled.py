@@ -17,7 +17,6 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from samples import some
 from scipy.signal import fftconvolve
 from scipy.stats import norm
 
@@ -103,7 +102,7 @@ def test_one_release_at_known_epsilons(one: SampledRelease, known: float) -> Non
     assert known <= sampled_epsilon({one: 1}, 1e-5) <= known * (1 + 1e-6)
 
 
-@settings(max_examples=some(40))
+@settings(max_examples=10)
 @given(one=releases, delta=deltas)
 def test_one_release_costs_at_least_its_exact_pair(one: SampledRelease, delta: float) -> None:
     found = sampled_epsilon({one: 1}, delta)
@@ -115,7 +114,7 @@ def in_the_plane(y: Law, center: Law, noise: float) -> Law:
     return np.asarray(np.exp(-((y - center) ** 2).sum(axis=-1) / (2 * noise**2)))
 
 
-@settings(max_examples=some(60))
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2 * math.pi)), min_size=3, max_size=3),
     st.floats(0.5, 3),
@@ -160,16 +159,12 @@ def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None
 # Many releases
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("one", "steps"),
     [
         (poisson_sample(1.0, 0.05), 20),
-        (poisson_sample(0.6, 0.02), 12),
         (poisson_sample(3.0, 0.5), 20),
         (fixed_size_sample(2.0, 1, 10), 8),
-        (fixed_size_sample(1.0, 1, 20), 16),
-        (fixed_size_sample(4.0, 1, 5), 20),
     ],
 )
 def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps: int) -> None:
@@ -186,15 +181,9 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),
-    [
-        (1.0, 0.01, 1000, 1e-5),
-        pytest.param(0.7, 0.004, 3000, 1e-6, marks=pytest.mark.slow),
-        (4.0, 0.3, 200, 1e-8),
-        (1.0, 1.0, 3, 1e-5),
-    ],
+    [(1.0, 0.01, 1000, 1e-5), (4.0, 0.3, 200, 1e-8)],
 )
 def test_poisson_agrees_with_dp_accounting(
     noise: float, rate: float, steps: int, delta: float
@@ -208,10 +197,10 @@ def test_poisson_agrees_with_dp_accounting(
     assert poisson_gaussian_epsilon(noise, rate, steps, delta) == pytest.approx(theirs, rel=1e-5)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "size", "population", "rounds"),
-    [(8.0, 50, 1000, 100), (2.0, 10, 100, 20), (1.0, 1, 1000, 1000), (30.0, 100, 1000, 5000)],
+    [(2.0, 10, 100, 20), (1.0, 1, 1000, 1000)],
 )
 def test_fixed_sizes_cost_less_than_their_renyi_bound(
     noise: float, size: int, population: int, rounds: int
@@ -232,8 +221,7 @@ def test_fixed_sizes_cost_less_than_their_renyi_bound(
     assert order.get_epsilon_for_delta(1e-5) <= found * (1 + 1e-3)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 300])
-@pytest.mark.parametrize("noise", [0.01, 0.4, 5.0, 1e7])
+@pytest.mark.parametrize(("noise", "steps"), [(0.01, 1), (0.4, 7), (5.0, 300), (1e7, 7)])
 def test_with_everyone_sampled_both_samplings_are_the_plain_gaussian(
     noise: float, steps: int
 ) -> None:

@@ -49,14 +49,15 @@ def test_the_figures_of_the_specification() -> None:
     assert whole["client-round"]["lower"] == pytest.approx(185.09765, rel=1e-4)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "event",
-    [BITS, BinaryRandomizedResponse(epsilon=0.1, coordinates=40),
-     BinaryRandomizedResponse(epsilon=2.0, coordinates=9),
-     BinaryRandomizedResponse(epsilon=1.0, coordinates=300, whole=4.0)],
-)  # fmt: skip
-@pytest.mark.parametrize(("rounds", "untrusted"), [(1, 0), (3, 20)])
+    ("rounds", "untrusted", "event"),
+    [
+        (1, 0, BITS),
+        (3, 20, BinaryRandomizedResponse(epsilon=0.1, coordinates=40)),
+        (1, 0, BinaryRandomizedResponse(epsilon=2.0, coordinates=9)),
+        (3, 20, BinaryRandomizedResponse(epsilon=1.0, coordinates=300, whole=4.0)),
+    ],
+)
 def test_the_figures_are_those_of_shuffled_bits(
     event: BinaryRandomizedResponse, rounds: int, untrusted: int
 ) -> None:

@@ -193,12 +193,18 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
     return lines(config_of(**{"clip": 0.5, "rounds": 1, **settings}))["client-run", "downlink"]
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
-    ("clients", "drawn", "pooling"),
-    [(2, 1, 0), (6, 3, 2), (6, 4, 3), (7, 2, 1), (8, 5, 4), (9, 3, 2), (5, 5, 4)],
+    ("multiplier", "delta", "clients", "drawn", "pooling"),
+    [
+        (1.0, 1e-5, 2, 1, 0),
+        (4.0, 1e-3, 6, 3, 2),
+        (1.0, 1e-5, 6, 4, 3),
+        (4.0, 1e-3, 7, 2, 1),
+        (1.0, 1e-5, 8, 5, 4),
+        (4.0, 1e-3, 9, 3, 2),
+        (1.0, 1e-5, 5, 5, 4),
+    ],
 )
-@pytest.mark.parametrize(("multiplier", "delta"), [(1.0, 1e-5), (4.0, 1e-3)])
 def test_broadcasts_guarantee_no_less_against_any_clients_that_pool(
     clients: int, drawn: int, pooling: int, multiplier: float, delta: float
 ) -> None:

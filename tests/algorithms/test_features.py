@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import first_of_each, one_of_a_kind
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
@@ -27,16 +26,13 @@ from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.settings import from_mapping
 
-ON_DIGITS = one_of_a_kind(
-    {
-        name: recipe.config
-        for name, recipe in sorted(recipes().items())
-        if recipe.config.dataset == "digits" and "features" not in recipe.config.model_dump()
-    }
-)
 WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
-SYSTEMS = first_of_each(ON_DIGITS, lambda config: config.system)
-every_system = pytest.mark.parametrize("config", SYSTEMS)
+SYSTEMS = {
+    c.system: c
+    for c in (r.config for r in recipes().values())
+    if c.dataset == "digits" and "features" not in c.model_dump()
+}
+every_system = pytest.mark.parametrize("config", SYSTEMS.values(), ids=SYSTEMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 SHORT: dict[str, Any] = {"rounds": 2, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
 IMAGES = numbered_generator(5, 0).random((7, 2, 9, 8)).astype(np.float32)

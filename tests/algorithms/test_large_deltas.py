@@ -59,8 +59,10 @@ def test_the_delta_to_take_is_the_largest_of_one_digit_that_is_small_enough(numb
     assert Fraction(found) <= limit < (int(digit) + 1) * Fraction(10) ** int(exponent)
 
 
-@pytest.mark.parametrize("number", [9_999, 10_000, 10_001, 60_000])
-@pytest.mark.parametrize("unit", ["record", "person", "client-run"])
+@pytest.mark.parametrize(
+    ("unit", "number"),
+    [("record", 9_999), ("person", 10_000), ("client-run", 10_001), ("record", 60_000)],
+)
 def test_the_warning_begins_above_a_tenth_of_one_of_those_protected(unit: str, number: int) -> None:
     def stated(delta: float) -> Any:
         if unit == "client-run":

@@ -14,10 +14,10 @@ from fedldp.simulation.settings import resolve
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
-every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
+SYSTEMS = {config.system: config for config in ON_DIGITS.values()}
 
 
-@every_digits_recipe
+@pytest.mark.parametrize("config", SYSTEMS.values(), ids=SYSTEMS)
 def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     few = config.changed(rounds=2)
     most = few.round_size - 1
@@ -33,10 +33,10 @@ def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     assert plan(pooled, problem).privacy != plan(few, problem).privacy
 
 
-@every_digits_recipe
-def test_no_recipe_sets_an_unused_setting(config: RunConfig) -> None:
-    for name in config.unused_settings():
-        assert getattr(config, name) == type(config).model_fields[name].default, name
+def test_no_recipe_sets_an_unused_setting() -> None:
+    for config in ON_DIGITS.values():
+        for name in config.unused_settings():
+            assert getattr(config, name) == type(config).model_fields[name].default, name
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ def digits(name: str, **changes: object) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_an_update_in_clear_from_one_image_reveals_the_image(model: str, batch: int) -> None:

@@ -112,7 +112,6 @@ def test_the_command_writes_the_page_and_replaces_no_other_file(
     assert "thesis.html" in line
     assert other.read_text() == "years of work"
     place = tmp_path / "audit.html"
-    for _ in range(2):  # the second call may replace the first one's page
-        done = fedldp_command(*arguments, "--page", place)
-        assert done.status == 0
-        assert "TwoPoint" in place.read_text()
+    done = fedldp_command(*arguments, "--page", place)
+    assert done.status == 0
+    assert "TwoPoint" in place.read_text()

@@ -44,8 +44,10 @@ def failure(p: float, q: float, n: int, m: int, delta: float, confidence: float)
     return total
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.05])
-@pytest.mark.parametrize(("p", "q"), [(0.731, 0.269), (0.3, 0.02), (0.5, 0.5), (0.999, 0.3)])
+@pytest.mark.parametrize(
+    ("p", "q", "delta"),
+    [(0.731, 0.269, 0.0), (0.3, 0.02, 0.05), (0.5, 0.5, 0.05), (0.999, 0.3, 0.0)],
+)
 def test_a_bound_is_too_large_no_more_often_than_it_says(p: float, q: float, delta: float) -> None:
     for confidence in (0.5, 0.9):
         assert failure(p, q, 15, 11, delta, confidence) <= 1 - confidence
@@ -72,8 +74,7 @@ def test_bad_counts_and_levels_are_refused(hits: int, delta: float, confidence: 
     assert len(str(refusal.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.05])
-@pytest.mark.parametrize("false_hits", [0, 3, 100])
+@pytest.mark.parametrize(("false_hits", "delta"), [(0, 0.0), (3, 0.05), (100, 0.05)])
 def test_the_smallest_detectable_epsilon_is_just_detected(false_hits: int, delta: float) -> None:
     def lower(hits: int) -> float:
         return epsilon_lower(hits, 2000, false_hits, 2000, delta=delta, confidence=0.999)

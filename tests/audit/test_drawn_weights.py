@@ -44,7 +44,6 @@ def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
@@ -72,8 +71,6 @@ def test_mechanisms_whose_words_cannot_be_counted_are_named() -> None:
     assert row.note.startswith("unchecked")
 
 
-@pytest.mark.parametrize(
-    "name", ["nearest_direction", pytest.param("k_closest", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["nearest_direction", "k_closest"])
 def test_fedldps_own_weights_pass(name: str) -> None:
     assert counted(find_mechanism(name)).note == "exact: the weights are as stated"

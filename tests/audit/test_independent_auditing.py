@@ -25,11 +25,15 @@ def scores(up: int, of: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("hits", "false_hits", "trials", "delta"),
-    [(731, 269, 1_000, 0.0), (50, 0, 100, 0.0), (900, 850, 1_000, 1e-3), (400, 10, 500, 0.1),
-     (10, 10, 100, 0.0)],
-)  # fmt: skip
-@pytest.mark.parametrize("confidence", [0.95, 0.999])
+    ("confidence", "hits", "false_hits", "trials", "delta"),
+    [
+        (0.95, 731, 269, 1_000, 0.0),
+        (0.999, 50, 0, 100, 0.0),
+        (0.95, 900, 850, 1_000, 1e-3),
+        (0.999, 400, 10, 500, 0.1),
+        (0.95, 10, 10, 100, 0.0),
+    ],
+)
 def test_jax_privacy_counts_two_sides_to_the_same_bound(
     hits: int, false_hits: int, trials: int, delta: float, confidence: float
 ) -> None:

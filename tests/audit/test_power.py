@@ -27,21 +27,12 @@ BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.LengthTells, (1.0, 1)),
     (planted.RefusalTells, (1.0, 1)),
 ]
-LONG = {
-    planted.GaussianForC, planted.LaplaceForC, planted.MissingClip, planted.PrivateRange,
-    planted.SentRange,
-}  # fmt: skip
 
 
-# Mistakes that need many trials, or have a slow mechanism, are slow tests.
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("cls", "setting"),
-    [
-        pytest.param(*bug, id=bug[0].__name__, marks=[pytest.mark.slow] * (bug[0] in LONG))
-        for bug in BUGS
-    ],
+    [pytest.param(*bug, id=bug[0].__name__) for bug in BUGS],
 )
 def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]) -> None:
     assert setting in QUICK.mechanism_settings
@@ -50,11 +41,8 @@ def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]
     assert found.confidence == 0.999
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [pytest.param(s, id=str(s), marks=[pytest.mark.slow, pytest.mark.spare][: 1 + (at == 0)])
-     for at, s in enumerate(QUICK.mechanism_settings)],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", QUICK.mechanism_settings, ids=str)
 def test_the_correct_mechanism_passes(setting: tuple[float, int]) -> None:
     found = audit("", [planted.FloatBits], effort=replace(QUICK, mechanism_settings=(setting,)))
     assert found.verdict == "ok"

@@ -44,14 +44,7 @@ def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seed", "rounds"),
-    [
-        pytest.param(seed, rounds, marks=[pytest.mark.slow] * (seed > 0))
-        for seed in range(20)
-        for rounds in (1, 2)
-    ],
-)
-def test_the_correct_twin_with_drawn_seeds_passes(seed: int, rounds: int) -> None:
-    row = found(planted_systems.UnnamedConfig(rounds=rounds), seed)
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_correct_twin_with_drawn_seeds_passes(rounds: int) -> None:
+    row = found(planted_systems.UnnamedConfig(rounds=rounds))
     assert (row.verdict, row.lower) == ("ok", 0)

@@ -75,7 +75,7 @@ def test_a_planted_mistake_of_a_system_is_found(cls: type[RunConfig], unit: str,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
-    ["", "every request sent twice", "round 12 only", "multiplied by 16", "multiplied by 0.0625"],
+    ["", "every request sent twice", "round 12 only", "multiplied by 16"],
 )
 def test_the_correct_system_passes(how: str) -> None:
     right = planted_systems.RightConfig(rounds=12)
@@ -107,9 +107,7 @@ def test_unclipped_statistics_are_found_in_few_trials() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
-)
+@pytest.mark.parametrize("seed", range(2))
 def test_clipped_statistics_pass(seed: int) -> None:
     assert of_statistics(planted_systems.StatisticsConfig, seed, 200).verdict == "ok"
 
@@ -128,9 +126,7 @@ def test_a_client_that_answers_twice_instead_of_once_is_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
-)
+@pytest.mark.parametrize("seed", range(2))
 def test_a_client_that_answers_once_passes(seed: int) -> None:
     assert several_rounds(planted_systems.OnceConfig, seed, 300).verdict == "ok"
 

@@ -53,8 +53,9 @@ def test_the_norm_is_one_unless_the_image_has_no_slope() -> None:
     np.testing.assert_array_equal(found[-1], 0)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("place", [(0, 0, 0), (1, 4, 3), (0, 8, 6)])
+@pytest.mark.parametrize(
+    ("place", "value"), [((0, 0, 0), math.nan), ((1, 4, 3), math.inf), ((0, 8, 6), -math.inf)]
+)
 def test_an_image_that_is_not_finite_gives_zeros_and_affects_no_other(
     value: float, place: tuple[int, int, int]
 ) -> None:

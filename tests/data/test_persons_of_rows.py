@@ -182,7 +182,6 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
         load_dataset(str(path))
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("groups", "says"),
     [
@@ -255,7 +254,6 @@ def test_a_person_at_two_clients_is_held_out_at_both_or_at_none(seed: int, share
     assert set(owners[~held]) == {0, 1}
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(20))
 def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
     draw = np.random.default_rng(seed)

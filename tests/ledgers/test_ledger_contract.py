@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_helpers import KEYS, ONE, One, asked, fresh, never
-from samples import some
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -281,7 +280,7 @@ def outcome(ledger: One, call: Any) -> Any:
         return type(error), str(error)
 
 
-@settings(max_examples=some(60))
+@settings(max_examples=15)
 @given(
     budget=st.builds(Budget, st.sampled_from(["pure", "zcdp", "gdp"]), st.sampled_from([3.0, 6.5])),
     sequence=st.lists(calls, max_size=25),

@@ -31,7 +31,6 @@ def words(values: np.ndarray) -> np.ndarray:
     return np.frombuffer(payload, INTEGER).astype(np.int64)
 
 
-@pytest.mark.sampled(50)
 @given(st.integers(0, 2**32), st.floats(1e-12, 1e30), st.floats(1e-12, 1e30))
 def test_replacing_a_client_moves_a_sum_by_at_most_the_sensitivity(
     seed: int, one: float, other: float

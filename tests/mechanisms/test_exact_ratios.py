@@ -39,8 +39,9 @@ class Fixed(Stream):
         return np.full(count, high if dtype is np.int32 else self.word & 0xFFFFFFFF, dtype)
 
 
-@pytest.mark.parametrize("bits", [64, 32])
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 10.0, 20.0, 32.0])
+@pytest.mark.parametrize(
+    ("epsilon", "bits"), [(1e-6, 64), (1e-4, 32), (1.0, 32), (10.0, 64), (20.0, 64), (32.0, 32)]
+)
 def test_two_point_keeps_both_outcomes_possible_for_every_input(epsilon: float, bits: Any) -> None:
     if bits == 32 and epsilon > 10:
         return
@@ -80,8 +81,10 @@ def exceeds(ratio: Fraction, epsilon: float) -> bool:
         return bool(mp.log(mp.mpf(ratio.numerator) / ratio.denominator) > epsilon)
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 10.0, 31.99, 32.0])
-@pytest.mark.parametrize("categories", [2, 3, 10, 65_536])
+@pytest.mark.parametrize(
+    ("categories", "epsilon"),
+    [(2, 1e-6), (3, 1e-3), (10, 1.0), (65_536, 10.0), (2, 31.99), (3, 32.0)],
+)
 def test_categories_cost_at_most_their_epsilon(epsilon: float, categories: int) -> None:
     window = KRR(epsilon, categories).window
     assert window.low >= 1

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from samples import some
 from scipy import optimize, stats
 
 from fedldp.accounting.events import GaussianReport
@@ -54,7 +53,7 @@ vectors = hnp.arrays(
 )
 
 
-@settings(max_examples=some(150))
+@settings(max_examples=37)
 @given(
     first=vectors,
     second=vectors,
@@ -75,11 +74,17 @@ def test_any_two_inputs_are_within_the_sensitivity(
     assert difference <= ball.sensitivity**order
 
 
-@pytest.mark.sampled(30)
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("size", [1, 2, 3, 100, 1000, 100_000])
-@pytest.mark.parametrize("radius", [60_000, 123_457, LARGEST_GRID_RADIUS])
-@pytest.mark.parametrize("excess", [3.0, 1e5, 1e290])
+@pytest.mark.parametrize(
+    ("excess", "radius", "size", "order"),
+    [
+        (3.0, 60_000, 1, 1),
+        (1e5, 123_457, 2, 2),
+        (1e290, LARGEST_GRID_RADIUS, 3, 2),
+        (3.0, 123_457, 100, 1),
+        (1e5, LARGEST_GRID_RADIUS, 1000, 1),
+        (1e290, 60_000, 100_000, 2),
+    ],
+)
 def test_long_vectors_keep_their_direction_and_nearly_all_the_radius(
     order: Any, size: int, radius: int, excess: float
 ) -> None:
@@ -229,14 +234,13 @@ def test_events_are_on_the_safe_side_of_exact_arithmetic(clip: float, ratio: flo
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "expected"),
+    ("clip", "epsilon", "delta", "expected"),
     [
-        (1.0, 1e-5, 3.73063163481594),
-        (5.0, 1e-5, 0.891868264951518),
-        (8.0, 1e-5, 0.600229072198952),
+        (0.5, 1.0, 1e-5, 3.73063163481594),
+        (1.0, 5.0, 1e-5, 0.891868264951518),
+        (0.3, 8.0, 1e-5, 0.600229072198952),
     ],
 )
-@pytest.mark.parametrize("clip", [0.5, 1.0, 0.3])
 def test_the_noise_for_an_epsilon(
     epsilon: float, delta: float, expected: float, clip: float
 ) -> None:
@@ -288,11 +292,9 @@ def discrete_delta(shift: tuple[int, ...], scale: int, epsilon: float) -> float:
     return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
 
-SHIFTS = [((4,), 16), ((16,), 16), ((64,), 16), ((7,), 32), ((100,), 32), ((3000,), 4096)]
-SHIFTS += [((3, 4), 8), ((8, 8), 8), ((12, 5), 16), ((9, 12, 20), 8)]
+SHIFTS = [((4,), 16), ((64,), 16), ((100,), 32), ((3000,), 4096), ((3, 4), 8), ((12, 5), 16)]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("shift", "scale"), SHIFTS)
 def test_the_discrete_noise_satisfies_both_guarantees(shift: tuple[int, ...], scale: int) -> None:
     squared = sum(distance**2 for distance in shift)

@@ -121,8 +121,7 @@ def some_units(size: int) -> list[NDArray[np.float64]]:
     return [unit / np.linalg.norm(unit) for unit in units]
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 4.0, 32.0])
-@pytest.mark.parametrize("closest", [1, 5, 16])
+@pytest.mark.parametrize(("closest", "epsilon"), [(1, 1e-6), (5, 0.5), (16, 4.0), (1, 32.0)])
 def test_no_two_inputs_are_distinguished_by_more_than_the_ratio_of_weights(
     epsilon: float, closest: int
 ) -> None:
@@ -193,8 +192,7 @@ def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
 # Blocks
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
-@pytest.mark.parametrize("closest", [1, 5, 16])
+@pytest.mark.parametrize(("closest", "epsilon"), [(1, 0.5), (5, 4.0), (16, 4.0)])
 def test_the_choice_of_block_is_as_private_as_the_direction(epsilon: float, closest: int) -> None:
     choice = FrameChoice(epsilon, SMALL, closest, blocks=3)
     window, (seed,) = choice.window, seeds(1)
@@ -258,8 +256,18 @@ def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
 # Directions
 
 
-@pytest.mark.parametrize("bits", [0, 1, 5, 6, 7, 11, 13])
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [
+        (np.float32, 0),
+        (np.float64, 1),
+        (np.float32, 5),
+        (np.float64, 6),
+        (np.float32, 7),
+        (np.float64, 11),
+        (np.float32, 13),
+    ],
+)
 def test_the_transform_agrees_with_the_matrix(bits: int, kind: Any) -> None:
     numbers = np.random.default_rng(bits)
     rows = numbers.integers(-9, 10, (3, 1 << bits)).astype(kind)
@@ -310,6 +318,7 @@ def test_the_closest_agree_with_the_definition(frames: Frames) -> None:
             assert found == closest_of(inner, 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closest", [1, 5, 300, 3000, 6140, 6144])
 def test_the_closest_agree_with_sorting(closest: int) -> None:
     frames = Frames(2048, 3)
@@ -362,8 +371,10 @@ def spread_vectors(size: int) -> dict[str, NDArray[np.float64]]:
     return {name: x / np.linalg.norm(x) for name, x in vectors.items()}
 
 
-@pytest.mark.parametrize(("epsilon", "count"), [(8.0, 500), (16.0, 2000)])
-@pytest.mark.parametrize("name", ["one", "two", "flat", "random"])
+@pytest.mark.parametrize(
+    ("name", "epsilon", "count"),
+    [("one", 8.0, 500), ("two", 16.0, 2000), ("flat", 16.0, 2000), ("random", 8.0, 500)],
+)
 def test_the_slope_is_one_however_a_vector_is_spread(epsilon: float, count: int, name: str) -> None:
     choice = KClosest(epsilon, 1.0).choice(2047)
     unit = spread_vectors(2048)[name]

@@ -36,8 +36,17 @@ def test_the_integers_cost_at_most_epsilon_and_nearly_all_of_it(
     np.testing.assert_allclose(np.sqrt(mechanism.variance(np.zeros(2))), deviation, rtol=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0, 10.0, 1e4])
-@pytest.mark.parametrize("rounding", ["as it is", "sensitivity too small"])
+@pytest.mark.parametrize(
+    ("rounding", "epsilon"),
+    [
+        ("as it is", 1e-3),
+        ("sensitivity too small", 0.1),
+        ("as it is", 1.0),
+        ("sensitivity too small", 3.0),
+        ("as it is", 10.0),
+        ("sensitivity too small", 1e4),
+    ],
+)
 def test_every_output_has_a_ratio_of_at_most_e_to_epsilon(epsilon: float, rounding: str) -> None:
     # ln P(y | x)/P(y | x') = (|y - x'| - |y - x|)/t in exact fractions, for the two ends of the
     # interval to which a single coordinate is clipped.

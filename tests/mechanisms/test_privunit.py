@@ -79,7 +79,6 @@ def p_value(drawn: Cap, claimed: Cap, draws: int = 20_000) -> float:
     return float(stats.kstest(cosines, cosine_cdf(claimed)).pvalue)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cap", CAPS, ids=repr)
 def test_the_cosine_has_its_distribution(cap: Cap) -> None:
     assert p_value(cap, cap) > 1e-3
@@ -90,7 +89,6 @@ def test_the_cosine_has_its_distribution(cap: Cap) -> None:
 DIMENSIONS = [2, 3, 10, 651, 21_841, 10**6]
 
 
-@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.01, 1.0, 10.0, 100.0, 1e3, 1e5])
 def test_the_epsilon_is_at_most_the_requested_one_and_close_to_it(
@@ -150,7 +148,6 @@ def scores(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 @pytest.mark.parametrize("size", [1, 6])
 def test_the_mean_is_unbiased_and_the_variance_exact(epsilon: float, size: int) -> None:
@@ -183,8 +180,9 @@ def test_the_event_is_idealised_and_at_most_epsilon() -> None:
     assert event.epsilon <= 2.0
 
 
-@pytest.mark.parametrize("size", [1, 2, 650])
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 34.5, 36.0, 41.0])
+@pytest.mark.parametrize(
+    ("epsilon", "size"), [(1e-3, 1), (1.0, 2), (34.5, 650), (36.0, 2), (41.0, 650)]
+)
 def test_the_event_is_between_the_exact_epsilon_and_the_budget(epsilon: float, size: int) -> None:
     mechanism = PrivUnit(epsilon, 1.0)
     cap = mechanism.cap(size)

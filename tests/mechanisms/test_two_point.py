@@ -15,7 +15,6 @@ import pytest
 from exact import exact_threshold, exp_bounds
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from samples import some
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import ConfigError
@@ -76,7 +75,7 @@ def within(epsilon: float, bits: int) -> float:
     return min(epsilon, LARGEST[bits])
 
 
-@settings(max_examples=some(300))
+@settings(max_examples=75)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=10.0, bits=32)
@@ -86,8 +85,10 @@ def test_the_smallest_threshold_is_the_exact_ceiling(epsilon: float, bits: Any) 
     assert TwoPoint(epsilon, bits).threshold_min == exact_threshold(epsilon, bits)
 
 
-@pytest.mark.parametrize("precision", [3, 9, 28])
-@pytest.mark.parametrize("rounding", [decimal.ROUND_DOWN, decimal.ROUND_UP])
+@pytest.mark.parametrize(
+    ("rounding", "precision"),
+    [(decimal.ROUND_DOWN, 3), (decimal.ROUND_UP, 9), (decimal.ROUND_DOWN, 28)],
+)
 def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
     precision: int, rounding: str
 ) -> None:
@@ -99,7 +100,7 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
         assert found == exact_threshold(epsilon, 64)
 
 
-@settings(max_examples=some(300))
+@settings(max_examples=75)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=1.0, bits=32)
@@ -123,7 +124,7 @@ inputs = st.lists(
 )
 
 
-@settings(max_examples=some(300))
+@settings(max_examples=75)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs, single=st.booleans())
 @example(epsilon=32.0, bits=64, values=EDGES, single=False)
 @example(epsilon=32.0, bits=64, values=EDGES, single=True)
@@ -283,10 +284,17 @@ def test_the_bits_of_a_stream_are_the_recorded_ones(bits: Any) -> None:
     assert digest(bits) == DIGESTS[bits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "size", [9, 650, *(pytest.param(n, marks=pytest.mark.slow) for n in (7850, 65_536, 70_001))]
+    ("dtype", "size"),
+    [
+        (np.float32, 9),
+        (np.float64, 650),
+        (np.float32, 7850),
+        (np.float64, 65_536),
+        (np.float32, 70_001),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_in_rows_are_resolved_each_from_its_own_stream(dtype: Any, size: int) -> None:
     # All in one block, or one or two in each of several blocks
     mechanism, rows = TwoPoint(1.0), 11 if size < 2**16 else 3

@@ -22,8 +22,10 @@ def log_of_equation_9(error: float, epsilon: float, radius: float, n: int) -> fl
     return math.log(2) - n * error**2 / (2 * radius**2 * scale**2 + linear)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
-@pytest.mark.parametrize(("radius", "n", "failure"), [(0.075, 100, 0.05), (1.0, 2, 1e-6)])
+@pytest.mark.parametrize(
+    ("radius", "n", "failure", "epsilon"),
+    [(0.075, 100, 0.05, 0.1), (1.0, 2, 1e-6, 1.0), (0.075, 100, 0.05, 4.0), (1.0, 2, 1e-6, 10.0)],
+)
 def test_the_error_bound_solves_equation_9(
     epsilon: float, radius: float, n: int, failure: float
 ) -> None:
@@ -31,8 +33,7 @@ def test_the_error_bound_solves_equation_9(
     assert log_of_equation_9(error, epsilon, radius, n) == pytest.approx(math.log(failure))
 
 
-@pytest.mark.parametrize("failure", [0.5, 0.1, 0.01])
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize(("epsilon", "failure"), [(0.5, 0.5), (1.0, 0.1), (4.0, 0.01)])
 def test_errors_of_means_exceed_the_bound_no_more_often_than_it_says(
     epsilon: float, failure: float
 ) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
 
 from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.mechanisms import MechanismSettings
@@ -19,8 +18,8 @@ from fedldp.mechanisms.two_point_l1 import TwoPointL1, whole_report_epsilon
 
 CASES = [
     (epsilon, clip, bits)
-    for epsilon in (0.01, 1.0, 10.0, 30.0)
-    for clip in (0.3, 1.0, 1.5)
+    for epsilon in (0.01, 1.0, 30.0)
+    for clip in (0.3, 1.5)
     for bits in (64, 32)
     if bits == 64 or epsilon <= 10
 ]
@@ -52,9 +51,8 @@ def log_ratio(mechanism: TwoPointL1, points: list[np.ndarray], bound: bool = Tru
     return context.ln(context.divide(Decimal(worst.numerator), Decimal(worst.denominator)))
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("epsilon", "clip", "bits"), CASES)
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 def test_no_output_is_likelier_than_the_bound_allows(
     epsilon: float, clip: float, bits: int, size: int
 ) -> None:
@@ -64,10 +62,15 @@ def test_no_output_is_likelier_than_the_bound_allows(
 
 
 @pytest.mark.parametrize(
-    "size", [1, 10, 1000, 10_000, pytest.param(100_000, marks=pytest.mark.slow)]
+    ("dtype", "epsilon", "bits", "size"),
+    [
+        (np.float32, 0.01, 64, 1),
+        (np.float64, 1.0, 64, 10),
+        (np.float32, 32.0, 64, 1000),
+        (np.float64, 1.0, 32, 10_000),
+        (np.float32, 1.0, 64, 100_000),
+    ],
 )
-@pytest.mark.parametrize(("epsilon", "bits"), [(0.01, 64), (1.0, 64), (32.0, 64), (1.0, 32)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_thresholds_stay_within_the_clip_despite_rounding(
     size: int, epsilon: float, bits: int, dtype: type[np.floating]
 ) -> None:
@@ -82,7 +85,7 @@ def test_thresholds_stay_within_the_clip_despite_rounding(
         assert sum(abs(t - middle) for t in thresholds) <= Fraction(clip) * half
 
 
-@settings(max_examples=some(60))
+@settings(max_examples=15)
 @given(st.floats(1e-6, 32), st.floats(1e-3, 1e4), st.integers(1, 10**6))
 def test_the_bound_is_rounded_up(epsilon: float, clip: float, size: int) -> None:
     context = Context(prec=50)
@@ -93,7 +96,7 @@ def test_the_bound_is_rounded_up(epsilon: float, clip: float, size: int) -> None
     assert exact <= found <= exact * (1 + Decimal("1e-14"))
 
 
-@settings(max_examples=some(60))
+@settings(max_examples=15)
 @given(st.floats(1e-3, 1e5), st.floats(1e-2, 1e3), st.integers(1, 10**5))
 def test_settings_give_the_largest_epsilon_per_weight(epsilon: float, clip: float, d: int) -> None:
     mechanism = TwoPointL1.from_settings(

@@ -54,11 +54,8 @@ def test_arrays_are_read_as_read_only_views() -> None:
     ("value", "complaint"),
     [
         (np.array(["text"]), "has the type"),
-        (np.array([None]), "has the type"),
         (np.zeros(1, np.float16), "has the type"),
-        (np.zeros(1, np.complex64), "has the type"),
         (np.zeros(1, [("a", "f4")]), "has the type"),
-        (np.zeros(1, "datetime64[s]"), "has the type"),
         (np.zeros((0, 3)), "exactly one axis if the array has no elements"),
         (np.zeros((1,) * 33), "at most 32 axes"),
         (np.frombuffer(b"\2", np.bool_), "neither 0 nor 1"),
@@ -87,8 +84,8 @@ def check(message: bytes) -> bool:
 
 def test_every_changed_byte() -> None:
     message = pack_arrays(SAMPLE)
-    for place in range(len(message)):
-        for value in range(256):
+    for place, byte in enumerate(message):
+        for value in {byte ^ 1 << bit for bit in range(8)} | {0, 255}:
             check(message[:place] + bytes([value]) + message[place + 1 :])
 
 
@@ -150,25 +147,19 @@ def test_the_encoding_by_hand() -> None:
         (listed(entry(b"a", U1, (2**62,), b"")), "ends before"),
         (listed(entry(b"a", U1, (2**32, 2**32), b"")), "ends before"),  # 0 modulo 2^64
         (listed(entry(b"a", 10, (2**61,), b"")), "ends before"),  # 0 bytes modulo 2^64
-        (listed(entry(b"a", U1, (2**63,), b"")), "ends before"),
-        (listed(entry(b"a", U1, (2**64 - 1,) * 32, b"")), "ends before"),
         (listed(entry(b"a", U1, (1,) * 33, b"x")), "header of an array"),
         (listed(entry(b"a", 11, (1,), b"x")), "header of an array"),
-        (listed(entry(b"a", 255, (1,), b"x")), "header of an array"),
         (listed(entry(b"a", U1, (1,), b"x", zero=1)), "header of an array"),
         (listed(entry(b"a", 0, (1,), b"\2")), "boolean"),
         (listed(entry(b"", U1, (1,), b"x")), "order of their names"),
         (listed(entry(b"\n", U1, (1,), b"x")), "a name is not"),
-        (listed(entry(b"\xff", U1, (1,), b"x")), "a name is not"),
         (listed(entry(b"\xc1\x81", U1, (1,), b"x")), "a name is not"),  # "A", in two bytes
         (listed(entry(b"x" * 256, U1, (1,), b"x")), "a name is not"),
         (listed(SOUND, SOUND), "order of their names"),
         (listed(entry(b"b", U1, (1,), b"x"), SOUND), "order of their names"),
         (listed(SOUND, count=2), "ends before"),
-        (listed(SOUND, count=2**64 - 1), "ends before"),
         (listed(SOUND, count=0), "bytes follow"),
         (listed(SOUND[:-1] + b"\1"), "must be zero"),
-        (listed(SOUND[:-1]), "ends before"),
         (listed(SOUND + bytes(8), count=1), "bytes follow"),
         (framed(b""), "ends before"),
         (b"", "fewer than any message"),

@@ -192,21 +192,17 @@ def test_a_client_that_could_not_read_the_request_can_say_so() -> None:
     ("change", "complaint"),
     [
         ({"round": 0}, "round is 0"),
-        ({"round": 2**63}, "out of range"),
         ({"round": 1.5}, "out of range"),
-        ({"size": 0, "chunk": 0}, "chunk is 0"),
         ({"size": 2**63}, "out of range"),
         ({"chunk": 10}, "chunk is 10, not 1 to its size of 9"),
         ({"chunk": 0}, "chunk is 0"),
         ({"weight": float("nan")}, "weight is nan"),
-        ({"weight": float("inf")}, "weight is inf"),
         ({"weight": -1.0}, "weight is -1.0"),
         ({"weight": 10**400}, "out of range"),
         ({"epsilon": float("nan")}, "epsilon is nan"),
         ({"epsilon": -0.5}, "epsilon is -0.5"),
         ({"client": -1}, "client is -1"),
         ({"client": 2**63}, "out of range"),
-        ({"payload": "text"}, "payload is a str"),
         ({"payload": Sensitive(b"secret")}, "payload is a Sensitive"),
         ({"payload": bytearray(2)}, "payload is a bytearray"),
     ],
@@ -216,8 +212,9 @@ def test_reports_that_cannot_be_packed(change: dict[str, Any], complaint: str) -
         packed(replace(REPORT, **change))
 
 
-@pytest.mark.parametrize("run", ["", "a\nb", "x" * 201, "\ud800"])
-@pytest.mark.parametrize("answer", [REPORT, REFUSAL])
+@pytest.mark.parametrize(
+    ("answer", "run"), [(REPORT, ""), (REFUSAL, "a\nb"), (REPORT, "x" * 201), (REFUSAL, "\ud800")]
+)
 def test_runs_that_cannot_be_packed(run: str, answer: RoundReply) -> None:
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
         pack_reply(answer, run=run, phase=0)
@@ -333,12 +330,11 @@ def test_messages_of_another_kind_are_not_read(read: Callable[[bytes], Any]) -> 
 # Damage
 
 
-@pytest.mark.sampled(2)
 @every_message
 def test_every_changed_byte(message: bytes, check: Callable[[bytes], bool]) -> None:
     assert not check(message)
-    for place in range(len(message)):
-        for value in range(256):
+    for place, byte in enumerate(message):
+        for value in {byte ^ 1 << bit for bit in range(8)} | {0, 255}:
             check(message[:place] + bytes([value]) + message[place + 1 :])
 
 
@@ -349,7 +345,6 @@ def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> Non
     assert all(check(bytes(more) + message) for more in range(1, 20))
 
 
-@pytest.mark.sampled(2)
 @every_message
 @given(data=st.data())
 def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
@@ -383,7 +378,6 @@ def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bo
             assert peak_bytes(read, huge) < 1 << 14  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_reading_takes_no_more_than_the_message_allows() -> None:
     size = 1 << 16
     each = Ranges.fixed(0.0, 1.0, (1,) * size)

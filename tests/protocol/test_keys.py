@@ -54,7 +54,6 @@ def test_kept_streams_are_those_of_hkdf() -> None:
 labels = st.text(max_size=6)
 
 
-@pytest.mark.slow
 @given(first=st.tuples(labels, labels), second=st.tuples(labels, labels))
 def test_no_two_runs_or_purposes_share_a_stream(
     first: tuple[str, str], second: tuple[str, str]

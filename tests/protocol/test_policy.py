@@ -34,8 +34,7 @@ def ranges(sizes: tuple[int, ...] = LAYOUT.sizes) -> Ranges:
     return Ranges.fixed(0.0, 1.0, sizes)
 
 
-@pytest.mark.parametrize("round", [1, 2, 5])
-@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize(("phase", "round"), [(0, 1), (1, 2), (0, 5)])
 def test_agreed_requests_pass(round: int, phase: int) -> None:
     assert POLICY.refuses(asked(round=round, phase=phase)) is None
 
@@ -81,8 +80,17 @@ def test_ranges_of_another_model_are_refused() -> None:
         assert POLICY.refuses(asked(ranges=ranges(sizes))) is Reason.OUT_OF_RANGE
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("value", [ABOVE, -ABOVE, 3e38, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (ABOVE, np.float32),
+        (-ABOVE, np.float64),
+        (3e38, np.float64),
+        (np.inf, np.float32),
+        (-np.inf, np.float32),
+        (np.nan, np.float64),
+    ],
+)
 def test_public_arrays_have_the_same_limit(value: float, dtype: type[np.floating]) -> None:
     for place in ((0, 0), (1, 2)):
         array = np.zeros((2, 3), dtype)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import some
 
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -116,7 +115,7 @@ valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0,
 
 
 @settings(
-    max_examples=some(150),
+    max_examples=37,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

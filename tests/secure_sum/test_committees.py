@@ -44,6 +44,7 @@ def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], dict[str, An
     }
 
 
+@pytest.mark.slow
 def test_a_simulated_dialogue_has_the_same_sum_with_committees_and_without() -> None:
     settings = {"num_clients": 7, "rounds": 1, "num_examples": 140, "dropout": 0.0}
     one = fedldp.run(fedldp.recipe("secure-aggregation-digits", **settings))
@@ -66,13 +67,9 @@ def test_every_client_is_in_one_committee_and_none_is_too_small() -> None:
             assert dealt.most < 2 * least or dealt.number == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("untrusted", "committee", "fewest"),
-    [
-        pytest.param(0, 20, 20, marks=pytest.mark.slow),
-        pytest.param(3, 20, 20, marks=pytest.mark.slow),
-        (1, 8, 8),
-    ],
+    ("untrusted", "committee", "fewest"), [(0, 20, 20), (3, 20, 20), (1, 8, 8)]
 )
 def test_the_lines_for_bits_are_those_of_a_run_of_the_smallest_committee(
     untrusted: int, committee: int, fewest: int

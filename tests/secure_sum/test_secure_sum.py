@@ -13,7 +13,6 @@ import pytest
 import secure_sums
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import some
 from secure_sums import Codes, Run, ShiftedMasks, make_client, make_roster, make_setup
 
 from fedldp.core.errors import RunError
@@ -48,7 +47,7 @@ def total_of(codes: list[Codes]) -> Codes:
 # The sum
 
 
-@settings(max_examples=some(60))
+@settings(max_examples=15)
 @given(run=runs())
 def test_a_sum_is_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
     if len(run.answering(3)) < run.setup.threshold:

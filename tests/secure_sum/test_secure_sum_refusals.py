@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
 from secure_sums import Run, column, make_client, make_setup, sent
 
 from fedldp.core.errors import PrivacyError, RunError
@@ -258,7 +257,7 @@ def test_a_client_masks_only_for_the_announced_weights() -> None:
 SHARED = new_run()
 
 
-@settings(max_examples=some(40))
+@settings(max_examples=10)
 @given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     run, recipient = SHARED, 2
@@ -457,7 +456,7 @@ def test_clients_left_out_after_complaints(
     assert suspects.spared(range(6)) == spared
 
 
-@settings(max_examples=some(100))
+@settings(max_examples=25)
 @given(data=st.data(), liars=st.integers(1, 3))
 def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, liars: int) -> None:
     pairs = data.draw(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))

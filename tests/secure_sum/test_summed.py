@@ -138,7 +138,6 @@ def simulated(made: RunConfig) -> np.ndarray[Any, Any]:
     return np.concatenate([w.ravel() for w in fedldp.run(made).weights.values()])
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("settings", "certified"),
     [({}, True), ({"mechanism": "sign"}, False),
@@ -204,7 +203,7 @@ def test_a_total_is_the_sum_of_its_clients_reports(tmp_path: Path) -> None:
     assert seen[0].reports == 5
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
 def test_a_round_without_a_sum_keeps_the_weights_and_states_what_the_server_may_know(
     lost: Phase, tmp_path: Path

@@ -35,10 +35,13 @@ def examples(shape: tuple[int, ...], number: int, classes: int) -> tuple[Tensor,
     return features, torch.randint(0, classes, (number,))
 
 
-@pytest.mark.parametrize("size", [10, 3, 1])
 @pytest.mark.parametrize(
-    ("make", "shape", "classes"),
-    [(lambda: build_model("cnn", GREY, 10), GREY, 10), (uneven, (2, 19, 17), 6)],
+    ("make", "shape", "classes", "size"),
+    [
+        (lambda: build_model("cnn", GREY, 10), GREY, 10, 10),
+        (uneven, (2, 19, 17), 6, 3),
+        (lambda: build_model("cnn", GREY, 10), GREY, 10, 1),
+    ],
 )
 def test_a_step_is_that_of_autograd(
     make: Callable[[], nn.Module], shape: tuple[int, ...], classes: int, size: int

@@ -24,9 +24,10 @@ def streams(count: int) -> list[Stream]:
     return [Stream.simulation(seed=0, round=1, client=c, purpose="mechanism") for c in range(count)]
 
 
-@pytest.mark.parametrize("integer_bits", [64, 32])
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 9.9])
-@pytest.mark.parametrize("size", [1, 13, 650, 70_001])
+@pytest.mark.parametrize(
+    ("size", "epsilon", "integer_bits"),
+    [(1, 1e-3, 64), (13, 1.0, 32), (650, 9.9, 32), (70_001, 1.0, 64)],
+)
 def test_the_same_weights_give_the_same_bits(
     integer_bits: Literal[64, 32], epsilon: float, size: int
 ) -> None:
@@ -91,8 +92,10 @@ def test_values_that_cannot_be_released_are_refused_before_anything_is_drawn(
     assert stream.bytes(8).tobytes() == untouched.bytes(8).tobytes()
 
 
-@pytest.mark.parametrize("settings", [{}, {"send": "update"}, {"mechanism": "laplace"}])
-@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize(
+    ("broken", "settings"),
+    [(False, {}), (True, {"send": "update"}), (False, {"mechanism": "laplace"})],
+)
 def test_an_encoder_gives_the_same_reports_on_any_device(
     settings: dict[str, Any], broken: bool
 ) -> None:

@@ -61,8 +61,7 @@ def oracle(
 
 
 @BOTH
-@pytest.mark.parametrize("count", [1, 3, 6, 7, 40])
-@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize(("seed", "count"), [(None, 1), (5, 3), (None, 6), (5, 7), (None, 40)])
 def test_a_solution_agrees_with_scikit_learn(
     model: LinearModel, count: int, seed: int | None
 ) -> None:

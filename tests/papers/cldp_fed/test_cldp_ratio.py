@@ -24,8 +24,20 @@ def exceeds(ratio: Fraction, epsilon: float) -> bool:
         return bool(mp.log(mp.mpf(ratio.numerator) / ratio.denominator) > epsilon)
 
 
-@pytest.mark.parametrize("end", [1, 2, 3, 9, 20])
-@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 1.0, 5.0, 40.0, 80.0, 300.0, 1e3])
+@pytest.mark.parametrize(
+    ("alpha", "end"),
+    [
+        (1e-6, 1),
+        (1e-3, 2),
+        (0.1, 3),
+        (1.0, 9),
+        (5.0, 20),
+        (40.0, 2),
+        (80.0, 3),
+        (300.0, 9),
+        (1e3, 20),
+    ],
+)
 def test_condensed_privacy_costs_the_worst_ratio_over_all_pairs_of_inputs(
     alpha: float, end: int
 ) -> None:

@@ -57,9 +57,9 @@ def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes
     return payloads
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("model", ["linear", "mlp", "own_models:dropout"])
-@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("batch_size", "model"), [(1, "linear"), (3, "mlp"), (1000, "own_models:dropout")]
+)
 def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
     model: str, batch_size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.prices import cost
@@ -82,7 +81,7 @@ mechanisms = st.builds(
 )
 
 
-@settings(max_examples=some(200))
+@settings(max_examples=50)
 @given(mechanisms, st.integers(1, 30_000))
 def test_the_thresholds_lie_between_the_papers_probabilities(
     mechanism: RandomisedBits, size: int
@@ -107,7 +106,7 @@ def test_the_thresholds_lie_between_the_papers_probabilities(
             assert law.if_zero <= max(q, 1) + 1 + slack + loss
 
 
-@settings(max_examples=some(200))
+@settings(max_examples=50)
 @given(st.integers(1, FULL - 1), st.integers(1, FULL - 1))
 def test_the_epsilon_of_a_law_is_exactly_its_largest_ratio(one: int, zero: int) -> None:
     if one == zero:

@@ -20,8 +20,9 @@ from fedldp.testing.data import PROBLEM, SMALL, images
 # NbAFL and feature priority
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("importance", ["variance", "sensitivity"])
+@pytest.mark.parametrize(
+    ("importance", "share"), [("variance", 0.0), ("sensitivity", 0.3), ("variance", 1.0)]
+)
 def test_priority_proves_nothing_at_any_settings(share: float, importance: Any) -> None:
     config = priority(
         **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
