@@ -104,6 +104,16 @@ def test_the_lowest_versions_are_allowed_and_no_newer_than_the_tested_ones() -> 
         assert tested[requirement.name] in requirement.specifier, requirement
 
 
+def test_flower_is_tested_in_an_environment_of_its_own() -> None:
+    """It allows only older versions of packages that others use."""
+    tested = constraints("constraints-flower.txt")
+    for requirement in directly_needed(["fedldp[flower]", *PROJECT["dependencies"]]):
+        assert tested[requirement.name] in requirement.specifier, requirement
+    others = set(PROJECT["optional-dependencies"]) - {"flower"}
+    needed = directly_needed([f"fedldp[{extra}]" for extra in sorted(others)])
+    assert "flwr" not in {requirement.name for requirement in needed}
+
+
 def test_pre_commit_runs_what_check_runs() -> None:
     (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
