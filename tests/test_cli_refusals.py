@@ -35,23 +35,6 @@ def test_an_optional_setting_can_be_unset(fedldp_command: Any) -> None:
     assert median["claim"] is not None
 
 
-TIMES = {"delay_seconds": ["1e308"], "compute_seconds": ["1e308"],
-         "communication_seconds": ["1e308"], "latency_spread": ["1e6", "700"],
-         "prediction_error": ["800"]}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in TIMES.items() for value in values]
-)
-def test_extreme_times_are_refused_or_accepted(fedldp_command: Any, key: str, value: str) -> None:
-    outcome = fedldp_command("run", *SHORT, "--set", f"{key}={value}", "--json")
-    if outcome.status == 0:
-        check_run(document(outcome.out), 1)
-        assert "Warning" not in outcome.err
-    else:
-        assert key in outcome.assert_refused()
-
-
 def test_json_and_print_config_do_not_mix(fedldp_command: Any) -> None:
     outcome = fedldp_command("run", "--print-config", "--json")
     if outcome.status == 0:

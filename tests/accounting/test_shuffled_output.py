@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from accounting_oracles import two_valued
 from plans import SIZE, event_of, line, planned
+from sorting_shuffler import Shuffler
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.randomness import Stream
 from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.simulation.plan import Plan
-from fedldp.simulation.shuffler import Shuffler
 from fedldp.testing.clients import Roles, sender_of
 
 
@@ -34,7 +35,7 @@ def stream(round: int, client: int, purpose: str) -> Stream:
     return Stream.simulation(seed=0, round=round, client=client, purpose=purpose)
 
 
-def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
+def shuffled(made: Plan, values: np.ndarray[Any, Any], **times: float) -> list[Shuffled]:
     """Return a shuffler's output for clients with these weights, shape (n, d)."""
     roles = Roles(made.config, made.problem)
     ranges = Ranges.fixed(0.0, 1.0, (values.shape[1],))
@@ -46,7 +47,7 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     delays = made.config.composition.channel.delays
     assert delays is not None
     request = RoundRequest(run="run", phase=0, broadcast=broadcast)
-    shuffler = Shuffler(Given(reports), delays, len(reports), stream)
+    shuffler = Shuffler(Given(reports), replace(delays, **times), len(reports), stream)
     delivered = shuffler.exchange(request, range(len(reports)))
     return [content for _, content in delivered if isinstance(content, Shuffled)]
 
@@ -56,16 +57,16 @@ def has_shuffled(made: Plan) -> bool:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "times",
     [
         {},
-        {"delay_seconds": 1e-15, "latency_spread": 0.0},
+        {"delay_seconds": 1e-15, "spread": 0.0},
         {"delay_seconds": 1e-14},
         {"delay_seconds": 1e-6, "compute_seconds": 1e9},
     ],
 )
-def test_order_and_time_of_arrival_do_not_reveal_a_messages_sender(settings: Any) -> None:
-    made = planned(rounds=1, epsilon=20.0, **settings)
+def test_order_and_time_of_arrival_do_not_reveal_a_messages_sender(times: Any) -> None:
+    made = planned(rounds=1, epsilon=20.0)
     if not has_shuffled(made):
         return
     # Client 0 has weights of 1 and all others have -1, so a bit reveals its sender.
@@ -73,7 +74,7 @@ def test_order_and_time_of_arrival_do_not_reveal_a_messages_sender(settings: Any
     values[0] = 1.0
     first: list[bool] = []
     classes: dict[float, list[int]] = {}
-    blocks = shuffled(made, values)
+    blocks = shuffled(made, values, **times)
     assert sum(len(block.positions) for block in blocks) == 100 * SIZE
     for block in blocks:
         for position in range(SIZE):

@@ -78,28 +78,12 @@ def test_names_of_files_are_distinguished_from_functions_and_kinds() -> None:
             small(features=nothing)
 
 
-def test_only_features_with_a_size_have_that_setting() -> None:
-    problem = problem_of(small(), None)
-    sizes = {
-        ("random-convolutions", None): 288, ("random-convolutions", 36): 36,
-        ("public-axes:strokes", None): 31, ("public-axes:strokes", 8): 9,
-        (AXES, None): 13, (AXES, 5): 6,
-    }  # fmt: skip
-    for (features, dim), size in sizes.items():
-        made = small(features=features, features_dim=dim)
-        assert made.algorithm(problem).input_shape == (size,)
-        assert ("features_dim" in made.model_dump()) == (dim is not None)
-    for features, dim, match in (
-        ("random-convolutions", 30, "features_dim = 30: random-convolutions gives 18 features per"),
-        ("public-axes:strokes", 201, "features_dim = 201: strokes have 200 axes"),
-        (AXES, 13, f"features_dim = 13 and features = {AXES}: it holds 12 axes"),
-    ):
-        with pytest.raises(ConfigError, match=match):
-            small(features=features, features_dim=dim).layout(problem)
-    with pytest.raises(
-        ConfigError, match="features_dim = 9: with features = pose there is no size"
-    ):
-        small(features="pose", features_dim=9)
+@pytest.mark.parametrize(
+    ("features", "size"), [("random-convolutions", 288), ("public-axes:strokes", 31), (AXES, 13)]
+)
+def test_features_have_their_size(features: str, size: int) -> None:
+    made = small(features=features)
+    assert made.algorithm(problem_of(made, None)).input_shape == (size,)
 
 
 def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:

@@ -63,7 +63,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "personalized, none": {**SAMPLED, "clip": 1.0, "perturbation": "none"},
     "personalized, bare-sign": {**SAMPLED, "clip": 1.0, "perturbation": "bare-sign"},
     "personalized_sound": {**NOISY, **SAMPLED},
-    "personalized_sound, sign": {**NOISY, **SAMPLED, "report": "sign"},
+    "personalized_sound, sign": {**NOISY, **SAMPLED, "perturbation": "sign"},
     "dp_sgd": {"noise_multiplier": 1.0, "batch_size": COUNT},
     "central_dp": {"noise_multiplier": 1.0, "clip": 1.0},
     "cldp_fed": {"alpha": 1.0, "clip": 1.0, "precision": 2},

@@ -9,7 +9,7 @@ import pytest
 
 from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import RANGES, InRange
-from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport
+from fedldp.algorithms.budgets import MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.config import RunConfig
@@ -119,7 +119,6 @@ def test_a_shuffler_of_bits_does_not_carry_categories() -> None:
     MECHANISM.but(default="two_point"),
     Offer("epsilon", float, "budget of one weight", 1.0),
     CLIP.but(default=1.0),
-    INTEGER_BITS,
     *RANGES,
     Offer("send", str, "what is sent", "weights"),
     *SHUFFLER,

@@ -31,7 +31,7 @@ TOLD = Broadcast(round=3, weights=WEIGHTS, ranges=Ranges.fixed(0.1, 0.5, (5, 8))
 RELEASES: dict[str, tuple[Bound, Mechanism]] = {
     "none": (Unbounded(), Plain()),
     "update, laplace": (Unbounded(send="update"), Laplace(1.0, 1.0)),
-    "range": (InRange(sizes=(5, 8), center=0.1, radius=0.5), TwoPoint(1.0)),
+    "range": (InRange(sizes=(5, 8), radius=0.5), TwoPoint(1.0)),
     "range of changes": (InRange(sizes=(5, 8), send="update"), TwoPoint(1.0)),
     "l2": (InNorm(clip=1.0), Gaussian(1.0, 2.0)),
     "rotated": (Rotated(clip=1.0), SharedGaussian(1000.0, 1_100_000, 10, 24)),

@@ -42,7 +42,7 @@ Told = dict[Phase, Broadcast]
 
 @pytest.fixture(scope="module")
 def roles() -> Roles:
-    made = fedldp.recipe("secure-aggregation-digits", num_clients=N, dropout=0.0, threshold=3)
+    made = fedldp.recipe("secure-aggregation-digits", num_clients=N, dropout=0.0)
     return Roles(made, problem_of(made, None))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sorting_shuffler import Shuffler
 
 import fedldp
 from fedldp.algorithms.settings import Delays
@@ -22,12 +23,9 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.server_loop import Delivery
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.simulation.shuffler import Shuffler, delay_of_run, draw_schedule
+from fedldp.simulation.shuffler import delay_of_run, draw_schedule
 
-DELAYS = Delays(
-    chunk=1, compute_seconds=60.0, communication_seconds=1.0, spread=0.5, delay_seconds=10.0,
-    prediction_error=0.0, record_arrivals=False,
-)  # fmt: skip
+DELAYS = Delays(chunk=1, prediction_error=0.0)
 SHORT = replace(DELAYS, delay_seconds=0.1)
 OFF = Clocks(name="off by 1 s", prediction_error=0.0, offset_seconds=1.0)
 CLIENTS, SIZE = 40, 60

@@ -41,7 +41,7 @@ DIGITS = Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "m
 PLAIN = ({"rounds": 1, "learning_rate": 0.4}, {"rounds": 1, "learning_rate": 1e12})
 SIGNS = find_system("personalized_sound")(
     dataset="digits", model="logistic", num_clients=20, rounds=1, learning_rate=0.1, epsilon=1.0,
-    clip=1.0, report="sign",
+    clip=1.0, perturbation="sign",
 )  # fmt: skip
 
 

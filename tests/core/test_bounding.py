@@ -65,7 +65,7 @@ def test_a_bad_radius_is_refused(radius: float) -> None:
 @pytest.mark.parametrize("center", [math.nan, math.inf, -math.inf, 1e30, -LARGEST * 1.01])
 def test_a_bad_center_is_refused(center: float) -> None:
     for centers in (center, [0.0, 0.0, center]):
-        with pytest.raises(ConfigError, match="range_center"):
+        with pytest.raises(ConfigError, match="range centre"):
             Ranges.fixed(centers, 0.1, SIZES)
 
 

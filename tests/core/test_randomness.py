@@ -345,7 +345,7 @@ OF_THE_HOUSE = {
     Source.KEPT: {"held-out people", "portions", "rows of a person"},
     Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
     Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},
-    Source.WORLD: {"arrivals", "delay", "delays", "latency", "ties *"},
+    Source.WORLD: {"arrivals", "delay", "latency"},
 }
 """Noise in any row but FRESH and ROUND would repeat, and a once-only choice in one of these two
 would be made again in every round."""

@@ -86,7 +86,7 @@ def refused(call: Any) -> str:
     ("settings", "recipe"),
     [
         ((), RECIPE),
-        (("report=sign", "weighting=deviation"), RECIPE),
+        (("perturbation=sign", "weighting=deviation"), RECIPE),
         (("weighting=uniform",), RECIPE),
         (("epsilon=[1.0,2.0,4.0]", "shuffle=false"), "quickstart"),
     ],

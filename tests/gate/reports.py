@@ -79,8 +79,8 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),
     "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update shuffle=false momentum=0.9"),
     "ldp_fl-own": run("ldp-fl-digits", MANY, f"epsilon={own(1, 2, 1, 4)}"),
-    "ldp_fl-chunk": run("ldp-fl-digits", MANY, "chunk=8 clients_per_round=66 integer_bits=32"),
-    "ldp_fl-reports": run("ldp-fl-digits", MANY, "chunk=650 record_arrivals=true"),
+    "ldp_fl-chunk": run("ldp-fl-digits", MANY, "chunk=8 clients_per_round=66"),
+    "ldp_fl-reports": run("ldp-fl-digits", MANY, "chunk=650"),
     "ldp_fl-budget": run(
         "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 shuffle=false"
     ),
@@ -90,7 +90,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "ldp_fl-target": run(
         "ldp-fl-digits", MANY, "target.unit=client-run target.epsilon=300 mechanism=laplace"
     ),
-    "ldp_fl-mlp": run("ldp-fl-digits", MANY, "model=mlp range_radius=0.1 range_center=0.01"),
+    "ldp_fl-mlp": run("ldp-fl-digits", MANY, "model=mlp range_radius=0.1"),
     "ldp_fl-privunit": run(
         "ldp-fl-digits", MANY, "mechanism=privunit send=update epsilon=20 clip=2"
     ),
@@ -112,7 +112,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     ),
     "secure_aggregation": run("secure-aggregation-digits", FEW, "dropout=0"),
     "secure_aggregation-dropouts": run(
-        "secure-aggregation-digits", LOCAL, "num_clients=9 dropout=0.2 threshold=5"
+        "secure-aggregation-digits", LOCAL, "num_clients=9 dropout=0.2"
     ),
     "central_dp": run("central-dp-digits", MANY, "clients_per_round=66"),
     "central_dp-median": run("central-dp-digits-median", MANY, "clients_per_round=20"),
@@ -145,7 +145,10 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     ),
     "personalized_sound": run("personalized-sound-digits", MANY, f"epsilon={own(1, 5, 10)}"),
     "personalized_sound-signs": run(
-        "personalized-sound-digits", MANY, f"epsilon={own(5, 10)} report=sign weighting=deviation"
+        "personalized-sound-digits",
+        MANY,
+        f"epsilon={own(5, 10)} perturbation=sign",
+        "weighting=deviation",
     ),
     "personalized_sound-selected": run(
         "personalized-sound-digits",

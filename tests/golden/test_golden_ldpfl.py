@@ -45,12 +45,6 @@ class GivenFeatures:
         ),
         (
             "ldpfl-digits",
-            {"alpha": 4.0, "whole_bits": 5, "fraction_bits": 4},
-            "8ba3cd0e533b210cb7c1dcaf5d1ebd8e",
-            "d2e569ff258da19d4c6c85251d92ec91",
-        ),
-        (
-            "ldpfl-digits",
             {"randomisation": "symmetric", "epsilon": 500.0},
             "7685ecf50a571985f5bfba91d934a1b5",
             "d2e569ff258da19d4c6c85251d92ec91",

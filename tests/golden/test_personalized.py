@@ -32,7 +32,7 @@ MIX = {"epsilon": [1.0, 5.0, 10.0], "num_examples": 300, "rounds": 10}
         ("personalized-sound-digits", {}, "39d95b7333e9eccc8cd4ab8c97b7a0a4"),
         (
             "personalized-sound-digits",
-            {"report": "sign", "selects_first": True},
+            {"perturbation": "sign", "selects_first": True},
             "8fabe07158c5a969b5f83ba5078242a7",
         ),
     ],

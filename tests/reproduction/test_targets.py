@@ -209,7 +209,6 @@ DEFAULTS = {
     "ldp_fl": {
         "mechanism": "two_point",
         "ranges": "fixed",
-        "range_center": 0.0,
         "chunk": 1,
         "momentum": 0.0,
     },

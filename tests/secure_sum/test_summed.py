@@ -313,7 +313,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
         ("quickstart", {"mechanism": "laplace"}, False),
         ("secure-aggregation-digits", {}, True),
         ("fedavg-quickstart", {}, False),
-        ("personalized-sound-digits", {"report": "sign"}, False),
+        ("personalized-sound-digits", {"perturbation": "sign"}, False),
     ],
 )
 def test_which_systems_can_be_summed(name: str, settings: dict[str, Any], fits: bool) -> None:

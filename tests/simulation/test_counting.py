@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from sorting_shuffler import Shuffler
 from times import config, delays
 
 from fedldp.algorithms.problem import Problem
@@ -26,7 +27,7 @@ from fedldp.protocol.wire import (
     RoundRequest,
     Shuffled,
 )
-from fedldp.simulation.shuffler import Counting, Schedule, Shuffler, draw_extremes
+from fedldp.simulation.shuffler import Counting, Schedule, draw_extremes
 from fedldp.testing.clients import Roles
 
 SIZE = 21

@@ -235,8 +235,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
 ) -> None:
     data, radius = small_data(), 0.5
     config = ldp_fl(
-        rounds=1, local_epochs=2, epsilon=epsilon, shuffle=shuffle, range_center=0.1,
-        range_radius=radius, seed=9,
+        rounds=1, local_epochs=2, epsilon=epsilon, shuffle=shuffle, range_radius=radius, seed=9,
     )  # fmt: skip
     result = fedldp.run(config, dataset=data)
     members = [np.arange(n, 60, 4) for n in range(4)]
@@ -251,7 +250,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
             np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES),
             data.train.features[own], data.train.labels[own], 0.5, 2,
         )  # fmt: skip
-        x = (np.concatenate([part.reshape(-1) for part in trained]) - 0.1) / radius
+        x = (np.concatenate([part.reshape(-1) for part in trained])) / radius
         words = Stream.simulation(seed=9, round=1, client=client, purpose="mechanism")
         uniform = (words.integers(18, np.int32) + 2.0**31) / 2.0**32
         k = (np.exp(eps) + 1) / (np.exp(eps) - 1)
@@ -260,7 +259,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
         assert clear.sum() >= 16
         bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=18)
         np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
-        sent.append(0.1 + radius * k * (2.0 * bits - 1))
+        sent.append(radius * k * (2.0 * bits - 1))
     # The run has another partition, but its weights are on the same grid of means.
     found = clients.roles.aggregate(iter(reports))[0].weights
     np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)

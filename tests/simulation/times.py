@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
@@ -17,7 +18,7 @@ def config(**settings: Any) -> RunConfig:
     return find_system("ldp_fl")(**known | settings)
 
 
-def delays(**settings: Any) -> Delays:
-    found = config(**settings).composition.channel.delays
+def delays(**changes: Any) -> Delays:
+    found = config().composition.channel.delays
     assert found is not None
-    return found
+    return replace(found, **changes)

@@ -30,14 +30,11 @@ SIZES = (14, 9)
 SETTINGS: dict[str, dict[str, Any]] = {
     "decay": {"weight_decay": 0.3},
     "clip": {"gradient_clip": 0.5},
-    "smoothing": {"label_smoothing": 0.2},
     "own": {"loss": "own_losses:margin"},
-    "weighted": {"label_smoothing": 0.1, "class_weights": [0.2, 1.0, 5.0]},
+    "weighted": {"class_weights": [0.2, 1.0, 5.0]},
     "own weighted": {"loss": "own_losses:margin", "class_weights": [0.2, 1.0, 5.0]},
-    "rate": {"rate_schedule": "cosine"},
-    "all": {"weight_decay": 0.1, "gradient_clip": 1.0, "label_smoothing": 0.1,
-            "rate_schedule": "linear", "momentum": 0.5},
-}  # fmt: skip
+    "all": {"weight_decay": 0.1, "gradient_clip": 1.0, "momentum": 0.5},
+}
 
 
 SHAPES = {"mlp": (1, 8, 8), "cnn_32": (1, 16, 16)}
@@ -47,9 +44,8 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
     """Return the weights after torch's own optimizer, loss and clip on round 3's batches."""
     model = build_model(name, SHAPES[name], 3)
     load_weights(model, layout_of_module(model), start)
-    rate = 0.1 * {"linear": 0.5, "cosine": 0.5, None: 1}[given.get("rate_schedule")]
     decay, momentum = given.get("weight_decay", 0), given.get("momentum", 0)
-    optimizer = torch.optim.SGD(model.parameters(), rate, momentum, weight_decay=decay)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum, weight_decay=decay)
     factors = torch.tensor(given.get("class_weights", [1.0] * 3))
     own = client.examples
     for indices in batches(len(own), 2, 5, client.fresh("batches")):
@@ -58,10 +54,7 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
         if "loss" in given:
             losses = margin(logits, labels) * factors[labels]
         else:
-            smoothing = given.get("label_smoothing", 0.0)
-            losses = functional.cross_entropy(
-                logits, labels, factors, reduction="none", label_smoothing=smoothing
-            )
+            losses = functional.cross_entropy(logits, labels, factors, reduction="none")
         optimizer.zero_grad()
         losses.mean().backward()  # type: ignore[no-untyped-call]
         if "gradient_clip" in given:
@@ -102,10 +95,9 @@ def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption(
     assert not any(KEEPS_NOTHING in each for each in plain["warnings"])
 
 
-@pytest.mark.parametrize("name", ["rate_schedule", "weight_decay", "gradient_clip", "loss",
-                                  "label_smoothing"])  # fmt: skip
+@pytest.mark.parametrize("name", ["weight_decay", "gradient_clip", "loss"])
 def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
-    value = {"rate_schedule": "linear", "loss": "own_losses:margin"}.get(name, 0.01)
+    value = {"loss": "own_losses:margin"}.get(name, 0.01)
     systems = {}
     for each in recipes().values():
         if each.config.dataset == "digits":
@@ -120,8 +112,7 @@ def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
         problem = problem_of(config, None)
         with_it = config.changed(**{name: value}).algorithm(problem).local_update(CPU)
         without = config.algorithm(problem).local_update(CPU)
-        shown = {"rate_schedule": "schedule", "loss": "losses", "label_smoothing": "losses"}
-        attribute = shown.get(name, name)
+        attribute = "losses" if name == "loss" else name
         inner = [getattr(u, "training", getattr(u, "update", u)) for u in (with_it, without)]
         found = [getattr(update, attribute) for update in inner]
         assert found[0] != found[1], config.system
@@ -142,46 +133,11 @@ def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
         ({"loss": "own_losses:mean"}, "for 2 examples it returns the shape ()"),
         ({"loss": "own_losses:detached"}, "loss = own_losses:detached: Runtime"),
         ({"loss": "own_losses:raising"}, "RuntimeError: first line; it must take logits"),
-        ({"loss": "own_losses:margin", "label_smoothing": 0.1}, "leave label_smoothing"),
-        ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"gradient_clip": 0.0}, "gradient_clip"),
-        ({"rate_schedule": "fast"}, "rate_schedule"),
-        ({"early_stopping": 2, "average": 0.5}, "set average = 0"),
     ],
 )
 def test_bad_sgd_settings_are_refused_in_one_line(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)) as refused:
         fedldp.run("fedavg-digits", rounds=1, **settings)
     assert "\n" not in str(refused.value)
-
-
-def test_a_run_stops_early_and_is_charged_for_the_rounds_it_took(tmp_path: Any) -> None:
-    settings: dict[str, Any] = {"epsilon": 0.02, "num_clients": 10, "num_examples": 100}
-    result = fedldp.run("quickstart", rounds=30, early_stopping=2, **settings, out=tmp_path / "a")
-    took = len(result.rounds)
-    losses = [each.loss for each in result.rounds]
-    assert took < 30
-    assert min(losses[-2:]) >= min(losses[:-2])
-    assert all(min(losses[at - 2 : at]) < min(losses[: at - 2]) for at in range(3, took))
-    same = fedldp.run("quickstart", rounds=took, **settings)
-    assert {n: w.tobytes() for n, w in result.weights.items()} == {
-        n: w.tobytes() for n, w in same.weights.items()
-    }
-    assert result.privacy["guarantees"] == same.privacy["guarantees"]
-    assert len(fedldp.resume(tmp_path / "a").rounds) == took
-
-
-def test_with_private_scores_a_run_does_not_stop_early() -> None:
-    generator = np.random.default_rng(0)
-    own = (generator.random((60, 4)), generator.integers(0, 2, 60))
-    with pytest.raises(
-        ConfigError, match=r"^early_stopping = 2: the scores are computed on private"
-    ):
-        fedldp.run("fedavg-digits", dataset=own, num_clients=3, model="logistic", early_stopping=2)
-    untested = fedldp.Dataset.from_arrays(*own, test_share=0)
-    with pytest.raises(ConfigError, match="early_stopping = 2: there is no test set"):
-        fedldp.run("fedavg-digits", dataset=untested, num_clients=3, model="logistic",
-                   early_stopping=2)  # fmt: skip
-    with pytest.raises(ConfigError, match="early_stopping = 2: the scores are computed on private"):
-        fedldp.run("ldpfl-digits", early_stopping=2)

@@ -30,21 +30,14 @@ Send = Literal["weights", "update"]
 """What a client sends: its weights after training, or their change from the broadcast weights."""
 
 Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
-Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 RANGES = (
     Offer(
         "ranges",
         Literal["fixed", "adaptive"],
-        "where the ranges of weights come from: fixed (range_center and range_radius), or "
+        "where the ranges of weights come from: fixed (range_radius around 0), or "
         "adaptive (computed from the last weights)",
         "fixed",
-    ),
-    Offer(
-        "range_center",
-        Center | list[Center],
-        "centre c of the fixed ranges: one number for all layers, or a list with one per layer",
-        0.0,
     ),
     Offer(
         "range_radius",
@@ -52,12 +45,14 @@ RANGES = (
         "radius r of the fixed ranges: one number for all layers, or a list with one per layer",
         0.1,
     ),
-    Offer("range_floor", Radius, "smallest adaptive radius", 1e-3),
     Offer(
         "range_margin", Positive, "factor by which the radius of adaptive ranges is multiplied", 1.0
     ),
 )
 """The settings of ``InRange``."""
+
+_FLOOR = 1e-3
+"""The smallest radius of adaptive ranges."""
 
 
 class Chart(Protocol):
@@ -375,19 +370,15 @@ class InRange(Bound):
 
     Attributes:
         sizes: the number of coordinates in each tensor; () until the bound is bound to a model.
-        center: c, one number for all tensors or one per tensor.
         radius: r, one number for all tensors or one per tensor.
         adaptive: whether to compute c and r from each broadcast's weights instead.
-        floor: the smallest radius, if ranges are adaptive.
         margin: a factor on the radius, if ranges are adaptive.
         clip: the norm bound on x, for mechanisms that work on whole vectors.
     """
 
     sizes: tuple[int, ...] = ()
-    center: float | tuple[float, ...] = 0.0
     radius: float | tuple[float, ...] = 1.0
     adaptive: bool = False
-    floor: float = 1e-3
     margin: float = 1.0
     clip: float = 1.0
 
@@ -408,7 +399,7 @@ class InRange(Bound):
                 range is invalid.
         """
         if self.adaptive:
-            return Ranges.of_public(weights, self.sizes, floor=self.floor, margin=self.margin)
+            return Ranges.of_public(weights, self.sizes, floor=_FLOOR, margin=self.margin)
         return self.fixed
 
     @classmethod
@@ -424,16 +415,11 @@ class InRange(Bound):
                 "send = update: adaptive ranges follow the weights, not their change; "
                 "set ranges = fixed"
             )
-        center, radius = (
-            tuple(value) if isinstance(value, list) else value
-            for value in (settings.range_center, settings.range_radius)
-        )
+        radius = settings.range_radius
         return cls(
             send=settings.send,
-            center=center,
-            radius=radius,
+            radius=tuple(radius) if isinstance(radius, list) else radius,
             adaptive=adaptive,
-            floor=settings.range_floor,
             margin=settings.range_margin,
             clip=settings.clip,
         )
@@ -447,7 +433,7 @@ class InRange(Bound):
         """
         if self.adaptive:
             return {}
-        return dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
+        return {"range_margin": "ranges are fixed"}
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
         """Return the next weights, if ranges can be computed from them; see ``Bound.accept``."""
@@ -467,11 +453,8 @@ class InRange(Bound):
         Raises:
             ConfigError: see ``announce``.
         """
-        center, radius = (
-            list(value) if isinstance(value, tuple) else value
-            for value in (self.center, self.radius)
-        )
-        return Ranges.fixed(center, radius, self.sizes)
+        radius = list(self.radius) if isinstance(self.radius, tuple) else self.radius
+        return Ranges.fixed(0.0, radius, self.sizes)
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return x, computed with the broadcast's ranges but not clipped; see ``Bound.apply``."""

@@ -26,12 +26,6 @@ MECHANISM = Offer(
     "the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
     '"module:Class" for your own',
 )
-INTEGER_BITS = Offer(
-    "integer_bits",
-    Literal[64, 32],
-    "number of random bits in each comparison that decides a randomised bit",
-    64,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +33,7 @@ class PerReport(Calibration):
     """A mechanism chosen by name, with a budget for one report, or for one weight in it.
 
     Attributes:
-        settings: the settings, of which mechanism, epsilon, delta, clip and integer_bits are read.
+        settings: the settings, of which mechanism, epsilon, delta and clip are read.
             Clients may have their own epsilon if a report has one bit for each weight.
         bound: the chart in which the mechanism works, if its coordinates are not the model's
             weights.
@@ -93,7 +87,6 @@ class PerReport(Calibration):
                 delta=settings.delta,
                 clip=settings.clip,
                 size=size,
-                integer_bits=settings.integer_bits,
                 blocks=blocks,
             ),
         )

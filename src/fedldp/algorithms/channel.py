@@ -25,7 +25,6 @@ from fedldp.secure_sum.client_role import Phase, SummedEncoder
 from fedldp.secure_sum.messages import Committees, SecureSum
 from fedldp.secure_sum.server_role import summed_server
 
-Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -37,35 +36,6 @@ SHUFFLER = (
         1,
     ),
     Offer(
-        "compute_seconds",
-        Seconds,
-        "typical time that a simulated client needs to train",
-        60.0,
-        simulated=True,
-    ),
-    Offer(
-        "communication_seconds",
-        Seconds,
-        "typical time that a simulated message takes to arrive",
-        1.0,
-        simulated=True,
-    ),
-    Offer(
-        "latency_spread",
-        Sigma,
-        "how much simulated clients' times differ: the sigma of a log-normal factor",
-        0.5,
-        simulated=True,
-    ),
-    Offer(
-        "delay_seconds",
-        Annotated[Seconds, Field(gt=0)],
-        "typical value that a simulated client proposes for T, the longest random delay of a "
-        "message",
-        10.0,
-        simulated=True,
-    ),
-    Offer(
         "prediction_error",
         Sigma,
         "error in a simulated client's prediction of its own times: the sigma of a log-normal "
@@ -73,25 +43,10 @@ SHUFFLER = (
         0.0,
         simulated=True,
     ),
-    Offer(
-        "record_arrivals",
-        bool,
-        "whether the run folder keeps the arrival time of every message",
-        False,
-        simulated=True,
-    ),
 )
 """The settings of ``Shuffle``: the size of its messages, and its time model."""
 
 MASKED = (
-    Offer(
-        "threshold",
-        Count | None,
-        "number of clients that must stay until the end of a round, because otherwise its sum is "
-        "lost; if not set, just over two thirds of the round's clients, or more if "
-        "untrusted_clients requires it",
-        None,
-    ),
     Offer(
         "dropout",
         Share,
@@ -185,12 +140,7 @@ class Shuffle(Channel):
         return cls(
             delays=Delays(
                 chunk=settings.chunk,
-                compute_seconds=settings.compute_seconds,
-                communication_seconds=settings.communication_seconds,
-                spread=settings.latency_spread,
-                delay_seconds=settings.delay_seconds,
                 prediction_error=settings.prediction_error,
-                record_arrivals=settings.record_arrivals,
             )
         )
 
@@ -248,7 +198,6 @@ class MaskedSum(Sum):
     """A secure sum whose four phases also run in a simulation.
 
     Attributes:
-        threshold: how many clients must stay until the end of a sum; None means two thirds.
         dropout: probability that a client leaves in the middle of a round.
         committees: which client is in which sum.
     """
@@ -256,7 +205,6 @@ class MaskedSum(Sum):
     phases: ClassVar[int] = len(Phase)
     trains_in: ClassVar[int] = Phase.MASKED_INPUT
 
-    threshold: int | None
     dropout: float
     committees: Committees
 
@@ -266,7 +214,7 @@ class MaskedSum(Sum):
         Raises:
             ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
         """
-        return SecureSum.of(summing, self.committees.most, self.threshold)
+        return SecureSum.of(summing, self.committees.most, None)
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
         """Return the encoder that answers in each phase; see ``Channel``."""
@@ -290,27 +238,24 @@ class MaskedSum(Sum):
         Raises:
             ConfigError: too few clients can be expected to stay; or see ``setup``.
         """
-        setup, clients = self.setup(summing), self.committees.most
+        setup = self.setup(summing)
         if self.committees.number > 1 and fewest < setup.threshold:
             raise ConfigError(
-                f"threshold = {setup.threshold} (two thirds if not set): the smallest "
-                f"committee has {fewest} clients, and its sum would never be complete; give at "
-                f"most {fewest}"
+                f"committee = {self.committees.fewest}: {setup.threshold} clients must stay until "
+                f"the end of a sum, but the smallest committee has {fewest}; give a larger number"
             )
         if fewest < setup.threshold:
             raise ConfigError(
-                f"participation = once and threshold = {setup.threshold} (two thirds if not set): "
-                f"some rounds have {fewest} clients, and their sum would never be complete; set "
-                "participation = all"
+                f"participation = once: {setup.threshold} clients must stay until the end of a "
+                f"sum, but some rounds have {fewest}; set participation = all"
             )
         staying = fewest * (1 - self.dropout)
         if staying < setup.threshold:
             most = math.floor(1000 * (1 - setup.threshold / fewest)) / 1000
             raise ConfigError(
                 f"dropout = {self.dropout:g}: of {fewest} clients in a round, {staying:g} are "
-                f"expected to stay, fewer than threshold = {setup.threshold} (two thirds if not "
-                f"set); give a dropout of at most {most:g}"
-                + ("" if setup.threshold == clients // 2 + 1 else ", or a lower threshold")
+                f"expected to stay, fewer than the {setup.threshold} that a sum needs; give a "
+                f"dropout of at most {most:g}"
             )
 
 

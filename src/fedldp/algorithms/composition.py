@@ -11,7 +11,6 @@ training.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,25 +69,9 @@ if TYPE_CHECKING:
 
     from fedldp.training.local_sgd import LocalSgd
 
-SGD_SETTINGS = ("rate_schedule", "weight_decay", "gradient_clip", "loss", "label_smoothing")
+
+SGD_SETTINGS = ("weight_decay", "gradient_clip", "loss")
 """Settings that change the steps of plain SGD."""
-
-
-def rate_in_round(schedule: str, rounds: int, round: int) -> float:
-    """Return the factor on the learning rate in a round.
-
-    Args:
-        schedule: "linear" or "cosine".
-        rounds: the number of rounds in the run.
-        round: the round, from 1.
-
-    >>> rate_in_round("linear", 4, 1), rate_in_round("linear", 4, 4), rate_in_round("cosine", 4, 3)
-    (1.0, 0.25, 0.5)
-    """
-    done = (round - 1) / rounds
-    if schedule == "linear":
-        return 1 - done
-    return (1 + math.cos(math.pi * done)) / 2
 
 
 def _public() -> Stream:
@@ -456,9 +439,6 @@ class Algorithm:
         model = self.untrained()
         epochs, rate = config.local_epochs, config.learning_rate
         weights = weights_of_classes(config.class_weights, device)
-        classes, schedule = self.problem.num_classes, None
-        if config.rate_schedule != "constant":
-            schedule = partial(rate_in_round, config.rate_schedule, config.rounds)
         return LocalSgd(
             model,
             epochs,
@@ -467,10 +447,9 @@ class Algorithm:
             device,
             momentum,
             weights,
-            losses=losses_of(config.loss, config.label_smoothing, classes, weights),
+            losses=losses_of(config.loss, self.problem.num_classes, weights),
             weight_decay=config.weight_decay,
             gradient_clip=config.gradient_clip,
-            schedule=schedule,
         )
 
     def release(self, client: int) -> Release:
@@ -559,7 +538,6 @@ class Algorithm:
             step=Step(
                 optimizer=config.server_optimizer,
                 rate=config.server_rate,
-                momentum=config.server_momentum,
             ),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
             finish=release.bound.accept if parts.finish is None else parts.finish(release),

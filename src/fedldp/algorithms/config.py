@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, model_validator
 
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition, Local
+from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition
 from fedldp.algorithms.participation import All, Once
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
@@ -49,11 +49,6 @@ class RunConfig(RunSettings):
                 "but not all clients take part in every round; set participation = all and leave "
                 "clients_per_round out, or leave committee out"
             )
-        if self.early_stopping is not None and self.composition.share_averaged(self):
-            raise ConfigError(
-                f"early_stopping = {self.early_stopping}: the last rounds are averaged, but a run "
-                "that stops early does not reach them; leave it out, or set average = 0"
-            )
         if self.target is not None and self.calibrated in unused:
             raise ConfigError(
                 f"target: there is no {self.calibrated} to solve for, because "
@@ -73,8 +68,6 @@ class RunConfig(RunSettings):
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement depends on it here"
         if parts.channel.kind != "sum":
             unused["committee"] = "a secure sum carries the reports only with channel = sum"
-        if self.server_optimizer == "none":
-            unused["server_momentum"] = "server_optimizer = none has no momentum"
         if not parts.local.weighs_classes:
             unused["class_weights"] = "these clients do not compute a loss per example"
         if not parts.local.trains_part:
@@ -112,14 +105,6 @@ class RunConfig(RunSettings):
                 "classes"
             )
         parts = self.composition
-        if self.early_stopping is not None:
-            told = problem.private_scores or parts.local.private_scores
-            if told or parts.local.tested_on != Local.tested_on:
-                raise ConfigError(
-                    f"early_stopping = {self.early_stopping}: the scores are computed on private "
-                    "examples, and the round in which a run stops would reveal something about "
-                    "them; leave it out, or give a public test set (test_file)"
-                )
         return Algorithm(self.with_choice_of(parts), parts, problem)
 
     def with_choice_of(self, parts: Composition) -> Self:
@@ -199,7 +184,6 @@ class RunConfig(RunSettings):
         uses = any(
             part.uses_rounds for part in (parts.calibration, parts.local, parts.participation)
         )
-        uses |= self.rate_schedule != "constant" or self.early_stopping is not None
         return not uses and self.target is None and parts.share_averaged(self) == 0
 
     def with_budget(self, budget: float) -> Self:

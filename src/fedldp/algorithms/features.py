@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, first_line
@@ -49,48 +48,13 @@ FEATURES = Offer(
     'encoder:FILE, or "module:function"',
     "none",
 )
-FEATURES_DIM = Offer(
-    "features_dim",
-    Annotated[int, Field(ge=1, le=100_000)] | None,
-    "number of features per example, not counting the constant, for public-axes (default: 30 for "
-    "strokes, all axes for a file) and random-convolutions (default: 288)",
-    None,
-)
-
-
-class _Maker(Protocol):
-    def __call__(self, shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap: ...
-
-
-def _convolutions(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap:
-    if dim is None:
-        return RandomConvolutions(shape)
-    filters, rest = divmod(dim, RandomConvolutions.each)
-    if rest:
-        raise ConfigError(
-            f"features_dim = {dim}: random-convolutions gives {RandomConvolutions.each} features "
-            "per filter; give a multiple of that"
-        )
-    return RandomConvolutions(shape, filters)
-
-
-def _strokes(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap:
-    if dim is None:
-        return StrokeAxes(shape)
-    if dim > StrokeAxes.most:
-        raise ConfigError(
-            f"features_dim = {dim}: strokes have {StrokeAxes.most} axes; give at most that many"
-        )
-    return StrokeAxes(shape, dim)
-
-
-KINDS: Mapping[str, _Maker] = {
-    "oriented-gradients": lambda shape, dim=None: OrientedGradients(shape, cells=4, orientations=8),
-    "soft-gradients": lambda shape, dim=None: SoftGradients(shape),
-    "pose": lambda shape, dim=None: Pose(shape),
-    "random-convolutions": _convolutions,
-    "public-axes:strokes": _strokes,
-    "unit-norm": lambda shape, dim=None: UnitNorm(shape),
+KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
+    "oriented-gradients": lambda shape: OrientedGradients(shape, cells=4, orientations=8),
+    "soft-gradients": SoftGradients,
+    "pose": Pose,
+    "random-convolutions": RandomConvolutions,
+    "public-axes:strokes": StrokeAxes,
+    "unit-norm": UnitNorm,
 }
 """For each kind that comes with fedldp and needs no file, builds the features for a shape."""
 
@@ -168,15 +132,13 @@ class ChosenFeatures(Features):
 
     Attributes:
         kind: the setting ``features``.
-        dim: the setting ``features_dim``.
         dataset: the setting, for error messages.
 
     Raises:
-        ConfigError: there is no such kind, or its size cannot be set.
+        ConfigError: there is no such kind.
     """
 
     kind: str
-    dim: int | None
     dataset: str
 
     def __post_init__(self) -> None:
@@ -187,9 +149,9 @@ class ChosenFeatures(Features):
         """Return the function; see ``Features``."""
         shape, name = problem.input_shape, file_of(self.kind)
         if name is None:
-            return _mapping(self.kind, self.dim, self.dataset, shape)
+            return _mapping(self.kind, self.dataset, shape)
         file = read_public(name, f"features = {self.kind}", problem.data_dir)
-        return _mapping_of_file(file, self.kind.startswith(_ENCODER), self.dim, shape)
+        return _mapping_of_file(file, self.kind.startswith(_ENCODER), shape)
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
         """Return the shape of one example's features; see ``Features``."""
@@ -203,22 +165,20 @@ class ChosenFeatures(Features):
 
 
 @lru_cache(maxsize=8)
-def _mapping_of_file(
-    file: PublicFile, encoder: bool, dim: int | None, input_shape: tuple[int, ...]
-) -> ExampleMap:
+def _mapping_of_file(file: PublicFile, encoder: bool, input_shape: tuple[int, ...]) -> ExampleMap:
     if not encoder:
-        return FileAxes(file, input_shape, dim)
+        return FileAxes(file, input_shape)
     from fedldp.training.exported_encoder import ExportedEncoder  # this import loads torch
 
     return ExportedEncoder(file, input_shape)
 
 
 @lru_cache(maxsize=64)
-def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
+def _mapping(kind: str, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
     if rests_on(kind) == "code":
         return OwnFeatures(kind, input_shape)
     if kind in _OF_ANY_SHAPE:
-        return KINDS[kind](input_shape, dim)
+        return KINDS[kind](input_shape)
     if len(input_shape) != 3:
         raise ConfigError(
             f"features = {kind} and dataset = {dataset}: the data set's examples, of shape "
@@ -230,22 +190,11 @@ def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, .
             f"{input_shape[1]}x{input_shape[2]} are too small for these features; leave features "
             f"out, or choose images of at least {_SMALLEST}x{_SMALLEST}"
         )
-    return KINDS[kind](input_shape, dim)
+    return KINDS[kind](input_shape)
 
 
 _SMALLEST = 4
 """The smallest number of pixels along each side of an image."""
-
-
-_SIZED = ("random-convolutions", _AXES)
-"""The prefixes of the kinds whose size can be set."""
-
-
-def unused_of(settings: Any) -> Mapping[str, str]:
-    """Return ``features_dim`` with the reason if it has no effect, else an empty mapping."""
-    if settings.features.startswith(_SIZED):
-        return {}
-    return {"features_dim": f"with features = {settings.features} there is no size to choose"}
 
 
 def chosen_features(settings: Any, own: Features) -> Features:
@@ -263,7 +212,6 @@ def chosen_features(settings: Any, own: Features) -> Features:
         )
     return ChosenFeatures(
         kind=settings.features,
-        dim=settings.features_dim,
         dataset=settings.dataset,
         scale=own.scale,
     )

@@ -29,7 +29,7 @@ from fedldp.algorithms.channel import (
 )
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import FEATURES, FEATURES_DIM, chosen_features, unused_of
+from fedldp.algorithms.features import FEATURES, chosen_features
 from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
@@ -40,7 +40,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
-EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES, FEATURES_DIM)
+EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES)
 """The settings that every preset offers. Settings that are newer than a preset may be left out."""
 
 
@@ -156,7 +156,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
         claim=parts.claim if published else None,
         participation=participation,
         uses=uses,
-        unused={**parts.unused, **unused, **unused_of(settings)},
+        unused={**parts.unused, **unused},
     )
     check_pairs(found, settings)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BeforeValidator,
@@ -27,7 +27,6 @@ from fedldp.algorithms.settings import (
     Delta,
     LearningRate,
     ModelName,
-    Momentum,
     NormBound,
     PersonBudget,
     PrivacyTarget,
@@ -64,9 +63,7 @@ _OF_TABLES = (
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
 """Partitions in which clients' numbers of examples differ by at most one."""
-LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
-RateSchedule = Literal["constant", "linear", "cosine"]
 ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
@@ -239,11 +236,6 @@ class RunSettings(FrozenConfig):
     server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
         1.0, description="the server's learning rate: the factor on each step"
     )
-    server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
-        0.9,
-        description="fraction of the server's momentum that remains after each round; for "
-        "adam, beta_1",
-    )
     person_budget: Annotated[PersonBudget | None, LEFT_OUT] = Field(
         None,
         description="limit for each person, or each row, in every simulated client's ledger, in "
@@ -280,12 +272,6 @@ class RunSettings(FrozenConfig):
         "must contain all frozen parameters, and parameters that it lacks are drawn "
         "at random; if not set, all are drawn at random",
     )
-    rate_schedule: Annotated[RateSchedule, LEFT_OUT] = Field(
-        "constant",
-        description="how learning_rate changes over the rounds: constant, linear (falls to "
-        "1/rounds of its initial value) or cosine (falls along half a cosine to "
-        "nearly 0)",
-    )
     weight_decay: Annotated[WeightDecay, LEFT_OUT] = Field(
         0.0,
         description="weight decay in the clients' training: the multiple of each weight that "
@@ -301,16 +287,6 @@ class RunSettings(FrozenConfig):
         "cross_entropy",
         description='the loss that clients minimise: cross_entropy, or "module:function" for '
         "your own function, which returns each example's loss from logits and labels",
-    )
-    label_smoothing: Annotated[LabelSmoothing, LEFT_OUT] = Field(
-        0.0,
-        description="label smoothing in the clients' training: the share of each label that "
-        "is spread evenly over all classes",
-    )
-    early_stopping: Annotated[Count | None, LEFT_OUT] = Field(
-        None,
-        description="early stopping: a simulated run stops after this many consecutive rounds "
-        "without a lower loss on the public test set; if not set, it runs all rounds",
     )
 
     @model_validator(mode="wrap")
@@ -364,11 +340,6 @@ class RunSettings(FrozenConfig):
     def _check_training(self) -> Self:
         if self.loss != "cross_entropy" and not is_address(self.loss):
             raise ConfigError(f'loss = {self.loss}: choose cross_entropy or "module:function"')
-        if self.loss != "cross_entropy" and self.label_smoothing:
-            raise ConfigError(
-                f"label_smoothing = {self.label_smoothing:g}: loss = {self.loss} decides by itself "
-                "how labels are used; leave label_smoothing out"
-            )
         return self
 
     @model_validator(mode="after")

@@ -104,19 +104,24 @@ class PersonBudget(ClientBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class Delays:
-    """The messages of a simulated shuffler and its time model, in seconds.
+    """The messages of a simulated shuffler and its time model; see ``simulation.shuffler``.
 
-    See ``simulation.shuffler``; ``chunk`` is the number of coordinates in one message.
+    Attributes:
+        chunk: the number of coordinates in one message.
+        prediction_error: the sigma of a log-normal factor between a client's prediction of its own
+            times and the times that it takes.
+        compute_seconds: the typical time that a client needs to train.
+        communication_seconds: the typical time that a message takes to arrive.
+        spread: how much clients' times differ: the sigma of a log-normal factor.
+        delay_seconds: the typical value that a client proposes for T, the longest random delay.
     """
 
     chunk: int
-
-    compute_seconds: float
-    communication_seconds: float
-    spread: float
-    delay_seconds: float
     prediction_error: float
-    record_arrivals: bool
+    compute_seconds: float = 60.0
+    communication_seconds: float = 1.0
+    spread: float = 0.5
+    delay_seconds: float = 10.0
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The game: one of n clients is the target. The server sees when one of the target
 and when all n clients' messages for another position arrive, in the same round or in the next. It
 names the message that it believes to be from the target. Guessing is right with probability 1/n.
 
-The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
+The time model is that of ``simulation.shuffler``: message j of client i arrives at W_i + U(0, T),
 where W_i is T_S for every client that predicts its own times correctly. Then an arrival has the
 same law for every client, and no attack on times beats guessing. ``Clocks`` says what can differ.
 

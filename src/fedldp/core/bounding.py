@@ -87,10 +87,10 @@ class Ranges:
     def __post_init__(self) -> None:
         if not len(self.centers) == len(self.radii) == len(self.sizes):
             raise ConfigError(
-                f"range_center has {len(self.centers)} values and range_radius {len(self.radii)}, "
-                f"for {len(self.sizes)} parameter tensors: give one value, or one per tensor"
+                f"range_radius has {len(self.radii)} values for {len(self.sizes)} parameter "
+                "tensors: give one value, or one per tensor"
             )
-        for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
+        for name, values in (("range centre", self.centers), ("range_radius", self.radii)):
             for value in values:
                 if not np.isfinite(value) or abs(value) > LARGEST:
                     raise ConfigError(f"{name} = {value:g}: give a finite number up to {LARGEST:g}")
@@ -101,8 +101,8 @@ class Ranges:
                 )
             if radius < abs(center) * 1e-5:
                 raise ConfigError(
-                    f"range_radius = {radius:g} is too small next to range_center = {center:g} "
-                    "for float32: give a larger radius"
+                    f"range_radius = {radius:g} is too small next to the range's centre, "
+                    f"{center:g}, for float32: give a larger radius"
                 )
 
     @classmethod

@@ -64,7 +64,7 @@ PURPOSES: dict[Source, set[str]] = {
     Source.KEPT: {"held-out people", "portions", "rows of a person"},
     Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
     Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},
-    Source.WORLD: {"arrivals", "delay", "delays", "latency", "ties *"},
+    Source.WORLD: {"arrivals", "delay", "latency"},
 }
 """For each source, the purposes that draw from it; "*" at the end stands for any text.
 

@@ -261,8 +261,6 @@ class StrokeAxes:
     input_shape: tuple[int, ...]
     axes: int = 30
 
-    most: ClassVar[int] = SIZE
-
     @property
     def size(self) -> int:
         """The length of a feature vector."""
@@ -295,15 +293,13 @@ class FileAxes:
     Attributes:
         file: the file.
         input_shape: the shape of an example.
-        axes: how many of the first axes are used; None for all.
 
     Raises:
-        ConfigError: the file holds no such array, or fewer axes.
+        ConfigError: the file holds no such array.
     """
 
     file: PublicFile
     input_shape: tuple[int, ...]
-    axes: int | None = None
     _axes: Floats = field(init=False, repr=False, compare=False)
     _centre: Floats = field(init=False, repr=False, compare=False)
 
@@ -316,15 +312,11 @@ class FileAxes:
                 f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
                 f"and a centre of ({given},) or none"
             )
-        wanted = axes.shape[1] if self.axes is None else self.axes
-        if not 1 <= wanted <= axes.shape[1]:
-            raise ConfigError(
-                f"features_dim = {wanted} and {named}: it holds {axes.shape[1]} axes; give at most "
-                "that many"
-            )
+        if not axes.shape[1]:
+            raise ConfigError(f"{named}: it holds no axes; give at least one")
         if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
             raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
-        object.__setattr__(self, "_axes", axes[:, :wanted])
+        object.__setattr__(self, "_axes", axes)
         object.__setattr__(self, "_centre", centre)
 
     @property

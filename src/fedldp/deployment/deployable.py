@@ -61,17 +61,12 @@ def _check_relay(config: RunConfig) -> None:
 
 
 def _check_values(config: RunConfig) -> None:
-    """Refuse sampling, early stopping and a shuffler."""
+    """Refuse sampling and a shuffler."""
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
             f"sample_rate = {rate:g}: the duration of a step reveals how many people were "
             "sampled, and no budget kind covers sums over sampled people; sampling is for "
             "simulation only; set sample_rate = 1"
-        )
-    if config.early_stopping is not None:
-        raise ConfigError(
-            f"early_stopping = {config.early_stopping}: early stopping is for simulation only: "
-            "sites agree on all rounds, and a server may end a run at any time; leave it out"
         )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(

@@ -285,7 +285,7 @@ def shared_gaussian(
         if fits and 1 <= radius <= _LARGEST_RADIUS:
             return SharedGaussian(radius, squared_norm, scale_bits, bits)
     raise ConfigError(
-        f"bits = {bits}: no grid is fine enough for vectors of {size} coordinates and coarse "
+        f"code_bits = {bits}: no grid is fine enough for vectors of {size} coordinates and coarse "
         f"enough for sums over {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
         "epsilon, fewer rounds or a smaller model"
     )

@@ -8,7 +8,6 @@ The transport, the test and the recorder are arguments.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,7 +134,6 @@ class Loop:
         arrivals: returns the shuffler's times in the latest phase, if there is a shuffler.
         waited: returns the total time, in seconds, for which all rounds so far waited for enough
             clients to ask.
-        ends: called before each round; returns whether the run ends before that round.
     """
 
     run: str
@@ -148,7 +146,6 @@ class Loop:
     quorum: int = 1
     arrivals: Callable[[], dict[str, float] | None] = lambda: None
     waited: Callable[[], float] = lambda: 0.0
-    ends: Callable[[], bool] = lambda: False
 
     def go(self, state: State, record: Callable[[State, Round], None]) -> State:
         """Continue from ``state`` to the last round, and return the last state.
@@ -161,7 +158,7 @@ class Loop:
             RunError: too few clients took part in a round, or (Diverged) a round gave no usable
                 weights. What was recorded stays valid, and the run can continue from there.
         """
-        while state.round <= self.rounds and not self.ends():
+        while state.round <= self.rounds:
             state, round = self._one_round(state)
             record(state, round)
         return state
@@ -357,19 +354,6 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
     if isinstance(clients, range):
         return np.arange(clients.start, clients.stop, clients.step)
     return np.atleast_1d(np.asarray(clients, np.int64))
-
-
-def stops_early(rounds: Sequence[Round], patience: int | None) -> bool:
-    """Return whether none of the last ``patience`` losses is lower than the lowest one before them.
-
-    Args:
-        rounds: all rounds so far; a round that was not tested counts as no improvement.
-        patience: the number of rounds; None to never stop early.
-    """
-    if patience is None or len(rounds) <= patience:
-        return False
-    losses = [math.inf if each.loss is None else each.loss for each in rounds]
-    return min(losses[-patience:]) >= min(losses[:-patience])
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:

@@ -490,7 +490,7 @@ def _unit(line: Mapping[str, Any] | None) -> str:
 def _bounds(config: Mapping[str, Any], line: Mapping[str, Any] | None) -> str:
     parts = [
         f"{key} {_word(config[key])}"
-        for key in ("clip", "bound", "range_center", "range_radius", "ranges", "rows_per_person")
+        for key in ("clip", "bound", "range_radius", "ranges", "rows_per_person")
         if config.get(key) is not None
     ]
     if line is not None:

@@ -15,7 +15,6 @@ model.safetensors  the final weights
 summary.json       the result, as `fedldp run --json` prints it: the run is finished
 report.html        the result as a web page
 card/              what `fedldp card` makes for publication
-arrivals/          every message's position and time, if record_arrivals is on
 lock               held by the process that is carrying out the run
 """
 
@@ -48,7 +47,7 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
-from fedldp.protocol.wire import Shuffled, pack_arrays, read_arrays
+from fedldp.protocol.wire import pack_arrays, read_arrays
 
 MODEL = "model.safetensors"
 _OWN_DATA = "own_data.json"
@@ -214,19 +213,6 @@ class RunFolder:
         """Write the metrics of all rounds; after a kill, only those in the checkpoint count."""
         lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
-
-    def write_arrivals(self, block: int, messages: Shuffled) -> None:
-        """Record when each position arrived, in one block of a round's messages."""
-        place = self.path / "arrivals"
-        try:
-            place.mkdir(exist_ok=True)
-            np.savez(
-                place / f"round-{messages.round:04}-block-{block:04}.npz",
-                positions=messages.positions.astype(np.int32),
-                arrival_seconds=messages.arrival_seconds.astype(np.float32),
-            )
-        except OSError as error:
-            raise RunError(f"cannot write {place}: {error.strerror}; check the folder") from error
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()

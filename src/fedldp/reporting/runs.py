@@ -400,7 +400,7 @@ def _no_number(name: str) -> float:
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",
             "clients_per_round", "rounds", "model", "local_epochs", "batch_size", "learning_rate",
-            "seed", "server_optimizer", "server_rate", "server_momentum", "average",
+            "seed", "server_optimizer", "server_rate", "average",
             "class_weights")  # fmt: skip
 """The settings that a noise-free twin shares with a run."""
 

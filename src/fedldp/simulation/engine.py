@@ -23,7 +23,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ServerRole, State
-from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport, stops_early
+from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
 from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.schema import FILE as SCHEMA
@@ -38,7 +38,7 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import write_report
 from fedldp.simulation.result import Result, config_document, run_name
-from fedldp.simulation.shuffler import Counting, ReportShuffler, Shuffler, world_of_seed
+from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["REFUSED", "Result", "simulate"]
@@ -104,11 +104,6 @@ def simulate(
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
         inputs = Inputs.of(config, dataset, data_dir, started_in)
-    if config.early_stopping is not None and not len(inputs.dataset.test):
-        raise ConfigError(
-            f"early_stopping = {config.early_stopping}: there is no test set to measure the loss "
-            "on; give test, or leave early_stopping out"
-        )
     if resume is not None and not resume.is_of(inputs.own_data, inputs.exact_data):
         raise RunError(
             f"resume = {resume.path}: that run had different data; resume it with the same data, "
@@ -255,7 +250,7 @@ def _rounds(
 ) -> State:
     """Run the remaining rounds, and return the last state."""
     config, draws = planned.scheduled, draws_of_seed(planned.config.seed)
-    transport, arrivals = _transport(config, executor, folder)
+    transport, arrivals = _transport(config, executor)
     loop = Loop(
         run=run,
         server=server,
@@ -265,7 +260,6 @@ def _rounds(
         draws=draws,
         evaluate=test,
         arrivals=arrivals,
-        ends=lambda: stops_early(start.rounds, config.early_stopping),
     )
 
     spending = Spending(planned)
@@ -322,7 +316,7 @@ def _executor(
 
 
 def _transport(
-    config: RunConfig, executor: Executor, folder: RunFolder | None
+    config: RunConfig, executor: Executor
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
     """Return the transport to the clients, and a function that returns the last round's times."""
     direct, channel = InProcess(executor.answers), config.composition.channel
@@ -331,12 +325,7 @@ def _transport(
     delays = channel.delays
     if delays is None:
         return direct, lambda: None
-    shuffler: Shuffler | Counting
-    stream = world_of_seed(config.seed)
-    if folder is not None and delays.record_arrivals:
-        shuffler = Shuffler(direct, delays, config.num_clients, stream, folder.write_arrivals)
-    else:
-        shuffler = Counting(direct, delays, config.num_clients, stream)
+    shuffler = Counting(direct, delays, config.num_clients, world_of_seed(config.seed))
     return shuffler, shuffler.arrivals
 
 

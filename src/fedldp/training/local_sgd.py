@@ -52,8 +52,6 @@ class LocalSgd:
         gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
             this norm. The limit keeps steps short but guarantees no privacy, because it bounds a
             whole batch, not one example.
-        schedule: gives the factor on the learning rate in round 1, 2, ...; None means a factor of
-            1.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -68,7 +66,6 @@ class LocalSgd:
     losses: Losses | None = None
     weight_decay: float = 0.0
     gradient_clip: float | None = None
-    schedule: Callable[[int], float] | None = None
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -93,10 +90,7 @@ class LocalSgd:
 
     def rate(self, round: int) -> Callable[[int], float]:
         """Return a function that gives the size of step 0, 1, 2, ... in a round."""
-        size = self.learning_rate
-        if self.schedule is not None:
-            size *= self.schedule(round)
-        return lambda step: size
+        return lambda step: self.learning_rate
 
     def train(self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]) -> Vector:
         """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ..."""

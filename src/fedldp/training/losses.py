@@ -1,4 +1,4 @@
-"""Losses of single examples: cross-entropy, label-smoothed or not, or a user's own function."""
+"""Losses of single examples: cross-entropy, or a user's own function."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 """Gives the loss of each example, shape (n,), from logits, (n, classes), and labels, (n,)."""
 
 
-def cross_entropies(class_weights: Tensor | None = None, smoothing: float = 0.0) -> Losses:
+def cross_entropies(class_weights: Tensor | None = None) -> Losses:
     """Return a function that gives each example's cross-entropy, times the weight of its class.
 
     Args:
         class_weights: shape (classes,); None for no factor.
-        smoothing: the share of the label that is spread evenly over the classes, as in torch.
     """
 
     def losses(logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            logits, labels, class_weights, reduction="none", label_smoothing=smoothing
-        )
+        return functional.cross_entropy(logits, labels, class_weights, reduction="none")
 
     return losses
 
@@ -84,14 +81,10 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
     return lambda logits, labels: function(logits, labels) * class_weights[labels]
 
 
-def losses_of(
-    name: str, smoothing: float, num_classes: int, class_weights: Tensor | None
-) -> Losses | None:
+def losses_of(name: str, num_classes: int, class_weights: Tensor | None) -> Losses | None:
     """Return the losses that the settings name; None for plain cross-entropy.
 
     Raises:
         ConfigError: as for ``own_losses``.
     """
-    if is_address(name):
-        return own_losses(name, num_classes, class_weights)
-    return None if smoothing == 0 else cross_entropies(class_weights, smoothing)
+    return own_losses(name, num_classes, class_weights) if is_address(name) else None

@@ -237,18 +237,6 @@ def test_a_common_test_takes_every_example_of_the_test_set_once(
     assert {score.total for score in found} == {90}
 
 
-def test_test_bits_are_randomised_if_requested(client: Callable[..., Client]) -> None:
-    noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
-    broadcast = built(noisy)[0].broadcast
-    one, same = client(0), replace(client(0), store=client(1).store)
-    net = from_public(broadcast, bits_of(noisy).architecture(PROBLEM))
-    kept = built(quiet)[1].for_test(broadcast, one, DIGITS.test)
-    codes = {row.tobytes() for row in bits_of(quiet).code.encode(net.features(OWN.features, CPU))}
-    assert {row.tobytes() for row in unpacked(quiet, kept["bits"])} <= codes
-    randomised = unpacked(noisy, built(noisy)[1].for_test(broadcast, same, DIGITS.test)["bits"])
-    assert not {row.tobytes() for row in randomised} & codes
-
-
 # Whole runs
 
 
@@ -339,9 +327,18 @@ def test_scores_through_a_clients_own_encoder_distinguish_neighbours_with_equal_
 ) -> None:
     # At so small a budget, every bit becomes 1 with probability 1/2, up to 1e-9.
     settings = config(
-        encoder=encoder, evaluation="common", label_epsilon=0.1, randomise_tests=False,
+        encoder=encoder, evaluation="common", label_epsilon=0.1,
         randomisation="theorem_1", epsilon=1e-6, rounds=1,
     )  # fmt: skip
+    encoded, for_test = Codes._bits, Codes.for_test
+
+    def in_clear(self: Codes, *given: Any) -> Any:
+        """Return test examples whose bits are not randomised."""
+        with monkeypatch.context() as patch:
+            patch.setattr(Codes, "_bits", lambda self, net, own, _: encoded(self, net, own, None))
+            return for_test(self, *given)
+
+    monkeypatch.setattr(Codes, "for_test", in_clear)
     features = OWN.features.copy()
     features[7] = 1 - features[7]
     neighbours = [replace(DIGITS, train=train) for train in (OWN, Examples(features, OWN.labels))]

@@ -41,8 +41,8 @@ def settings(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "changes", "probability"),
     [
-        (personalized_sound, {"report": "gaussian"}, 1.0),
-        (personalized_sound, {"report": "sign"}, 0.01),
+        (personalized_sound, {"perturbation": "gaussian"}, 1.0),
+        (personalized_sound, {"perturbation": "sign"}, 0.01),
         (personalized, {"perturbation": "sign"}, 0.01),
     ],
 )
@@ -107,7 +107,7 @@ def test_the_selection_follows_from_public_settings_alone() -> None:
         ]
 
     made = sound(selects_first=True).with_schedule(draws)
-    changes = {"partition": "power-law:3", "learning_rate": 0.1, "report": "sign"}
+    changes = {"partition": "power-law:3", "learning_rate": 0.1, "perturbation": "sign"}
     same = sound(selects_first=True, **changes).with_schedule(draws)
     assert selected(made, 5) == selected(same, 5)
     assert made.turns == same.turns

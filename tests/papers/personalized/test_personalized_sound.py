@@ -212,7 +212,7 @@ def test_reports_are_weighted_by_their_inverse_variance() -> None:
 
 def test_signs_are_post_processing_of_the_gaussian_report() -> None:
     change = np.cos(np.arange(SIZE)) / 10
-    whole, signs = config(), config(report="sign")
+    whole, signs = config(), config(perturbation="sign")
     for client in range(3):
         values = grid_values(whole, encoded(whole, client, change))
         payload = encoded(signs, client, change).payload
@@ -226,7 +226,7 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
 def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
     """E b = 2 Phi(x/sigma) - 1, so the server's estimate has a relative error within 1/6
     (x/sigma)^2."""
-    settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
+    settings = config(perturbation="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
     sigma = noise(settings).sigma(0)
     change = np.full(SIZE, 2 / math.sqrt(SIZE))
     rounds = 30

@@ -10,8 +10,6 @@ from fedldp.accounting.events import (
 )
 from fedldp.core.randomness import Stream
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
-from fedldp.papers.privunit_fl.preset import privunit_fl
-from fedldp.testing.data import SMALL
 
 # NbAFL and feature priority
 
@@ -29,9 +27,8 @@ from fedldp.testing.data import SMALL
     ("share", "epsilon"), [(0.01, 1e-3), (0.1, 0.5), (0.9, 32.0), (0.01, 500.0), (0.1, 5000.0)]
 )
 def test_direction_and_length_together_stay_within_the_budget(epsilon: float, share: float) -> None:
-    config = privunit_fl(**SMALL, epsilon=epsilon, length_share=share)
     for size in (1, 2, 650, 100_000):
-        mechanism = config.composition.calibration.every
+        mechanism = PrivUnitScalar(epsilon, 1.0, share)
         event = mechanism.event(size)
         assert isinstance(event, PureReport)
         assert event.idealised

@@ -65,10 +65,10 @@ def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     "config",
     [
-        fedldp.recipe("quickstart", **SHORT, record_arrivals=True),
+        fedldp.recipe("quickstart", **SHORT),
         fedldp.recipe("secure-aggregation-digits", **SHORT),
     ],
-    ids=["arrivals", "kept by clients"],
+    ids=["plain", "kept by clients"],
 )
 def test_stretches_of_one_round_give_the_whole_run(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

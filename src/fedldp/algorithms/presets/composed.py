@@ -40,7 +40,7 @@ from fedldp.algorithms.bounds import (
     Send,
     Unbounded,
 )
-from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport, SharesPerRun
+from fedldp.algorithms.budgets import MECHANISM, PerReport, SharesPerRun
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
     Composition,
@@ -140,7 +140,6 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
         "update",
     ),
     *RANGES,
-    INTEGER_BITS,
     Offer(
         "code_bits",
         Count,
@@ -216,7 +215,7 @@ _BARE = ("none", "codes")
 
 _SHARE = SharedGaussian.name
 
-_OF_RANGES = ("ranges", "range_floor", "range_margin")
+_OF_RANGES = ("ranges", "range_margin")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
@@ -239,9 +238,7 @@ def of_people(settings: Settings) -> Composition:
         "sums over people are sent as they are, and each person's contribution is clipped to norm "
         "clip",
     )
-    found |= dict.fromkeys(
-        ("integer_bits", "code_bits"), f"mechanism = {_NOISE} chooses the number itself"
-    )
+    found["code_bits"] = f"mechanism = {_NOISE} chooses the number itself"
     return sums_over_people(settings, found)
 
 
@@ -429,11 +426,9 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         )
     if settings.mechanism not in ("codes", _SHARE):
         found["code_bits"] = f"mechanism = {settings.mechanism} has no codes"
-    if settings.mechanism == _SHARE:
-        found["integer_bits"] = f"mechanism = {_SHARE} compares no integers"
     if settings.mechanism in _BARE:
         found |= dict.fromkeys(
-            ("epsilon", "integer_bits", "bound"), f"mechanism = {settings.mechanism} draws nothing"
+            ("epsilon", "bound"), f"mechanism = {settings.mechanism} draws nothing"
         )
     if settings.mechanism == "none":
         found["clip"] = "mechanism = none bounds nothing"

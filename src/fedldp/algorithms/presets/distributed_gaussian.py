@@ -66,7 +66,7 @@ Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
         default=1.0,
     ),
     Offer(
-        "bits",
+        "code_bits",
         Word,
         "number of bits in the sum's modulus; each weight is sent in this many bits, rounded up "
         "to whole bytes",
@@ -86,7 +86,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
             settings=settings,
             bound=bound,
             participation=turns,
-            bits=settings.bits,
+            bits=settings.code_bits,
         ),
         participation=turns,
         channel=Sum(),

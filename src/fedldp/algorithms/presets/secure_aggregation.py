@@ -51,9 +51,7 @@ def secure_aggregation(settings: Settings) -> Composition:
         name = "num_clients" if settings.clients_per_round is None else "clients_per_round"
         raise ConfigError(f"{name} = 1: the sum of one report hides nothing; give 2 or more")
     codes = ClippedCodes(clip=settings.clip, bits=settings.code_bits)
-    channel = MaskedSum(
-        threshold=settings.threshold, dropout=settings.dropout, committees=settings.committees
-    )
+    channel = MaskedSum(dropout=settings.dropout, committees=settings.committees)
     channel.check(codes.summing(1, channel.committees.most), settings.fewest_in_sum)
     return Composition(
         bound=InBox(box=Box(settings.clip)),

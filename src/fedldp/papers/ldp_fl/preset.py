@@ -27,7 +27,7 @@ from typing import Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import RANGES, InRange
-from fedldp.algorithms.budgets import INTEGER_BITS, MECHANISM, PerReport
+from fedldp.algorithms.budgets import MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
@@ -64,7 +64,6 @@ from fedldp.mechanisms import sends_category
         "weights",
     ),
     MOMENTUM,
-    INTEGER_BITS,
     *RANGES,
     Offer(
         "shuffle",

@@ -199,7 +199,6 @@ class Codes:
         test_share: the share of its examples that a client holds out for its test.
         num_clients: the number of clients that divide the test set among them; None makes a client
             test on the examples that it held out.
-        randomise_tests: whether bits of test examples are randomised too.
         augmentation: how images are augmented when a client trains an encoder; see ``feature_net``.
         decay: the decay of the learning rate with which a client trains an encoder.
         device: where encoders are trained.
@@ -212,7 +211,6 @@ class Codes:
     epochs: int | None
     test_share: float
     num_clients: int | None
-    randomise_tests: bool
     device: torch.device
     augmentation: Augmentation = "none"
     decay: float = 0.0
@@ -245,8 +243,8 @@ class Codes:
             else:
                 chosen = test.taken(slice(client.index, None, self.num_clients))
             net = self._encoder(broadcast, client)
-            stream = client.kept("test bits") if self.randomise_tests else None
-            return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
+            bits = self._bits(net, chosen, client.kept("test bits"))
+            return {"bits": bits, "labels": chosen.labels}
 
         return client.store.arrays("test", make)
 

@@ -56,23 +56,19 @@ class OrientedFeatures(Features):
     """Histograms of oriented gradients: a public encoder of images that is not fitted to data.
 
     Attributes:
-        cells: the number of cells along each side of an image.
-        orientations: the number of slope directions that are distinguished.
         dataset: the setting, for error messages.
     """
 
-    cells: int
-    orientations: int
     dataset: str
 
     def encoder(self, problem: Problem) -> OrientedGradients:
         """Return the encoder.
 
         Raises:
-            ConfigError: the examples are not images, or are too small for this many cells.
+            ConfigError: the examples are not images, or are too small.
         """
         check_images(problem.input_shape, self.dataset)
-        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
+        return OrientedGradients(problem.input_shape, cells=4, orientations=8)
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
         """Return the shape of one image's features; see ``Features``."""
@@ -176,7 +172,6 @@ class OnBits(Local):
             epochs=settings.encoder_epochs if settings.encoder == "own" else None,
             test_share=settings.test_share,
             num_clients=settings.num_clients if settings.evaluation == "common" else None,
-            randomise_tests=settings.randomise_tests,
             augmentation=settings.encoder_augmentation,
             decay=settings.encoder_decay,
             device=device,

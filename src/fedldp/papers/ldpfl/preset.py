@@ -77,18 +77,6 @@ _THEOREMS = {
     ),
     Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
     Offer(
-        "whole_bits",
-        Annotated[int, Field(ge=0)],
-        "number of binary digits of a feature before the binary point",
-        4,
-    ),
-    Offer(
-        "fraction_bits",
-        Annotated[int, Field(ge=0)],
-        "number of binary digits of a feature after the binary point",
-        5,
-    ),
-    Offer(
         "bit_order",
         Annotated[BitOrder, LEFT_OUT],
         "order of a feature's bits: highest (the sign, then from the highest digit down) or "
@@ -171,13 +159,6 @@ _THEOREMS = {
         "clients",
     ),
     Offer(
-        "randomise_tests",
-        bool,
-        "whether test examples are randomised like training examples",
-        True,
-        simulated=True,
-    ),
-    Offer(
         "optimizer",
         Literal["sgd", "adam"],
         "the clients' optimiser for the global network: sgd, or adam, which starts afresh in "
@@ -187,7 +168,7 @@ _THEOREMS = {
 )
 def ldpfl(settings: Settings) -> Composition:
     """LDPFL; the paper's claim is for one example."""
-    code = FixedPoint(settings.whole_bits, settings.fraction_bits, settings.bit_order)
+    code = FixedPoint(whole_bits=4, fraction_bits=5, order=settings.bit_order)
     mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
     if settings.public_dataset is not None:
         check_is_public(settings.public_dataset, settings.dataset)

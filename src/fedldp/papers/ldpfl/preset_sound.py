@@ -72,18 +72,6 @@ from fedldp.papers.ldpfl.parts import SUITABLE, OrientedFeatures, RandomisedGrad
         default=1.0,
     ),
     Offer(
-        "cells",
-        Count,
-        "number of cells along each side of an image; features are computed in each cell",
-        4,
-    ),
-    Offer(
-        "orientations",
-        Annotated[int, Field(ge=2, le=360)],
-        "number of slope directions that the features distinguish",
-        8,
-    ),
-    Offer(
         "batch_size",
         Annotated[Count, Field(le=LARGEST_BATCH)],
         "number of examples in one step",
@@ -92,9 +80,7 @@ from fedldp.papers.ldpfl.parts import SUITABLE, OrientedFeatures, RandomisedGrad
 )
 def ldpfl_sound(settings: Settings) -> Composition:
     """Sound LDPFL; no publication claims anything about it."""
-    features = OrientedFeatures(
-        cells=settings.cells, orientations=settings.orientations, dataset=settings.dataset
-    )
+    features = OrientedFeatures(dataset=settings.dataset)
     return Composition(
         features=features,
         local=RandomisedGradients(settings=settings, features=features),

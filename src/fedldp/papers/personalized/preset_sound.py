@@ -105,7 +105,7 @@ def _summed_noise(untrusted: int) -> str:
     *OFFERS,
     SCALE,
     Offer(
-        "report",
+        "perturbation",
         Literal["gaussian", "sign"],
         "what is sent of the noisy change: its values (gaussian) or only their signs (sign)",
         "gaussian",
@@ -149,7 +149,7 @@ def personalized_sound(settings: Settings) -> Composition:
         delta=settings.delta if settings.client_delta is None else settings.client_delta,
         clip=settings.clip,
         rounds=1,
-        kind=GaussianSign if settings.report == "sign" else Gaussian,
+        kind=GaussianSign if settings.perturbation == "sign" else Gaussian,
         own=True,
     )
     turns = selected_first(settings, once) if settings.selects_first else participation_of(settings)
@@ -177,7 +177,7 @@ def in_sums(settings: Settings) -> Composition:
     Raises:
         ConfigError: the server would need an epsilon, or the grid is not public.
     """
-    needed = {"report": "gaussian", "weighting": "uniform", "selects_first": False}
+    needed = {"perturbation": "gaussian", "weighting": "uniform", "selects_first": False}
     other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
     if other:
         name, set_to = next(iter(other)), {n: shown(value) for n, value in other.items()}

@@ -37,7 +37,6 @@ from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 
 Budget = Annotated[float, Field(ge=1e-3, le=1e38, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
 
 
 @preset(
@@ -46,12 +45,6 @@ Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
         Budget,
         "budget for a client's report in one round, for direction and length together",
     ),
-    Offer(
-        "length_share",
-        Share,
-        "share of epsilon that is spent on the length, of which at most 32 is used",
-        0.1,
-    ),
     CLIP.but(
         meaning="largest L2 norm of one update; longer updates are scaled down to this norm",
         default=1.0,
@@ -59,7 +52,7 @@ Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
 )
 def privunit_fl(settings: Settings) -> Composition:
     """PrivUnit FL; its budget is proven for real numbers."""
-    mechanism = PrivUnitScalar(settings.epsilon, settings.clip, settings.length_share)
+    mechanism = PrivUnitScalar(settings.epsilon, settings.clip)
     return Composition(
         bound=Unbounded(send="update"),  # the mechanism bounds the norm itself
         calibration=Fixed(every=mechanism, meaning=EpsilonMeaning("client-round", "proven")),

@@ -137,7 +137,7 @@ class RayTasks:
             shutil.rmtree(task.place, ignore_errors=True)  # killed before it wrote its config
         return self._task.remote(
             task,
-            _read(task.place, but=("arrivals", "summary.json", LOCK)),  # all are written again
+            _read(task.place, but=("summary.json", LOCK)),  # all are written again
             self._plans.pop(task.place, None),
             self._dataset(task.config),
             self._public(task.config),
