@@ -15,6 +15,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -22,8 +23,10 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
+from fedldp.comparing.running import Runs, measure_all
 from fedldp.data import Dataset, load_dataset
 from fedldp.simulation.settings import from_mapping
+from fedldp.simulation.sweeps.processes import Processes
 
 DELTA = 1e-5
 MARK = "<!-- many clients -->"
@@ -149,6 +152,27 @@ def comparison(dataset: str, features: str, epsilon: float) -> Comparison:
     return Comparison(contestants(features), [task], chosen_on=100, seeds=list(seeds))
 
 
+@dataclass(frozen=True)
+class At:
+    """Makes the comparison of a cell, in any process."""
+
+    dataset: str
+    features: str
+    epsilon: float
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data of all contestants."""
+        return data(self.dataset)
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the comparison."""
+        return comparison(self.dataset, self.features, self.epsilon)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def measure(results: Results, only: str, budget: float) -> None:
     """Measure cell by cell until the time is used up."""
     end = time.monotonic() + 60 * budget
@@ -159,9 +183,8 @@ def measure(results: Results, only: str, budget: float) -> None:
             for cell in found.cells([clients], [epsilon])
             if cell.contestant in names and only in str(cell)
         ]
-        found.measure(
-            results, cells, lambda: time.monotonic() < end, lambda line: print(line, flush=True)
-        )
+        with Processes(Runs(At(dataset, features, epsilon), None, None), 1) as makers:
+            measure_all(makers, found, results, cells, lambda: time.monotonic() < end, _say)
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:

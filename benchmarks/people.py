@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
+from fedldp.comparing.running import Runs, measure_all
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import SoftGradients, UnitNorm
 from fedldp.simulation.settings import from_mapping
+from fedldp.simulation.sweeps.processes import Processes
 
 DELTA = 1e-5
 MARK, CHOSEN = "<!-- people -->", "<!-- people, chosen -->"
@@ -212,15 +214,33 @@ def breast_cancer() -> Dataset:
 # Measuring
 
 
+@dataclass(frozen=True)
+class At:
+    """Makes the comparison at a place, in any process."""
+
+    place: Place
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data of all contestants."""
+        return data(self.place.dataset, self.place.features)
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the comparison."""
+        return comparison(self.place)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def measure(results: Results, only: str, budget: float) -> None:
     """Measure place by place until the time is used up."""
     end = time.monotonic() + 60 * budget
     for place in PLACES:
         found = comparison(place)
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
-        found.measure(
-            results, wanted, lambda: time.monotonic() < end, lambda line: print(line, flush=True)
-        )
+        with Processes(Runs(At(place), None, None), 1) as makers:
+            measure_all(makers, found, results, wanted, lambda: time.monotonic() < end, _say)
 
 
 # Pages

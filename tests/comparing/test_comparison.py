@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedldp import comparing
 from fedldp.algorithms.systems import find_system
 from fedldp.comparing import (
     Cell,
@@ -26,6 +25,7 @@ from fedldp.comparing import (
     held_out,
     proven,
 )
+from fedldp.comparing.running import measure_all
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
 from fedldp.simulation import engine
@@ -49,13 +49,32 @@ def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contesta
     return Contestant.of(name, resolve("privunit-fl-digits"), tries, KIND)
 
 
+@dataclass(frozen=True)
+class InTurn:
+    """Makes runs in this process, one after the other."""
+
+    comparison: Comparison
+
+    def do(self, tasks: Sequence[Any], *, done: Any, go_on: Any) -> None:
+        for task in tasks:
+            if not go_on():
+                return
+            done(task, self.comparison.made(*task))
+
+
+def measured(
+    found: Comparison, results: Results, cells: Sequence[Cell], go_on: Any = lambda: True
+) -> None:
+    makers: Any = InTurn(found)
+    measure_all(makers, found, results, cells, go_on, lambda line: None)
+
+
 def compared() -> Comparison:
     return Comparison(
         [
             contestant(),
             Contestant.of("no noise", resolve("fedavg-digits"), PLAIN, KIND, "reference"),
             Contestant.of("signs", SIGNS, ({"rounds": 1000}, {"rounds": 1}), KIND),
-            Contestant.of("unprotected", resolve("dp-sgd-digits"), [{"rounds": 1}], KIND, "stated"),
         ],
         [DIGITS],
     )
@@ -206,39 +225,21 @@ def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
     not_trained(monkeypatch, "it was trained")
     results = Results(tmp_path / "results.jsonl")
     with pytest.raises(ComparisonError, match="above its label"):
-        found.run_one(results, PRIVUNIT, FIRST, "tried", 100)
+        results.add(found.made(PRIVUNIT, FIRST, "tried", 100))
     assert not results.path.exists()
-
-
-def test_a_contestant_without_a_guarantee_says_why(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    compared().measure(results, [Cell("digits", 20, "unprotected", 0.0)])
-    [found] = results.rows
-    assert found["purpose"] == "stated"
-    assert found["refused"].startswith("no guarantee for a client's run against the server: ")
-    assert compared().is_current(found)
-
-
-def test_a_contestant_with_a_guarantee_is_not_said_to_lack_one(tmp_path: Path) -> None:
-    stated = Contestant.of("privunit", resolve("privunit-fl-digits"), TRIES, KIND, "stated")
-    results = Results(tmp_path / "results.jsonl")
-    with pytest.raises(ConfigError, match="give it the role calibrated"):
-        Comparison([stated], [DIGITS]).without_guarantee(results, PRIVUNIT)
 
 
 # The file
 
 
-def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_known(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    made = compared().run_one(Results(path), PRIVUNIT, FIRST, "measured", 0)
+    made = Results(path).add(compared().made(PRIVUNIT, FIRST, "measured", 0))
     assert made["accuracy"] > 0.1
     assert made["proven"]["epsilon"] <= 4.0
     assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
-    not_trained(monkeypatch, "it was run again")
-    again = Results(path)
-    assert compared().run_one(again, PRIVUNIT, FIRST, "measured", 0) == made
-    assert len(again.rows) == 1
+    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 0) == made
+    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 1) is None
 
 
 def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
@@ -255,31 +256,28 @@ def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path)
 def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     short = Cell("digits", 20, "signs", 4.0)
-    refused = compared().run_one(results, short, {"rounds": 1000}, "tried", 100)
+    refused = results.add(compared().made(short, {"rounds": 1000}, "tried", 100))
     assert refused["accuracy"] is None
     assert "examples" in refused["refused"]
     assert Results(results.path).rows == [refused]
 
 
-def test_a_try_whose_update_is_not_finite_is_refused_and_the_comparison_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_try_whose_update_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> None:
         raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
 
     monkeypatch.setattr(engine, "simulate", run)
-    results = Results(tmp_path / "results.jsonl")
-    refused = compared().run_one(results, PRIVUNIT, FIRST, "tried", 100)
+    refused = compared().made(PRIVUNIT, FIRST, "tried", 100)
     assert refused["accuracy"] is None
     assert "round 3, client 8" in refused["refused"]
 
 
 def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
-    compared().measure(results, [PRIVUNIT], lambda: False, lambda line: None)
+    measured(compared(), results, [PRIVUNIT], lambda: False)
     assert not results.rows
-    left = iter([True, True, False])  # the cell, its first try, and then no more
-    compared().measure(results, [PRIVUNIT], lambda: next(left), lambda line: None)
+    left = iter([True, False, False])  # the first try, and then no more
+    measured(compared(), results, [PRIVUNIT], lambda: next(left))
     assert [found["purpose"] for found in results.rows] == ["tried"]
 
 
@@ -295,7 +293,7 @@ def test_a_foreign_file_is_refused_and_kept(tmp_path: Path) -> None:
 def test_cells_keep_their_order_and_a_reference_has_one() -> None:
     found = compared().cells([20], [4.0, 1.0])
     assert [(cell.contestant, cell.epsilon) for cell in found] == [
-        ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0), ("unprotected", 0.0),
+        ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0),
         ("privunit", 1.0), ("signs", 1.0),
     ]  # fmt: skip
 
@@ -304,10 +302,10 @@ def test_a_stopped_comparison_continues_where_it_was(tmp_path: Path) -> None:
     """The first run is kept; in the end, every try and seed is present once, in the rule's
     order."""
     path = tmp_path / "results.jsonl"
-    left = iter([True, True, False])
-    compared().measure(Results(path), [PRIVUNIT], lambda: next(left))
+    left = iter([True, False, False])
+    measured(compared(), Results(path), [PRIVUNIT], lambda: next(left))
     first = Results(path).rows
-    compared().measure(Results(path), [PRIVUNIT])
+    measured(compared(), Results(path), [PRIVUNIT])
     rows = Results(path).rows
     assert rows[:1] == first
     assert [(row["purpose"], row["seed"]) for row in rows] == [
@@ -319,10 +317,6 @@ def test_a_stopped_comparison_continues_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_rooms_example_gives_what_it_shows() -> None:
-    assert doctest.testmod(comparing) == (0, 12)
-
-
 def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
     tmp_path: Path,
 ) -> None:
@@ -343,7 +337,7 @@ def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
     )  # fmt: skip
     results = Results(tmp_path / "results.jsonl")
     (cell,) = found.cells([4], [2.0])
-    found.measure(results, [cell])
+    measured(found, results, [cell])
     ((_, runs),) = found.standing(results.rows).items()
     assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
     assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0

@@ -22,7 +22,7 @@ The values are either settings (``Contestant.of``), or ``Contestant.configure`` 
 them.
 """
 
-Role = Literal["calibrated", "reference", "stated"]
+Role = Literal["calibrated", "reference"]
 """How a contestant is treated.
 
 - calibrated: its budget is solved for, so that its statement meets the cell's epsilon.
@@ -62,8 +62,7 @@ class Contestant:
             (the task's settings, ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from
             one try. The budget is solved for.
         tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
-        guarantee: the guarantee to which it is calibrated, or, in the role ``stated``, the
-            guarantee to look for in its statement.
+        guarantee: the guarantee to which it is calibrated.
         role: how it is treated.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Contestant, Task, Try
 from fedldp.comparing.held_out import held_out, with_clients
-from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked, proven
+from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked
 from fedldp.comparing.results import METRICS, RELEASED, Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import SUFFIXES, Dataset
@@ -88,11 +88,7 @@ class Comparison:
                 )
         if metric not in METRICS:
             raise ConfigError(f"metric = {metric}: choose {', '.join(METRICS)}")
-        numbers = {
-            each.name: len(each.tries)
-            for each in self.contestants.values()
-            if each.role != "stated"
-        }
+        numbers = {each.name: len(each.tries) for each in self.contestants.values()}
         if len(set(numbers.values())) > 1 and fewer_tries == "refused":
             told = ", ".join(f"{name} {number}" for name, number in numbers.items())
             raise ConfigError(
@@ -211,17 +207,6 @@ class Comparison:
             self.contestant(cell), config, problem_with(config, data, self._data_dir)
         )
 
-    def run_one(
-        self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
-    ) -> Row:
-        """Return the line of one run; if it is missing, make the run and add the line.
-
-        Raises:
-            ComparisonError: the run's statement proves less than the cell's label says.
-        """
-        known = self.known(results, cell, attempt, purpose, seed)
-        return results.add(self.made(cell, attempt, purpose, seed)) if known is None else known
-
     def known(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row | None:
@@ -275,78 +260,6 @@ class Comparison:
         row["cpu_seconds"] = round(time.process_time() - worked, 2)
         return row | where()
 
-    def without_guarantee(self, results: Results, cell: Cell) -> Row:
-        """Return the row of a contestant for which nothing is proven, with the reason.
-
-        Raises:
-            ConfigError: its statement has a guarantee.
-        """
-        contestant, seed = self.contestant(cell), self.seeds_of(cell)[0]
-        data = self.data_for(cell, "measured", seed)
-        attempt = contestant.tries[0]
-        row: Row = {"cell": asdict(cell), "purpose": "stated", "seed": seed, "try": dict(attempt)}
-        row |= {"data": f"stated: {data.name}", "accuracy": None}
-        row["digest"] = self.digest(cell, attempt, seed, row["data"])
-        known = results.find(row["digest"])
-        if known is not None:
-            return known
-        config = self.configuration(cell, attempt, seed)
-        privacy = plan(config, problem_with(config, data, self._data_dir)).privacy
-        try:
-            found = proven(privacy, contestant.guarantee)
-        except ConfigError as error:
-            return results.add(row | {"refused": str(error)} | where())
-        raise ConfigError(
-            f"{cell.contestant}: its statement proves epsilon {found.epsilon:g} for the "
-            f"{contestant.guarantee.unit}; give it the role calibrated"
-        )
-
-    # Many runs
-
-    def chosen(
-        self, results: Results, cell: Cell, go_on: Callable[[], bool] = lambda: True
-    ) -> Try | None:
-        """Return a cell's chosen hyperparameters; None if there are none or no time is left."""
-        tried = []
-        for attempt in self.contestant(cell).tries:
-            if not go_on():
-                return None
-            tried.append(self.run_one(results, cell, attempt, "tried", self.chosen_on))
-        best = choose(tried, self.metric)
-        return None if best is None else dict(best["try"])
-
-    def measure(
-        self,
-        results: Results,
-        order: Sequence[Cell],
-        go_on: Callable[[], bool] = lambda: True,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """Measure cells one after another; runs that are in the results are not repeated.
-
-        Args:
-            results: the results to which lines are added.
-            order: the cells, in the order of measurement.
-            go_on: called before every run; when it returns False, measurement ends.
-            say: called with a line about every measured run.
-
-        Raises:
-            ComparisonError: a run's statement proves less than its cell's label says.
-        """
-        for cell in order:
-            if not go_on():
-                return
-            if self.contestant(cell).role == "stated":
-                say(f"{cell}: {self.without_guarantee(results, cell)['refused']}")
-                continue
-            attempt = self.chosen(results, cell, go_on)
-            for seed in self.seeds_of(cell) if attempt is not None else ():
-                if not go_on():
-                    return
-                assert attempt is not None
-                row = self.run_one(results, cell, attempt, "measured", seed)
-                say(f"{cell} {attempt} seed {seed}: {row['accuracy']} in {row.get('seconds')} s")
-
     # Current results
 
     def is_current(self, row: Row) -> bool:
@@ -354,7 +267,7 @@ class Comparison:
         cell, attempt = Cell(**row["cell"]), row["try"]
         if cell.contestant not in self.contestants or cell.task not in self.tasks:
             return False
-        if attempt not in self.contestant(cell).tries and row["purpose"] != "stated":
+        if attempt not in self.contestant(cell).tries:
             return False
         return bool(row["digest"] == self.digest(cell, attempt, row["seed"], row["data"]))
 

@@ -13,7 +13,7 @@ from fedldp.reporting.record import environment
 from fedldp.reporting.scores import CHOSEN_BY
 
 Row = dict[str, Any]
-"""One run, as a line of the file: see ``Comparison.run_one``."""
+"""One run, as a line of the file: see ``Comparison.made``."""
 
 
 RELEASE = (

@@ -393,7 +393,7 @@ def measure_all(
         most = max(len(comparison.contestant(cell).tries) for cell in here)
         make(
             [
-                (cell, comparison.contestant(cell).tries[k], "tried", CHOSEN_ON)
+                (cell, comparison.contestant(cell).tries[k], "tried", comparison.chosen_on)
                 for k in range(most)
                 for cell in here
                 if k < len(comparison.contestant(cell).tries)
@@ -419,7 +419,8 @@ def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> i
     found = 0
     for cell in cells:
         runs: list[tuple[Try, Purpose, int]]
-        runs = [(attempt, "tried", CHOSEN_ON) for attempt in comparison.contestant(cell).tries]
+        tries = comparison.contestant(cell).tries
+        runs = [(attempt, "tried", comparison.chosen_on) for attempt in tries]
         best = _chosen(comparison, results, cell)
         if best is not None:
             runs += [(best, "measured", seed) for seed in comparison.seeds_of(cell)]
@@ -430,7 +431,7 @@ def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> i
 def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
     """Return the best try of a cell, or None if there is none or some tries are still missing."""
     tried = [
-        comparison.known(results, cell, attempt, "tried", CHOSEN_ON)
+        comparison.known(results, cell, attempt, "tried", comparison.chosen_on)
         for attempt in comparison.contestant(cell).tries
     ]
     known = [row for row in tried if row is not None]
