@@ -1,7 +1,33 @@
-"""Algorithms composed of parts: presets for papers, users' settings, and recipes.
+"""Algorithms composed of parts: parts, presets that compose them, settings, and recipes.
 
-``composition`` defines the slots for parts. Each of the other modules defines the kinds of one
-part, or settings.
+The composition
+    ``composition``      the slots, and what follows from their parts: encoder, local update, server
+    ``matrix``           which parts do not go together, and why
+
+Parts, by slot
+    ``features``         the model's input for an example
+    ``solution``         local updates in closed form; training is in the room ``training``
+    ``people``           gradients summed by person, with their calibration
+    ``release``          a bound and a mechanism: what turns an update into a report
+    ``bounds``           how an update is bounded before the mechanism
+    ``calibration``      which mechanism a client gets for a budget
+    ``budgets``          calibrations by the setting ``epsilon``
+    ``channel``          how reports reach the server: named, shuffled, summed, central
+    ``server_update``    the estimate from reports, and the step of the global weights
+    ``participation``    who takes part in which round
+    ``own_code``         trials of a user's own parts on public rows
+
+Systems and their settings
+    ``preset``           makes a system of a function from settings to parts; ``presets`` has them
+    ``systems``          finds a system by its name
+    ``config``           a run's configuration: the settings of a system
+    ``settings``         types, limits and declarations that several of them share
+    ``run_settings``     the settings that all systems share
+    ``per_client``       settings that clients choose for themselves
+    ``problem``          the public facts about data that a system may know
+    ``validation``       one-line messages for settings that are refused
+    ``settings_docs``    what ``fedldp show`` and the reference say about settings
+    ``recipes``          configurations with a name, in TOML files
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
 """

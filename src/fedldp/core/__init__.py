@@ -1,4 +1,9 @@
-"""Code that all other parts use: errors, randomness, plug-ins, frozen settings, ranges, locks.
+"""What all other rooms use.
+
+``errors`` has every exception. ``randomness`` derives all streams. ``numbers`` and ``formatting``
+check, round and print numbers, and ``bounding`` bounds vectors. ``registry`` finds plug-ins and a
+user's own code, and ``trial`` tries whether such code keeps what it saw. ``frozen_config`` is the
+base of settings. ``locks`` has folders that one process takes, and files that are written whole.
 
 It may use nothing.
 """

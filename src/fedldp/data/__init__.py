@@ -1,4 +1,11 @@
-"""Data sets, and their partition among clients.
+"""Data sets, their partition among clients, and public functions of examples.
+
+``examples`` has the types of rows in memory. The functions below load a data set: a published one
+(its files come from ``sources`` by ``download``, and lie in ``folder``) or a user's own (``custom``
+from files, ``adapters`` from objects of other libraries). ``tables`` reads a table, whose columns
+mean what ``columns`` says, and ``rules`` refuses what does not fit. ``people`` says whose a row is,
+and ``partition`` to which client it goes. ``image_features`` and ``public_features`` are public
+functions of one example at a time.
 
 It may use core.
 """

@@ -6,6 +6,39 @@ server's operator   agree -> run.agreement -> server: the round loop, behind a p
                                                  |
 site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
 
+The agreement
+    ``agreement``        what all parties agree on before a run, identified by its digest
+    ``agreeing``         makes it from a configuration; ``deployable`` says what sites can run
+    ``joining``          invite, join, admit: how sites join; their files are ``documents``
+    ``words``            ten words to compare a digest by telephone
+    ``identity``         a site's key, and ``key_changes`` a new one
+    ``own_budgets``      the budgets that sites state and sign beforehand
+    ``initial``          initial weights that come from another run
+    ``statement``        what was agreed, and what was actually released
+
+A site
+    ``site``             the agent, which alone sees examples
+    ``policy``           what a site allows with its data
+    ``source``           its data file, on disk and as examples
+    ``site_ledger``      its ledger, and what shows that it was lost or set back
+    ``restored``         what to charge after it was restored from an older copy
+
+A server
+    ``server``           the round loop's server: its folder, and what it may state
+    ``sites``            the transport to the sites, with ``messages`` and the ``journal``
+    ``channels``         the two roles as the channel uses them, and which reports can be true
+
+Their link
+    ``https``            both ends, authentication, limits of connections
+    ``certificates``     keys and certificates for an authority and a server
+
+Operating them
+    ``running``          an agent or a server as a process, with ``logs``
+    ``checks``           whether everything is in order before a run
+    ``status``           the state of a run, from files; ``watch`` and ``metrics`` while it runs
+    ``units``            units with which systemd runs them
+    ``demo``             all ``parties`` on one machine
+
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
 algorithms, reporting and simulation.
 """

@@ -1,7 +1,7 @@
-"""What clients have released: budgets, the ledger protocol, and its two stores.
+"""What clients have released.
 
-``sqlite`` stores one client's ledger on its disk; ``columns`` stores the ledgers of many simulated
-clients.
+``protocol`` is what every ledger can do, and ``budget`` what it must not exceed. ``sqlite`` stores
+one client's ledger on its disk; ``columns`` stores the ledgers of many simulated clients.
 
 It may use core, accounting.
 """

@@ -3,6 +3,11 @@
 A mechanism is one frozen object. It works on normalised coordinates (``core.bounding.Ranges``),
 bounds them itself, turns them into bytes, and guarantees how those bytes are distributed.
 
+Mechanisms that a setting may name: ``none``, ``two_point``, ``k_rr``, ``piecewise``, ``laplace``,
+``gaussian``, ``privunit`` and others. Reports that only a sum needs (``summing``):
+``gaussian_share``, ``gaussian_summand``, ``integer_gaussian`` with noise, and ``codes`` without.
+What several share: ``grids``, ``categories``, ``comparison``, ``packing``, ``rotation``.
+
 It may use core, accounting, protocol.
 """
 
@@ -36,18 +41,15 @@ __all__ = [
     "categories",
     "codes",
     "comparison",
-    "discrete",
     "find_mechanism",
     "gaussian",
     "gaussian_share",
     "gaussian_summand",
     "grids",
     "integer_gaussian",
-    "k_closest",
     "k_rr",
     "laplace",
     "mechanisms",
-    "nearest_direction",
     "none",
     "packing",
     "piecewise",
@@ -58,7 +60,6 @@ __all__ = [
     "stated_event",
     "summing",
     "two_point",
-    "two_point_l1",
 ]
 
 EpsilonUnit = Literal["weight", "client-round"]

@@ -2,8 +2,9 @@
 
 ``roles`` defines the types of an algorithm's two halves, for clients and server. ``wire`` defines
 the values that they send each other, and how these become bytes. ``client_runtime`` protects a
-client, and ``server_loop`` runs the rounds. A simulation and real sites run the same code; they
-differ in transport, keys and ledger.
+client, with ``keys`` and ``client_store``; ``updates`` applies an encoder to a single client.
+``server_loop`` runs the rounds over a transport. A simulation and real sites run the same code;
+they differ in transport, keys and ledger.
 
 It may use core, accounting, data, ledgers.
 """

@@ -1,5 +1,9 @@
 """The records of runs and their presentation: folders, text, HTML, charts, tables for other tools.
 
+``record`` writes a run's folder, ``schema`` the names of a model's inputs and outputs, and ``runs``
+reads folders. ``scores`` computes what is shown of a model. ``text`` and ``progress`` are for the
+terminal, ``html``, ``card`` and ``charts`` for pages, ``export`` for other tools.
+
 It may use core, accounting, ledgers, protocol, algorithms.
 """
 

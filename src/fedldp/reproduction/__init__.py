@@ -4,12 +4,10 @@ It may use core, accounting, data, protocol, models, algorithms, reporting, simu
 """
 
 __all__ = [
-    "claims",
     "comparison",
     "figure",
     "pages",
     "results",
     "runner",
-    "statements",
     "targets",
 ]

@@ -1,7 +1,10 @@
 """Simulated runs: one machine acts as the clients, the server and the channel.
 
-``plan`` computes the plan of a run, and ``engine`` carries it out. ``settings`` turns what users
-write into configurations, and ``sweeps`` carries out many runs.
+``settings`` turns what users write into configurations. ``plan`` computes what a run will do and
+cost, with the ``participation`` of its clients. ``engine`` carries the run out: on ``inputs``, with
+a ``population`` of clients that ``executors`` ask in processes (``in_process``), through a
+``shuffler`` if there is one. ``result`` is what a run returns, and ``recorded`` a run from its
+folder. ``evaluating`` tests a model on other rows. ``sweeps`` carries out many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -21,5 +24,4 @@ __all__ = [
     "settings",
     "shuffler",
     "sweeps",
-    "trained",
 ]

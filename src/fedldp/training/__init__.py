@@ -1,6 +1,12 @@
 """What clients compute: training by torch, for one client or a group at a time.
 
-The modules import torch. Statements are made, and sites answer, before any of them is loaded.
+``local_sgd`` trains a client, and ``batched_sgd`` many clients at once. ``private_sgd`` is DP-SGD,
+whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person.
+``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
+rounds. ``losses`` has losses that a setting may name, ``exported_encoder`` an encoder from a file,
+and ``tensors`` what all of them need from torch.
+
+Most modules import torch. Statements are made, and sites answer, before any of these is loaded.
 
 It may use core, accounting, data, protocol, mechanisms, models.
 """
