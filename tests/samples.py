@@ -24,11 +24,6 @@ def some(examples: int) -> int:
     return examples if thorough else max(1, examples // 8)
 
 
-def part_of(cases: list[T]) -> list[T]:
-    """Return the part of a long list of cases that a test tries: by default, every fourth."""
-    return cases if thorough else cases[::4]
-
-
 def first_of_each(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> list[Any]:
     """Return all cases as parameters; all but the first of each kind are slow."""
     seen: set[object] = set()

@@ -7,7 +7,6 @@ place of what it is given. Whatever then differs has gone past the mechanisms.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +18,7 @@ import numpy as np
 
 from fedldp.core.bounding import LARGEST, LARGEST_WEIGHT, Ranges
 from fedldp.core.errors import PrivacyError
+from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import Mechanism
@@ -261,9 +261,9 @@ def breaches(case: Case, changes: tuple[str, ...] = tuple(CHANGES)) -> Iterator[
     """Yield each way in which a client's answers show its examples, for some broadcasts."""
     simulated = not deploys(case.config)
     for name in changes:
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as folder:
             talk = case.talk(
-                lambda client: FixedKeys(client, simulated), Path(folder) / "talk", CHANGES[name]
+                lambda client: FixedKeys(client, simulated), folder / "talk", CHANGES[name]
             )
-            watch = Watch(case, talk, Path(folder) / "watch")
+            watch = Watch(case, talk, folder / "watch")
             yield from (f"{told} (broadcast {name})" for told in watch.breaches())

@@ -2,8 +2,8 @@
 
     >>> from fedldp.testing.mechanisms import check_mechanism
     >>> from fedldp.testing.toys import ToyBits
-    >>> sorted({outcome.verdict for outcome in check_mechanism(ToyBits)})
-    ['ok']
+    >>> [outcome for outcome in check_mechanism(ToyBits) if outcome.verdict == "fails"]
+    []
 
 The checks cannot prove an epsilon. ``law`` and ``category`` can refute one, and so can the audit.
 """

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,6 +28,7 @@ from pydantic import ValidationError
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.protocol.roles import Encoder, Senders
@@ -99,8 +98,8 @@ def settings(at: System) -> Iterator[str]:
     with suppress(ValidationError):
         config.rounds = 3  # type: ignore[misc]
         yield "a setting can be changed"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "own.toml"
+    with scratch() as folder:
+        path = folder / "own.toml"
         path.write_text(to_toml(config), encoding="utf-8")
         if read_toml(path) != config:
             yield "TOML gives another configuration"
@@ -181,8 +180,8 @@ def run(at: System) -> Iterator[str]:
     """A run releases what was planned, states that, and continues as if it had not stopped."""
     config = at.config
     planned = plan(config, problem_of(config, None))
-    with tempfile.TemporaryDirectory() as name:
-        whole = simulate(config, out=Path(name) / "whole")
+    with scratch() as folder:
+        whole = simulate(config, out=folder / "whole")
         (kept,) = (each["run"] for each in whole.ledger.to_record()["runs"])
         released = whole.ledger.releases(kept)
         if not getattr(config, "dropout", 0) and released != planned.releases:
@@ -196,7 +195,7 @@ def run(at: System) -> Iterator[str]:
             if record.round == 1:
                 raise _Stopped
 
-        cut = Path(name) / "cut"
+        cut = folder / "cut"
         with suppress(_Stopped):
             simulate(config, out=cut, after_round=stop)
         resumed = simulate(config, resume=RunFolder(cut))
@@ -226,9 +225,9 @@ class _Recording:
 def charged(at: System) -> Iterator[str]:
     """What is charged is the event of the encoder that made the bytes that left."""
     case, made = at.case, list[tuple[Event, bytes]]()
-    with tempfile.TemporaryDirectory() as folder, one_thread():
-        talk = case.talk(simulation_keys, Path(folder) / "talk")
-        population, memory = population_of(case, Path(folder) / "all"), MemoryLedger()
+    with scratch() as folder, one_thread():
+        talk = case.talk(simulation_keys, folder / "talk")
+        population, memory = population_of(case, folder / "all"), MemoryLedger()
         recording = _Recording(memory, [])
         kind = type(population.encoders[talk.index])
         encode: Callable[..., Reports] = vars(kind)["__call__"]
