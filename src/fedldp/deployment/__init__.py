@@ -26,14 +26,14 @@ A site
 A server
     ``server``           the round loop's server: its folder, and what it may state
     ``sites``            the transport to the sites, with ``messages`` and the ``journal``
-    ``channels``         the two roles as the channel uses them, and which reports can be true
+    ``channels``         the two roles as the channel uses them; ``reports`` checks what sites send
 
 Their link
     ``https``            both ends, authentication, limits of connections
     ``certificates``     keys and certificates for an authority and a server
 
 Operating them
-    ``running``          an agent or a server as a process, with ``logs``
+    ``running``          an agent or a server as a process
     ``checks``           whether everything is in order before a run
     ``status``           the state of a run, from files; ``watch`` and ``metrics`` while it runs
     ``units``            units with which systemd runs them
