@@ -149,6 +149,7 @@ def comparison(place: Place) -> Comparison:
         f"{place.dataset}, {place.features}, {place.people:,} people a site",
         lambda: data(place.dataset, place.features),
         settings,
+        part=place.features,
     )
     seeds = list(range(10 if total <= 1_000 else 3))  # results with few people vary more
     return Comparison(contestants(place), [task], chosen_on=100, seeds=seeds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from fedldp.comparing import (
     held_out,
     proven,
 )
+from fedldp.comparing.comparison import Purpose
 from fedldp.comparing.running import measure_all
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
@@ -244,11 +245,11 @@ def test_a_finished_run_is_known(tmp_path: Path) -> None:
 
 def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
     keys = {
-        compared().digest(cell, attempt, seed, data)
+        compared().digest(cell, attempt, seed, purpose)
         for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
         for attempt in TRIES
         for seed in (0, 1)
-        for data in ("tried: digits", "measured: digits")
+        for purpose in get_args(Purpose)
     }
     assert len(keys) == 16
 

@@ -30,7 +30,7 @@ from fedldp.protocol.wire import Refusal, RoundRequest, pack_request, read_reply
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import InProcess, SentRequest
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.settings import resolve
+from fedldp.simulation.settings import from_mapping, resolve
 from gate import golden
 from gate.golden import FOLDER, as_read, one_core
 from gate.statements import NO_DATA
@@ -237,7 +237,7 @@ def path_of(system: str) -> Path:
 def of_run(name: str) -> dict[str, Any]:
     """Return what a run states, sends and keeps.
 
-    run, config.json, statement: as in ``statements.of_recipe``, but from the run.
+    run, config, statement: as in ``statements.of_recipe``, but from the run.
     planned, released: by event, the clients of each round, before the run and from its ledgers.
     ledgers: the digest of their whole record, with the digests of requests.
     exchanges: for each phase in order the clients, digests of the request and of all answers, the
@@ -258,7 +258,7 @@ def of_run(name: str) -> dict[str, Any]:
     return as_read(
         {
             "run": result.run,
-            "config.json": document,
+            "config": from_mapping(document["config"]).identity(),
             "statement": result.privacy,
             "planned": table(planned.releases),
             "released": table(result.ledger.releases(result.run)),

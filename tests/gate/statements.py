@@ -12,7 +12,7 @@ from typing import Any
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.simulation.plan import Plan, plan, problem_of
-from fedldp.simulation.result import config_document, run_name
+from fedldp.simulation.result import run_name
 from fedldp.simulation.settings import resolve
 from gate.golden import FOLDER, as_read, one_core, read
 
@@ -38,18 +38,17 @@ def of_recipe(name: str) -> dict[str, Any]:
     """Return the document of a recipe.
 
     run: the name of the run, a hash of its configuration, which ledgers, stores and checkpoints
-    use. config.json: what a run folder says about the run.
-    told: what client 0 is told: its differences from config.json, and the digest of all of it. The
-        same for the next and the last client, if they are told something else.
+    use. config: what that hash takes of the configuration.
+    told: what client 0 is told: its differences from config, and the digest of all of it. The same
+        for the next and the last client, if they are told something else.
     statement: what `fedldp account RECIPE --json` prints.
     """
     config = find_recipe(name).config
-    key = json.dumps(config.model_dump())
+    key = json.dumps(config.identity())
     if key not in _made:
         _made[key] = _of(resolve(name))
-    run, document, told, statement = _made[key]
-    document = {**document, "recipe": name}
-    return {"run": run, "config.json": document, "told": told, "statement": statement}
+    run, kept, told, statement = _made[key]
+    return {"run": run, "config": kept, "told": told, "statement": statement}
 
 
 _made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
@@ -61,13 +60,13 @@ def recorded_statement(config: RunConfig, problem: object = None) -> dict[str, A
 
     For tests of what is made from statements; another test checks that the records are right.
     """
-    return _recorded()[json.dumps(config.model_dump())]
+    return _recorded()[json.dumps(config.identity())]
 
 
 @cache
 def _recorded() -> dict[str, dict[str, Any]]:
     return {
-        json.dumps(find_recipe(name).config.model_dump()): document["statement"]
+        json.dumps(find_recipe(name).config.identity()): document["statement"]
         for system, names in by_system().items()
         for name, document in read(path_of(system))["recipes"].items()
         if name in names
@@ -77,16 +76,17 @@ def _recorded() -> dict[str, dict[str, Any]]:
 def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]:
     with one_core():
         planned = plan(config, problem_of(config, NO_DATA))
-    document = config_document(planned.config, recipe=None, own_data=None)
-    return run_name(document), as_read(document), _told(planned), as_read(planned.privacy)
+    kept = as_read(planned.config.identity())
+    return run_name(planned.config, None), kept, _told(planned, kept), as_read(planned.privacy)
 
 
-def _told(planned: Plan) -> dict[str, Any]:
-    kept, found = as_read(planned.config.model_dump()), {}
+def _told(planned: Plan, kept: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for client in (0, 1, planned.config.num_clients - 1):
-        told = as_read(planned.scheduled.for_client(client).model_dump(mode="json"))
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
-        changes = {key: value for key, value in told.items() if value != kept.get(key, kept)}
+        told = as_read(planned.scheduled.for_client(client).identity()["settings"])
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+        settings = kept["settings"]
+        changes = {key: each for key, each in told.items() if each != settings.get(key, settings)}
         if digest not in {each["digest"] for each in found.values()}:
             found[str(client)] = {**changes, "digest": digest}
     return found

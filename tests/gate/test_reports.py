@@ -25,9 +25,7 @@ def test_every_system_and_every_run_is_recorded_and_nothing_else() -> None:
     assert {path.stem for path in reports.REPORTS.glob("*.json")} == set(BY_SYSTEM)
     for system, names in BY_SYSTEM.items():
         assert sorted(recorded(system)["runs"]) == names
-        assert {
-            run["config.json"]["config"]["system"] for run in recorded(system)["runs"].values()
-        } == {system}
+        assert {run["config"]["system"] for run in recorded(system)["runs"].values()} == {system}
 
 
 @pytest.mark.parametrize(

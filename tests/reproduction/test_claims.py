@@ -28,8 +28,8 @@ from fedldp.reproduction.claims import (
     judged,
 )
 from fedldp.reproduction.known import known
-from fedldp.reproduction.results import data_digests, digest
 from fedldp.reproduction.statements import proven_table
+from fedldp.simulation.identity import data_digests, family_digest
 
 PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
 CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
@@ -144,7 +144,7 @@ def test_shares_of_linked_messages_agree_with_the_linkage_page() -> None:
 def published(name: str, mean: float, deviation: float | None, seeds: int) -> results.Published:
     config = find_recipe(name).config
     return results.Published(
-        recipe=name, digest=digest(config, data_digests(config)[0]), rounds=config.rounds,
+        recipe=name, digest=family_digest(config, data_digests(config)[0]), rounds=config.rounds,
         seeds=list(range(seeds)), mean=mean, deviation=deviation, after={}, device="cpu",
         hardware="", date="2026-01-01",
     )  # fmt: skip

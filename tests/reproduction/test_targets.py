@@ -18,12 +18,11 @@ from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import known
 from fedldp.reproduction.results import (
     MeasurementStore,
-    data_digests,
-    digest,
     published,
     published_gains,
 )
 from fedldp.reproduction.targets import papers_with_targets, source_of, targets
+from fedldp.simulation.identity import data_digests, family_digest
 
 TARGETS, PAPERS = targets(), papers_with_targets()
 
@@ -186,7 +185,7 @@ def test_committed_results_are_of_the_current_recipes() -> None:
     """A result that fails was measured with other settings: measure it again, or remove it."""
     for name, row in published().items():
         config = recipes()[name].config
-        assert row.digest in {digest(config, data) for data in data_digests(config)}, name
+        assert row.digest in {family_digest(config, data) for data in data_digests(config)}, name
         assert row.rounds == config.rounds, name
 
 
@@ -225,8 +224,8 @@ DEFAULTS = {
 
 
 def test_defaults_are_those_of_the_measurements() -> None:
-    """Digests leave out defaults: if a default changes, ``semantics`` of its system must rise."""
+    """Digests leave out defaults: if a default changes, ``version`` of its system must rise."""
     for name, defaults in DEFAULTS.items():
         fields = systems()[name].model_fields
         assert {each: fields[each].default for each in defaults} == defaults
-        assert systems()[name].semantics == 1
+        assert systems()[name].version == 1

@@ -342,6 +342,15 @@ class Composition:
         return self.averaged if chosen is None else chosen
 
     @property
+    def version(self) -> int:
+        """1, plus one for each change of a part's results; see ``RunConfig.identity``."""
+        parts = (
+            self.calibration, self.bound, self.features, self.local, self.channel, self.estimate,
+            self.participation,
+        )  # fmt: skip
+        return 1 + sum(getattr(part, "version", 1) - 1 for part in parts)
+
+    @property
     def data_may_refuse(self) -> bool:
         """Whether a run that could be planned may still be refused because of its data."""
         return self.calibration.data_may_refuse or self.local.data_may_refuse

@@ -6,7 +6,7 @@ reads data, or sees an example, so a statement can be made before any training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, ClassVar, Self
@@ -59,6 +59,27 @@ class RunConfig(RunSettings):
             if value != default:
                 raise ConfigError(f"{name} = {shown(value)}: {reason}; {_undone(name, default)}")
         return self
+
+    def identity(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return what every digest takes of a configuration: what it means, not how it is written.
+
+        A setting that has its default is left out, so that a new setting changes no digest; for the
+        same reason a preset's default never changes. So is ``clients_per_round`` if all clients
+        take part. A ``version`` rises when the same settings give another result: the preset's, or
+        that of a part that these settings use; 1 is left out.
+
+        Args:
+            without: settings that do not count, such as the seed.
+        """
+        settings = self.model_dump(mode="json", exclude_defaults=True, exclude={"system", *without})
+        if self.clients_per_round == self.num_clients:
+            settings.pop("clients_per_round", None)
+        version = self.version + self.composition.version - 1
+        return {
+            "system": self.name(),
+            **({} if version == 1 else {"version": version}),
+            "settings": settings,
+        }
 
     def unused_settings(self) -> Mapping[str, str]:
         """Return the settings that are refused because they have no effect here, and why."""

@@ -49,7 +49,6 @@ from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
 from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
 from fedldp.core.errors import ConfigError
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -86,7 +85,7 @@ PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf
 
 STEPS = Offer(
     "steps_per_round",
-    Annotated[Count, LEFT_OUT],
+    Count,
     "with channel = named, number of noisy steps that a site takes by itself before it sends its "
     "weights; each step is a release, and epsilon covers all steps",
     1,
@@ -95,7 +94,7 @@ STEPS = Offer(
 
 SAMPLED = Offer(
     "sample_rate",
-    Annotated[float, Field(ge=1e-6, le=1), LEFT_OUT],
+    Annotated[float, Field(ge=1e-6, le=1)],
     "probability that each person takes part in a step, drawn independently and in secret; below "
     "1 only in simulations",
     1.0,
@@ -104,7 +103,7 @@ SAMPLED = Offer(
 
 SCORED = Offer(
     "held_out_people",
-    Annotated[float, Field(ge=0, le=0.5), LEFT_OUT],
+    Annotated[float, Field(ge=0, le=0.5)],
     "share of people who are held out at their sites, drawn once: in every round, each held-out "
     "person votes, in the same noisy sum, on whether the model is right, so that a run can be "
     "monitored without a test set",
@@ -113,7 +112,7 @@ SCORED = Offer(
 
 COUNTED = Offer(
     "class_count_rounds",
-    Annotated[Annotated[int, Field(ge=0)], LEFT_OUT],
+    Annotated[int, Field(ge=0)],
     "number of rounds, at the start, in which people are counted by the class of their rows "
     "instead of giving gradients; each such round costs as much as any other; class weights "
     "follow from the noisy counts, and the rarest class has weight 1",

@@ -41,7 +41,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 _PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
 EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES)
-"""The settings that every preset offers. Settings that are newer than a preset may be left out."""
+"""The settings that every preset offers."""
 
 
 class Settings(RunConfig):
@@ -54,7 +54,7 @@ class Settings(RunConfig):
 
 def preset(
     *offers: Offer,
-    semantics: int = 1,
+    version: int = 1,
     calibrated: str = "epsilon",
     inverse: bool = False,
     needs_extra: str | None = None,
@@ -66,7 +66,7 @@ def preset(
 
     Args:
         offers: the preset's own settings, in order.
-        semantics: a number that is raised whenever the same settings give a different result.
+        version: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise level.
         needs_extra: the extra of fedldp that its clients need to train.
@@ -78,10 +78,9 @@ def preset(
         name = function if module.startswith(_PRESETS) else f"{module}:{function}"
         own = {offer.name for offer in offers}
         other = {offer.name: offer for offer in instead}
-        late = [other.get(offer.name, offer) for offer in EVERY if offer.name not in own]
+        more = [other.get(offer.name, offer) for offer in EVERY if offer.name not in own]
         fields: dict[str, Any] = {"system": (Literal[name], name)}
-        fields |= {offer.name: offer.field for offer in offers}
-        fields |= {offer.name: offer.late for offer in late}
+        fields |= {offer.name: offer.field for offer in (*offers, *more)}
         found = create_model(
             function,
             __base__=Settings,
@@ -90,10 +89,10 @@ def preset(
             **fields,
         )
         found.compose = staticmethod(lambda settings: decided(compose, settings))
-        found.semantics, found.calibrated, found.inverse = semantics, calibrated, inverse
+        found.version, found.calibrated, found.inverse = version, calibrated, inverse
         found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
-        simulated = {offer.name for offer in (*offers, *late) if offer.simulated}
+        simulated = {offer.name for offer in (*offers, *more) if offer.simulated}
         found.simulation_only = RunConfig.simulation_only | simulated
         return found
 

@@ -36,7 +36,7 @@ from fedldp.algorithms.settings import (
 )
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
-from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import address_of, is_address
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
@@ -100,7 +100,7 @@ class RunSettings(FrozenConfig):
     per_client: ClassVar[tuple[str, ...]] = ()
     """Settings that may be a list with one value per client; a client receives only its own."""
 
-    semantics: ClassVar[int] = 1
+    version: ClassVar[int] = 1
     """Increases when the same settings give a new result, which makes old measurements invalid."""
 
     inverse: ClassVar[bool] = False
@@ -202,88 +202,88 @@ class RunSettings(FrozenConfig):
         "count",
     )
     seed: int = Field(0, ge=0, lt=2**64, description="seed for all random numbers in a simulation")
-    centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
+    centre_columns: dict[str, float] = Field(
         {},
         description="for each column, the public value that is mapped to 0: a number in the "
         "column's unit or, "
         'for a category such as "sex=f", a share; it must not be measured on the data',
     )
-    fill_columns: Annotated[dict[str, float | str], LEFT_OUT] = Field(
+    fill_columns: dict[str, float | str] = Field(
         {},
         description="public value that replaces missing values in a column: a number in the "
         "column's unit (a feature "
         '"column=missing" then marks the missing values), or one of the column\'s categories, '
         "such as unknown; it must not be measured on the data",
     )
-    person_column: Annotated[str | None, LEFT_OUT] = Field(
+    person_column: str | None = Field(
         None,
         description="the column that names the person of each row: rows with the same value "
         "belong to one person; if not set, every row counts as a different person",
     )
-    rows_per_person: Annotated[Count | None, LEFT_OUT] = Field(
+    rows_per_person: Count | None = Field(
         None,
         description="largest number of rows per person that a client uses; if a person has more "
         "rows, this many are drawn once; if not set, all are used",
     )
-    persons_at_sites: Annotated[Count, LEFT_OUT] = Field(
+    persons_at_sites: Count = Field(
         1, description="largest number of clients that may have rows of the same person"
     )
-    server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
+    server_optimizer: Optimizer = Field(
         "none",
         description="the server's optimiser, which turns the mean of the reports into a step: "
         "none (the step is the mean itself), momentum or adam",
     )
-    server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
+    server_rate: ServerRate = Field(
         1.0, description="the server's learning rate: the factor on each step"
     )
-    person_budget: Annotated[PersonBudget | None, LEFT_OUT] = Field(
+    person_budget: PersonBudget | None = Field(
         None,
         description="limit for each person, or each row, in every simulated client's ledger, in "
         "addition to client_budget or instead of it: person_budget.limit, .kind, "
         ".unit (person or record)",
     )
-    average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
+    average: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0,
         description="share of the rounds, counted from the last, whose weights are averaged to "
         "give the model that is tested and saved; 0 means the last weights alone",
     )
-    class_weights: Annotated[list[ClassWeight] | None, LEFT_OUT] = Field(
+    class_weights: list[ClassWeight] | None = Field(
         None,
         min_length=2,
         description="factors on the loss in the clients' training, one per class; they must come "
         "from public shares of the classes, never from counting private rows; if not "
         "set, all are 1",
     )
-    committee: Annotated[Annotated[int, Field(ge=2)] | None, LEFT_OUT] = Field(
+    committee: Annotated[int, Field(ge=2)] | None = Field(
         None,
         description="smallest number of clients in one secure sum: all clients are divided into "
         "committees of this size or slightly more, each committee has its own sum, and the "
         "server adds these sums; if not set, all clients share one sum",
     )
-    trainable: Annotated[Trainable, LEFT_OUT] = Field(
+    trainable: Trainable = Field(
         "all",
         description="which parameters of the model are trained: all, head (the last layer), "
         "requires_grad (those of a torch module that require a gradient), or patterns "
         "of names, separated by commas; all other parameters are frozen and public",
     )
-    initial: Annotated[WeightsFile | None, LEFT_OUT] = Field(
+    initial: WeightsFile | None = Field(
         None,
         description="a public .safetensors file with the model's initial weights, by name; it "
         "must contain all frozen parameters, and parameters that it lacks are drawn "
         "at random; if not set, all are drawn at random",
     )
-    weight_decay: Annotated[WeightDecay, LEFT_OUT] = Field(
+    weight_decay: WeightDecay = Field(
         0.0,
         description="weight decay in the clients' training: the multiple of each weight that "
         "is added to its gradient",
     )
-    gradient_clip: Annotated[NormBound | None, LEFT_OUT] = Field(
+    gradient_clip: NormBound | None = Field(
         None,
         description="largest L2 norm of a batch's gradient in the clients' training; longer "
         "gradients are scaled down to this norm, which by itself guarantees no "
         "privacy; if not set, gradients are not scaled",
     )
-    loss: Annotated[str, BeforeValidator(_loss_named), LEFT_OUT] = Field(
+    loss: Annotated[str, BeforeValidator(_loss_named)] = Field(
         "cross_entropy",
         description='the loss that clients minimise: cross_entropy, or "module:function" for '
         "your own function, which returns each example's loss from logits and labels",

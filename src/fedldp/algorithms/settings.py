@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import BudgetKind, Part
 from fedldp.accounting.guarantees import Adversary
-from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.ledgers.budget import Budget
 from fedldp.models import name_of
@@ -148,11 +148,6 @@ class Offer:
     def but(self, **changes: Any) -> Offer:
         """Return the setting with another default, meaning or type, for a preset."""
         return replace(self, **changes)
-
-    @property
-    def late(self) -> tuple[Any, Any]:
-        """The setting for a preset that is older than the setting; see ``LEFT_OUT``."""
-        return Annotated[self.type, LEFT_OUT], self.field[1]
 
     @property
     def field(self) -> tuple[Any, Any]:

@@ -123,7 +123,7 @@ def _key(name: str) -> str:
 
 def commented_toml(config: FrozenConfig) -> str:
     """Return a configuration as TOML, each setting under a comment that explains it."""
-    values = config.every_setting() | config.model_dump(exclude_none=True)
+    values = config.model_dump() | config.model_dump(exclude_none=True)
     plain: list[str] = []
     tables: list[str] = []
     for setting in describe_settings(type(config)):

@@ -12,7 +12,6 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.models import is_linear
 from fedldp.protocol.roles import LocalUpdate
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 LOCAL_UPDATE = Offer(
     "local_update",
-    Annotated[Literal["sgd", "solution", "statistics", "person_gradients"], LEFT_OUT],
+    Literal["sgd", "solution", "statistics", "person_gradients"],
     "what a client computes: sgd; solution (its own ridge regression, in closed form); statistics "
     "(from whose mean the server computes a ridge regression); or person_gradients (the sum of "
     "one clipped gradient per person); solution and statistics are only for linear models",
@@ -30,7 +29,7 @@ LOCAL_UPDATE = Offer(
 )
 RIDGE = Offer(
     "ridge",
-    Annotated[float, Field(ge=1e-6, le=1e6), LEFT_OUT],
+    Annotated[float, Field(ge=1e-6, le=1e6)],
     "lambda of a ridge regression on examples of norm 1: the factor on the squared weights, which "
     "are added to the mean squared error",
     0.01,

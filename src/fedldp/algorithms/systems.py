@@ -51,15 +51,16 @@ def find_system(name: str) -> type[RunConfig]:
     return found
 
 
-def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved configuration, completed with the settings that were left out of it.
+def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved configuration, in which each missing setting has its default.
 
     The configuration of a user's own system is returned unchanged, because reading its settings
     would run the user's code.
     """
     found = systems().get(str(settings.get("system")))
-    left_out = {} if found is None else found.left_out()
-    return {**settings, **{n: value for n, value in left_out.items() if n not in settings}}
+    fields = {} if found is None else found.model_fields
+    defaults = {name: each.get_default() for name, each in fields.items() if not each.is_required()}
+    return {**defaults, **settings}
 
 
 def own_code(config: RunConfig) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,7 @@ class SystemGame:
     @property
     def label(self) -> str:
         """The label that separates this game's streams from other games'."""
-        settings = self.config.model_dump_json(exclude={"seed"})
+        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
         return f"{digest}/{self.adversary}/{self.swap}/{how}"

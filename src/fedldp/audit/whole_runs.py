@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -55,7 +56,8 @@ class WholeRun:
 
     def play(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the adversary's score for every canary, and the coins."""
-        label = f"{self.config.model_dump_json(exclude={'seed'})}/{self.unit}/one run"
+        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
+        label = f"{settings}/{self.unit}/one run"
         coins = keys.generator(label, "coins").random(self.canaries) < 0.5
         draws = keys.draws(self.canaries, label, simulated=True).keys
         secrets = [draws[at : at + KEY_BYTES] for at in range(0, len(draws), KEY_BYTES)]

@@ -90,7 +90,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
         raise ConfigError(
             f"show {name}: no system, recipe, mechanism or model has this name; see `fedldp list`"
         ) from error
-    values = config.every_setting()
+    values = config.model_dump()
     document = _of_system(type(config), config.system)
     facts = _facts(name)
     return {

@@ -137,6 +137,8 @@ class Task:
             no client has them. This has no effect on data that name their clients or people: whole
             clients or people are then held out.
         num_examples: the number of training examples to divide; None for all.
+        part: what the data are, in a digest, if not a data set as it was loaded: one site's rows,
+            or other features.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Task:
     settings: Settings
     divided: str | None = field(default=None, kw_only=True)
     num_examples: int | None = field(default=None, kw_only=True)
+    part: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

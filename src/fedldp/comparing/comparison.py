@@ -19,6 +19,7 @@ from fedldp.comparing.results import METRICS, RELEASED, Results, Row, choose, wh
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.reporting.scores import final_of
+from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with
 
 Purpose = Literal["tried", "measured"]
@@ -78,7 +79,7 @@ class Comparison:
         self._data_dir = data_dir
         self._seeds_of_small = self.seeds if seeds_of_small is None else tuple(seeds_of_small)
         self._budgets = Budgets()
-        self._digests: dict[tuple[Cell, str, int, str], str] = {}
+        self._digests: dict[tuple[Cell, str, int, Purpose], str] = {}
         self._held_out: tuple[tuple[str, int, int], Dataset] | None = None
         for each in (self.seeds, self._seeds_of_small):
             if chosen_on in each or len(set(each)) < len(each):
@@ -137,35 +138,33 @@ class Comparison:
             return config
         return config.changed(target=contestant.guarantee.target(cell.epsilon).model_dump())
 
-    def digest(self, cell: Cell, attempt: Try, seed: int, data: str) -> str:
-        """Return a digest of everything that determines a run: its full configuration and its data.
-
-        Settings with their default values are left out, so a new setting does not invalidate
-        earlier runs; ``RunConfig.semantics`` is increased when a default or its meaning changes.
+    def digest(self, cell: Cell, attempt: Try, seed: int, purpose: Purpose) -> str:
+        """Return the digest of everything that determines a run; see ``simulation.identity``.
 
         Args:
             cell: the run's cell.
             attempt: its hyperparameters.
             seed: the run's seed.
-            data: the name and purpose of the data.
+            purpose: whether it is tried or measured.
         """
-        key = (cell, json.dumps(dict(attempt), sort_keys=True), seed, data)
+        key = (cell, json.dumps(dict(attempt), sort_keys=True), seed, purpose)
         if key not in self._digests:  # pages ask for the digests of all lines repeatedly
-            self._digests[key] = self._digest(cell, attempt, seed, data)
+            self._digests[key] = self._digest(cell, attempt, seed, purpose)
         return self._digests[key]
 
-    def _digest(self, cell: Cell, attempt: Try, seed: int, data: str) -> str:
-        settings: dict[str, Any] = {"cell": asdict(cell), "data": data}
-        if code := self.contestant(cell).code:
-            settings["code"] = code
+    def _digest(self, cell: Cell, attempt: Try, seed: int, purpose: Purpose) -> str:
         try:
             config = self.configuration(cell, attempt, seed)
         except ConfigError:  # the run's line will report the error
-            settings |= {"try": dict(attempt), "seed": seed}
-        else:
-            settings |= {"semantics": config.semantics, "seed": seed}
-            settings["config"] = config.model_dump(mode="json", exclude_defaults=True)
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+            refused = json.dumps([asdict(cell), dict(attempt), seed, purpose], sort_keys=True)
+            return hashlib.sha256(refused.encode()).hexdigest()[:32]
+        task = self._task_of(cell)
+        return run_digest(
+            config,
+            digest_of_data(task.load(), config, self._data_dir),
+            part=", ".join(filter(None, [task.part, self._held_out_of(task, purpose)])),
+            code=self.contestant(cell).code,
+        )
 
     def data_for(self, cell: Cell, purpose: Purpose, seed: int) -> Dataset:
         """Return the data on which clients train and the model is tested.
@@ -176,7 +175,7 @@ class Comparison:
         """
         task = self._task_of(cell)
         data = task.load()
-        if purpose == "measured":
+        if purpose != "tried":
             return data
         key = (task.name, cell.clients, seed)
         if self._held_out is None or self._held_out[0] != key:
@@ -191,11 +190,15 @@ class Comparison:
 
     def _data_words(self, cell: Cell, purpose: Purpose) -> str:
         """Return a description of a line's data."""
-        task, data = self._task_of(cell), self._task_of(cell).load()
-        if purpose == "measured":
-            return f"measured: {data.name}"
-        what = "a held-out part" if task.divided is None else "clients that are held out"
-        return f"tried: {data.name}, less {what}"
+        task = self._task_of(cell)
+        less = self._held_out_of(task, purpose)
+        return f"{purpose}: {task.load().name}{less and f', less {less}'}"
+
+    def _held_out_of(self, task: Task, purpose: Purpose) -> str:
+        """Return in words what is held out of the training set to choose a try; else nothing."""
+        if purpose != "tried":
+            return ""
+        return "a held-out part" if task.divided is None else "clients that are held out"
 
     def calibrated(self, cell: Cell, config: RunConfig, data: Dataset) -> RunConfig:
         """Return a configuration without a target, whose budget meets the cell's epsilon.
@@ -211,7 +214,7 @@ class Comparison:
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row | None:
         """Return the line of a run if the results have it."""
-        return results.find(self.digest(cell, attempt, seed, self._data_words(cell, purpose)))
+        return results.find(self.digest(cell, attempt, seed, purpose))
 
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
         """Make a run, and return its line.
@@ -234,7 +237,7 @@ class Comparison:
         row |= {"accuracy": None, "refused": None}
         start, worked = time.perf_counter(), time.process_time()
         row["data"] = self._data_words(cell, purpose)
-        row["digest"] = self.digest(cell, attempt, seed, row["data"])
+        row["digest"] = self.digest(cell, attempt, seed, purpose)
         contestant = self.contestant(cell)
         try:
             config = _fitted(self.configuration(cell, attempt, seed), self._task_of(cell), data)
@@ -269,7 +272,7 @@ class Comparison:
             return False
         if attempt not in self.contestant(cell).tries:
             return False
-        return bool(row["digest"] == self.digest(cell, attempt, row["seed"], row["data"]))
+        return bool(row["digest"] == self.digest(cell, attempt, row["seed"], row["purpose"]))
 
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.

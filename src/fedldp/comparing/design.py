@@ -74,7 +74,7 @@ class Entry:
         """A digest of the files with the user's own code and features; empty if there are none."""
         found = [
             Path(place).read_bytes()
-            for name, value in self.config.every_setting().items()
+            for name, value in self.config.model_dump().items()
             if isinstance(value, str) and name != "partition"
             for place in _sources(value)
         ]

@@ -329,8 +329,8 @@ class Agreement:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical bytes: 32 bytes."""
-        return digest_of(self.document)
+        """SHA-256 of the agreement's canonical bytes, with what its settings mean: 32 bytes."""
+        return digest_of({**self.document, "config": self.config.identity()})
 
     def to_bytes(self) -> bytes:
         """Return the content of the agreement's file: the canonical form, indented for readers."""

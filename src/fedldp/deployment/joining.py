@@ -192,8 +192,8 @@ class Invite:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of its canonical bytes: 32 bytes."""
-        return digest_of(self.document)
+        """SHA-256 of its canonical bytes, with what its settings mean: 32 bytes."""
+        return digest_of({**self.document, "config": self.config.identity()})
 
     def to_bytes(self) -> bytes:
         """Return the content of the invite's file."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.algorithms.systems import with_left_out
+from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.server_loop import means_of
 from fedldp.reporting.schema import Schema, read_schema
@@ -410,7 +410,7 @@ _MISSING = object()
 
 def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
     """Return the settings that differ, with each run's value; None where a run lacks one."""
-    configs = [with_left_out(run.summary["config"]) for run in runs]
+    configs = [with_defaults(run.summary["config"]) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     return {
         name: [config.get(name) for config in configs]
@@ -425,7 +425,7 @@ def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None
         return None
 
     def training(one: FinishedRun) -> list[Any]:
-        config = with_left_out(one.summary["config"])
+        config = with_defaults(one.summary["config"])
         return [one.own_data, *(config.get(name) for name in TRAINING)]
 
     twins = [one for one in runs if one.summary["system"] == "fedavg"]
@@ -447,8 +447,8 @@ def command(run: FinishedRun) -> str | None:
         recipe = find_recipe(summary["recipe"], installed=False).config
     except ConfigError:
         return None
-    base = json.loads(json.dumps(recipe.every_setting()))
-    config = with_left_out(summary["config"])
+    base = json.loads(json.dumps(recipe.model_dump()))
+    config = with_defaults(summary["config"])
     if base.keys() != config.keys():
         return None
     changes = {key: value for key, value in config.items() if value != base[key]}

@@ -17,12 +17,11 @@ from fedldp.reproduction.results import (
     Device,
     Measured,
     MeasurementStore,
-    data_digests,
-    digest,
     published,
     published_gains,
 )
 from fedldp.reproduction.targets import Gain, PaperTarget, source_of
+from fedldp.simulation.identity import data_digests, family_digest
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
@@ -273,7 +272,7 @@ def _deviation(values: Sequence[float]) -> float | None:
 def _published_of(recipe: Recipe) -> Measurement | None:
     """Return the committed result of a recipe, under any of its names, if it is still valid."""
     config, metric = recipe.config, source_of(recipe).metric
-    valid = [digest(config, data) for data in data_digests(config)]
+    valid = [family_digest(config, data) for data in data_digests(config)]
     for row in published().values():
         # The rounds after a result's last one are unknown, so a result is valid only for its own
         # number of rounds.

@@ -13,12 +13,11 @@ from fedldp.reproduction.results import (
     Measured,
     MeasurementStore,
     Published,
-    data_digests,
-    digest,
     published,
     published_documents,
 )
 from fedldp.reproduction.targets import PaperTarget, source_of
+from fedldp.simulation.identity import data_digests, family_digest
 
 
 def documents(
@@ -42,7 +41,7 @@ def documents(
                 metric = source_of(recipe).metric
                 own = metric != "accuracy"  # other metrics are not stored under ``same_as``
                 name = recipe.name if own else recipe.same_as or recipe.name
-                found_digest = digest(config, data_digests(config, root)[0])
+                found_digest = family_digest(config, data_digests(config, root)[0])
                 paper, _ = cells.get(name, (target.paper, None))  # two papers may share a result
                 new = _row(name, found_digest, config.rounds, row.ours, metric)
                 cells[name] = (paper, asdict(new))

@@ -1,12 +1,11 @@
 """Measurements, both committed ones and the user's own, and what they are valid for.
 
-A measurement is found by a digest of everything that determines it except the seed. These are the
-settings, the version of what the system does with them, the data, and how accuracy is measured.
+A measurement is found by the digest of everything that determines it except the seed: see
+``simulation.identity``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -23,15 +22,10 @@ import platformdirs
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.locks import Held, alone
-from fedldp.data.custom import SUFFIXES
-from fedldp.data.folder import in_use
-from fedldp.data.sources import PublishedDataset, find_source
 from fedldp.reproduction.targets import papers_with_targets
+from fedldp.simulation.identity import family_digest
 
 Device = Literal["cpu", "cuda"]
-
-_TEST = 1
-"""The version of how accuracy is measured: as the share of correct predictions after a round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +33,7 @@ class Measured:
     """One run of a cell.
 
     Attributes:
-        digest: a digest of everything that determines it except the seed; see ``digest``.
+        digest: a digest of everything that determines it except the seed: ``family_digest``.
         recipe: the name of the recipe, for display.
         seed: the seed of the simulation.
         rounds: number of rounds.
@@ -73,7 +67,7 @@ class Published:
 
     Attributes:
         recipe: the recipe of the cell.
-        digest: a digest of everything that determines it except the seed; see ``digest``.
+        digest: a digest of everything that determines it except the seed: ``family_digest``.
         rounds: number of rounds in each of its runs.
         seeds: the seeds of its runs.
         mean: accuracy after the last round, or another metric, 0 to 1.
@@ -96,53 +90,6 @@ class Published:
     hardware: str
     date: str
     metric: str = "accuracy"
-
-
-def digest(config: RunConfig, data: str) -> str:
-    """Return the digest of everything that determines a measurement, except the seed.
-
-    A setting that has its default value is left out, so that a new setting invalidates no
-    measurement; ``RunConfig.semantics`` rises when a default or its meaning changes. The number of
-    rounds is left out if a longer run's results begin with a shorter run's results.
-    """
-    settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
-    if config.longer_begins_with_shorter:
-        settings.pop("rounds", None)
-    content = [
-        config.name(),
-        config.semantics,
-        settings,
-        data,
-        config.composition.local.tested_on,
-        _TEST,
-    ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
-    """Return digests of the data that ``config`` may use, or, given ``root``, of the data it uses.
-
-    A data set with a smaller stand-in has two digests.
-    """
-    names = [config.dataset, getattr(config, "public_dataset", None)]
-    found = [""]
-    for name in filter(None, names):
-        found = [f"{before}{one}" for before in found for one in _digests_of(name, root)]
-    return found
-
-
-def _digests_of(name: str, root: Path | None) -> list[str]:
-    if name.lower().endswith(SUFFIXES):
-        return [f"{hashlib.sha256(Path(name).read_bytes()).hexdigest()};"]
-    source = find_source(name)
-    if root is not None:
-        return [_digest_of(in_use(source, root))]
-    return [_digest_of(each) for each in (source, source.stand_in) if each is not None]
-
-
-def _digest_of(source: PublishedDataset) -> str:
-    sums = ",".join(file.sha256 for file in source.files)
-    return f"{source.name}:{hashlib.sha256(sums.encode()).hexdigest()};"
 
 
 def default_cache() -> Path:
@@ -209,7 +156,7 @@ class MeasurementStore:
         An unreadable file counts as missing, so the run is measured again.
         """
         found: dict[tuple[str, int], Measured] = {}
-        for path in sorted((self._folder / digest(config, data)).glob("*.json")):
+        for path in sorted((self._folder / family_digest(config, data)).glob("*.json")):
             try:
                 read = Measured(**json.loads(path.read_text()))
             except (OSError, ValueError, TypeError):

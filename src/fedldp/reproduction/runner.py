@@ -20,11 +20,10 @@ from fedldp.reproduction.results import (
     Device,
     Measured,
     MeasurementStore,
-    data_digests,
-    digest,
     hardware,
 )
 from fedldp.reproduction.targets import source_of
+from fedldp.simulation.identity import data_digests, family_digest
 from fedldp.simulation.plan import problem_of
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def jobs(
         missing = [seed for seed in seeds if seed not in {run.seed for run in kept}]
         for count, seed in enumerate(missing, start=len(kept) + 1):
             worth = (1 if recipe.expected is None else 2) / count
-            found = digest(config, data)
+            found = family_digest(config, data)
             job = MissingRun(
                 recipe=recipe, config=config.changed(seed=seed), digest=found, seconds=seconds
             )

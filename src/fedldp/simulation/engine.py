@@ -133,7 +133,7 @@ def simulate(
         check_features(resume, features)
         check_frozen(resume, frozen)
     server = algorithm.server()
-    run = run_name(document)
+    run = run_name(planned.config, inputs.own_data)
     with ExitStack() as owning:
         folder = resume
         if resume is not None:

@@ -125,7 +125,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
             read_statement(path) if is_finished(path) else _released(folder, config, saved)
         ),
         ledger=saved.ledger,
-        run=run_name(document),
+        run=run_name(config, document["own_data"]),
         seconds=sum(record.seconds for record in saved.rounds),
         run_dir=path,
         schema=schema,
@@ -231,7 +231,7 @@ def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> dict[str, Any
     return stated_so_far(
         config.with_schedule(draws_of_seed(config.seed)),
         problem,
-        saved.ledger.releases(run_name(folder.read_config())),
+        saved.ledger.releases(run_name(config, folder.read_config()["own_data"])),
         saved.rounds,
         delta_of(config),
     )

@@ -325,11 +325,12 @@ def config_document(
     }
 
 
-def run_name(document: dict[str, Any]) -> str:
+def run_name(config: RunConfig, own_data: str | None) -> str:
     """Return the name of a simulated run, which is determined by its configuration and data.
 
     Args:
-        document: the run's config.json.
+        config: the run's configuration, including a budget that was solved for a target.
+        own_data: what identifies the user's own data, or None.
     """
-    text = json.dumps([document["config"], document["own_data"]], sort_keys=True)
+    text = json.dumps([config.identity(), own_data], sort_keys=True)
     return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -51,7 +51,6 @@ from fedldp.algorithms.server_update import NoisySum, NoisyTotal, Values
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
 from fedldp.core.bounding import SMALLEST_RADIUS
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.none import Plain
@@ -71,7 +70,7 @@ from fedldp.mechanisms.none import Plain
     ),
     Offer(
         "noise",
-        Annotated[Literal["gaussian", "discrete-gaussian"], LEFT_OUT],
+        Literal["gaussian", "discrete-gaussian"],
         "the server's noise: gaussian (as published; its guarantee is for real numbers) or "
         "discrete-gaussian (whole grid steps, added to exact sums, as in deployments)",
         "gaussian",

@@ -73,7 +73,6 @@ from fedldp.algorithms.solution import (
 )
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -87,7 +86,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     RIDGE,
     Offer(
         "one_label",
-        Annotated[bool, LEFT_OUT],
+        bool,
         "whether all examples of a client have the same label: the client's report then names "
         "this label and a direction for the label's weights, as a single index (needs "
         "local_update = solution, bound = direction and mechanism = k_closest)",
@@ -155,13 +154,13 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     COUNTED,
     Offer(
         "average",
-        Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
+        Annotated[float, Field(ge=0, le=1)] | None,
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
         "that is tested and saved; 0 means the last weights alone; if not set, 0.5 if the "
         "mechanism draws noise, else 0",
         None,
     ),
-    semantics=2,
+    version=2,
     instead=(
         PARTICIPATION.but(
             type=Literal["all", "drawn", "once", "balanced", "auto"],

@@ -44,7 +44,6 @@ from fedldp.algorithms.people import (
 )
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, LearningRate, Offer
-from fedldp.core.frozen_config import LEFT_OUT
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 
@@ -70,7 +69,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     COUNTED,
     Offer(
         "average",
-        Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
+        Annotated[float, Field(ge=0, le=1)] | None,
         "share of the rounds, counted from the last, whose weights are averaged to give the model "
         "that is tested and saved; 0 means the last weights alone; if not set, 0.5",
         None,

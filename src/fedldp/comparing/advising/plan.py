@@ -207,7 +207,7 @@ class AdviceRequest:
         if unit != "client-run":
             for site in alone(data):
                 own = of_site(data, site)
-                tasks.append(Task(own.name, _just(own), {}))
+                tasks.append(Task(own.name, _just(own), {}, part=f"site {site}"))
                 found.append(self._alone(site, own.name, unit))
         return Comparison(
             found,

@@ -46,7 +46,6 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Count, Offer, Positive
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.ldpfl.architecture import Layers
@@ -78,7 +77,7 @@ _THEOREMS = {
     Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
     Offer(
         "bit_order",
-        Annotated[BitOrder, LEFT_OUT],
+        BitOrder,
         "order of a feature's bits: highest (the sign, then from the highest digit down) or "
         "lowest (from the lowest digit up, the sign last: the paper's eq. 10)",
         "highest",
@@ -131,7 +130,7 @@ _THEOREMS = {
     ),
     Offer(
         "encoder_augmentation",
-        Annotated[Literal["none", "shift", "shift-flip"], LEFT_OUT],
+        Literal["none", "shift", "shift-flip"],
         "how a client augments the images on which it trains its own encoder: none, shift (each "
         "image is moved by up to a tenth of its side) or shift-flip (half of the images are also "
         "mirrored, for classes that mirroring does not change)",
@@ -139,7 +138,7 @@ _THEOREMS = {
     ),
     Offer(
         "encoder_decay",
-        Annotated[float, Field(ge=0, le=1), LEFT_OUT],
+        Annotated[float, Field(ge=0, le=1)],
         "decay of the learning rate at which a client trains its own encoder, 0.001/(1 + decay "
         "steps); the paper uses 1e-6",
         0.0,

@@ -51,7 +51,6 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
-from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 from fedldp.papers.personalized.parts import (
@@ -133,7 +132,7 @@ def _summed_noise(untrusted: int) -> str:
     ),
     Offer(
         "largest_epsilon",
-        Annotated[Positive | None, LEFT_OUT],
+        Positive | None,
         "the largest epsilon that a client may choose, required with channel = sum; it is public, "
         "because the grid of the sums follows from it",
         None,

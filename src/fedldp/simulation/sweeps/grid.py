@@ -97,7 +97,7 @@ class Job:
     def folder(self) -> str:
         """The name of the run's folder: readable, and different for every configuration."""
         assert self.config is not None
-        document = json.dumps([self.recipe, self.config.model_dump()], sort_keys=True)
+        document = json.dumps([self.recipe, self.config.identity()], sort_keys=True)
         digest = hashlib.sha256(document.encode()).hexdigest()[:12]
         words = [Path(self.recipe).stem]
         words += [f"{k}={shown(v)}" for k, v in self.settings.items() if k != "recipe"]
@@ -192,7 +192,7 @@ def _check_different(found: Iterable[Job]) -> None:
     for job in found:
         if job.config is None:
             continue
-        key = json.dumps([job.recipe, job.config.model_dump()], sort_keys=True)
+        key = json.dumps([job.recipe, job.config.identity()], sort_keys=True)
         if key in seen:
             raise ConfigError(
                 f"grid: {seen[key].label} and {job.label} are the same configuration; leave one out"

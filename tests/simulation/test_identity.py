@@ -1,0 +1,107 @@
+"""One digest names a run: by what its settings mean, so that a new setting changes no digest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.preset import preset
+from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.systems import systems, with_defaults
+from fedldp.simulation.identity import OWN, family_digest, run_digest
+from fedldp.simulation.settings import from_mapping
+
+NAMES = ("fedavg-quickstart", "dp-sgd-digits", "person-dp-sgd-digits", "quickstart")
+BASE = find_recipe("fedavg-quickstart").config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_is_written_whole_and_hashed_without_defaults(name: str) -> None:
+    config = find_recipe(name).config
+    fields = type(config).model_fields
+    written = json.loads(config.model_dump_json())
+    assert written.keys() == fields.keys()
+    assert from_mapping(written) == config
+    told = config.identity()["settings"]
+    assert all(value != fields[key].default for key, value in told.items())
+    assert from_mapping({"system": config.system, **told}).identity() == config.identity()
+
+
+def _with_one_more(default: float) -> type[RunConfig]:
+    def fedavg_two(settings: Any) -> Any:
+        return fedavg.compose(settings)
+
+    own = [
+        Offer(each, fields.annotation, fields.description, fields.default)
+        for each, fields in fedavg.model_fields.items()
+        if each not in RunConfig.model_fields
+    ]
+    fedavg_two.__name__, fedavg_two.__module__ = "fedavg", "fedldp.algorithms.presets.fedavg"
+    return preset(*own, Offer("new", float, "a new setting", default))(fedavg_two)
+
+
+def test_a_new_setting_changes_no_digest() -> None:
+    settings = BASE.model_dump()
+    later = _with_one_more(1.0).model_validate(settings)
+    assert "new" in later.model_dump()
+    assert later.identity() == BASE.identity()
+    assert later.changed(new=2.0).identity() != BASE.identity()
+
+
+def test_a_missing_setting_is_read_as_its_default() -> None:
+    whole = BASE.model_dump()
+    less = {name: value for name, value in whole.items() if name != "average"}
+    assert with_defaults(less) == whole
+    assert with_defaults({"system": "a:B", "x": 1}) == {"system": "a:B", "x": 1}
+
+
+def test_all_clients_in_each_round_are_no_clients_per_round() -> None:
+    all_of_them = BASE.changed(clients_per_round=BASE.num_clients)
+    assert all_of_them.identity() == BASE.changed(clients_per_round=None).identity()
+    assert all_of_them.identity() != BASE.changed(clients_per_round=2).identity()
+
+
+def test_a_version_of_the_preset_or_of_a_part_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = BASE.identity()
+    assert "version" not in before
+    monkeypatch.setattr(type(BASE), "version", 2)
+    assert BASE.identity() == {**before, "version": 2}
+    part = type(BASE.composition.local)
+    monkeypatch.setattr(part, "version", 3, raising=False)
+    assert BASE.identity() == {**before, "version": 4}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"part": "site 1"}, {"code": "ab"}, {"device": "cuda"}, {"data": "other"}],
+    ids=str,
+)
+def test_what_determines_the_numbers_changes_the_digest(change: dict[str, Any]) -> None:
+    before = run_digest(BASE, "data")
+    assert run_digest(BASE, **{"data": "data", **change}) != before
+    assert run_digest(BASE.changed(seed=7), "data") != before
+    assert len(before) == 32
+
+
+def test_private_data_are_named_by_a_word() -> None:
+    here, there = BASE.changed(dataset="a.csv"), BASE.changed(dataset="b.csv", test_file="c.csv")
+    assert run_digest(here, OWN) == run_digest(there, OWN)
+
+
+def test_a_family_leaves_out_the_seed_and_rounds_that_only_add() -> None:
+    assert BASE.longer_begins_with_shorter
+    longer = BASE.changed(seed=7, rounds=BASE.rounds + 1)
+    assert family_digest(longer, "a") == family_digest(BASE, "a")
+    averaged = BASE.changed(average=0.5)
+    assert family_digest(averaged.changed(rounds=9), "a") != family_digest(averaged, "a")
+
+
+def test_composed_keeps_its_version() -> None:
+    versions = {name: cls.version for name, cls in systems().items()}
+    assert {name for name, version in versions.items() if version != 1} == {"composed"}
+    assert versions["composed"] == 2
