@@ -4,7 +4,8 @@
     python tests/gate/mutants.py RESULTS --again       after it
 
 Ten places a room are drawn with a fixed seed, at most one in a function. Each is changed (a
-comparison, a sign, a number, a condition), and the room's default tests run on a copy of the tree.
+comparison, a sign, a number, a condition), and those of the room's default tests that reach the
+line run on a copy of the tree; which ones reach it is measured once for each room.
 The results file keeps the text of each line, by which ``--again`` finds it wherever it has moved,
 and has one line for each mutant: killed, alive, or gone. Both continue where they were interrupted.
 The status is 1 if a mutant that was killed before lives now.
@@ -22,9 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import coverage
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
@@ -129,7 +132,7 @@ def _between(left: ast.expr, right: ast.expr) -> tuple[int, int, int]:
     return right.lineno, left.end_col_offset or 0, right.col_offset
 
 
-def tried(mutant: Mutant, tree: Path) -> str:
+def tried(mutant: Mutant, tree: Path, tests: Callable[[Path, int], set[str]]) -> str:
     """Plant a mutant in a copy of the tree; return "killed", "alive" or "gone"."""
     places = [
         path
@@ -140,30 +143,54 @@ def tried(mutant: Mutant, tree: Path) -> str:
     if not places:
         return "gone"
     path, before = places[0], places[0].read_text(encoding="utf-8")
+    number = 1 + [line.strip() for line in before.splitlines()].index(mutant.line)
     planted = [
         line.replace(mutant.line, mutant.changed) if line.strip() == mutant.line else line
         for line in before.splitlines()
     ]
     path.write_text("\n".join(planted) + "\n", encoding="utf-8")
     try:
-        return "killed" if _tests_fail(mutant.room, tree) else "alive"
+        return "killed" if _tests_fail(mutant, tree, tests(path, number)) else "alive"
     finally:
         path.write_text(before, encoding="utf-8")
 
 
-def _tests_fail(room: str, tree: Path) -> bool:
-    folders = [f"tests/{room}", "tests/refusals"]
-    folders += ["tests/papers"] if room in ("mechanisms", "algorithms") else []
-    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile"]
+def _tests_fail(mutant: Mutant, tree: Path, tests: set[str]) -> bool:
+    if not tests:
+        return False
     try:
-        run = subprocess.run(
-            [*command, *(each for each in folders if (tree / each).exists())],
-            cwd=tree, env=environment, capture_output=True, timeout=LONGEST,
-        )  # fmt: skip
+        run = _pytest(tree, "-x", *sorted(tests), timeout=LONGEST)
     except subprocess.TimeoutExpired:
         return True
     return run.returncode != 0
+
+
+def _pytest(tree: Path, *words: str, timeout: float | None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+    return subprocess.run(
+        [*command, *words], cwd=tree, env=environment, capture_output=True, text=True,
+        timeout=timeout,
+    )  # fmt: skip
+
+
+def reached(room: str, tree: Path) -> Callable[[Path, int], set[str]]:
+    """Run a room's default tests once; return a function from a line to the tests that reach it.
+
+    Processes that a test starts are not seen.
+    """
+    folders = [f"tests/{room}", "tests/refusals"]
+    folders += ["tests/papers"] if room in ("mechanisms", "algorithms") else []
+    there = [each for each in folders if (tree / each).exists()]
+    _pytest(tree, "--cov=fedldp", "--cov-context=test", "--cov-report=", *there, timeout=None)
+    data = coverage.CoverageData(str(tree / ".coverage"))
+    data.read()
+
+    def of(path: Path, number: int) -> set[str]:
+        found = data.contexts_by_lineno(str(path)).get(number, [])
+        return {context.split("|")[0].split("[")[0] for context in found if context}
+
+    return of
 
 
 def main() -> int:
@@ -181,11 +208,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         tree = Path(place) / "tree"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "__pycache__", "site"))
+        tests = {}
         for key, row in known.items():
             if given.when not in row:
                 fields = {name: row[name] for name in Mutant.__dataclass_fields__}
-                begun = time.monotonic()
-                row[given.when] = tried(Mutant(**fields), tree)
+                begun, room = time.monotonic(), row["room"]
+                if room not in tests:
+                    tests[room] = reached(room, tree)
+                row[given.when] = tried(Mutant(**fields), tree, tests[room])
                 print(f"{row[given.when]:6} {time.monotonic() - begun:5.0f} s  {key}", flush=True)
                 given.results.write_text(json.dumps(known, indent=1) + "\n")
     revived = [
