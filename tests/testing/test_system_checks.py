@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planted_systems import PLANTED
+from planted_toy_systems import PLANTED
 
 from fedldp.algorithms.systems import find_system
 from fedldp.testing.checks import outcome
