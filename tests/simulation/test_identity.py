@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import Drawn, Once
 from fedldp.algorithms.preset import preset
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.settings import Offer
 from fedldp.algorithms.systems import systems, with_defaults
 from fedldp.simulation.identity import OWN, family_digest, run_digest
+from fedldp.simulation.result import run_name
 from fedldp.simulation.settings import from_mapping
+from fedldp.testing.toys import ToyBits, ToyLocal
 
 NAMES = ("fedavg-quickstart", "dp-sgd-digits", "person-dp-sgd-digits", "quickstart")
 BASE = find_recipe("fedavg-quickstart").config
@@ -64,6 +70,33 @@ def test_all_clients_in_each_round_are_no_clients_per_round() -> None:
     all_of_them = BASE.changed(clients_per_round=BASE.num_clients)
     assert all_of_them.identity() == BASE.changed(clients_per_round=None).identity()
     assert all_of_them.identity() != BASE.changed(clients_per_round=2).identity()
+
+
+def test_runs_that_cost_differently_have_different_digests() -> None:
+    """An automatic participation is "once" only if clients_per_round is not set."""
+    once = find_recipe("privunit-fl-mnist").config.changed(
+        clients_per_round=None, participation="auto"
+    )
+    every = once.changed(clients_per_round=once.num_clients)
+    assert isinstance(once.composition.participation, Once)
+    assert isinstance(every.composition.participation, Drawn)
+    assert run_name(once, None) != run_name(every, None)
+
+
+@preset()
+def own(settings: Any) -> Composition:
+    """A user's own system, which could do anything with a setting."""
+    return Composition(
+        local=ToyLocal(),
+        bound=Unbounded(send="update"),
+        calibration=Fixed(every=ToyBits(1.0)),
+    )
+
+
+def test_an_own_system_may_read_more_from_a_setting_than_fedldp_does() -> None:
+    several = own.model_validate(BASE.model_dump(include={*RunConfig.model_fields} - {"system"}))
+    all_of_them = several.changed(clients_per_round=several.num_clients)
+    assert all_of_them.identity() != several.changed(clients_per_round=None).identity()
 
 
 def test_a_version_of_the_preset_or_of_a_part_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,14 +65,17 @@ class RunConfig(RunSettings):
 
         A setting that has its default is left out, so that a new setting changes no digest; for the
         same reason a preset's default never changes. So is ``clients_per_round`` if all clients
-        take part. A ``version`` rises when the same settings give another result: the preset's, or
-        that of a part that these settings use; 1 is left out.
+        take part, unless this setting may decide more than that: an automatic ``participation`` is
+        "once" only without it, and nobody knows what a user's own system does with it. A
+        ``version`` rises when the same settings give another result: the preset's, or that of a
+        part that these settings use; 1 is left out.
 
         Args:
             without: settings that do not count, such as the seed.
         """
         settings = self.model_dump(mode="json", exclude_defaults=True, exclude={"system", *without})
-        if self.clients_per_round == self.num_clients:
+        decides = getattr(self, "participation", None) == "auto" or is_address(self.name())
+        if self.clients_per_round == self.num_clients and not decides:
             settings.pop("clients_per_round", None)
         version = self.version + self.composition.version - 1
         return {
