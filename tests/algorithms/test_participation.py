@@ -127,7 +127,12 @@ def test_behind_a_shuffler_the_crowd_is_that_of_one_round() -> None:
 
 
 def test_a_sums_noise_is_sized_for_the_smaller_of_the_rounds() -> None:
-    given: dict[str, Any] = {"epsilon": 2.0, "num_clients": 43, "model": "logistic", "bits": 24}
+    given: dict[str, Any] = {
+        "epsilon": 2.0,
+        "num_clients": 43,
+        "model": "logistic",
+        "code_bits": 24,
+    }
     once = made("distributed_gaussian", **given, participation="once")
     assert (once.fewest_in_round, once.round_size) == (10, 11)
     found = lines(once)["client-run", "summing-server", True]
@@ -170,9 +175,8 @@ def test_a_resumed_run_has_the_same_cohorts(tmp_path: Path, after: int) -> None:
     assert resumed.ledger.to_record() == whole.ledger.to_record()
 
 
-def test_participation_is_written_only_if_set_and_is_stated() -> None:
+def test_participation_is_written_and_stated() -> None:
     plain = made("ldp_fl", epsilon=1.0)
-    assert "participation" not in plain.model_dump()
     once = plain.changed(participation="once")
     assert once.model_dump()["participation"] == "once"
     assert once.for_client(3).model_dump()["participation"] == "once"

@@ -90,7 +90,6 @@ def test_a_run_accepts_centres_and_its_lines_say_that_none_was_measured(table: P
     problem = problem_of(centred, None)
     assert centred.algorithm(problem).input_shape == (5,)
     assert centred.for_client(0).model_dump()["centre_columns"] == {"age": 45, "sex=f": 0.5}
-    assert "centre_columns" not in made.model_dump()
     said = (
         "no value in centre_columns, scale_columns, categories, classes was taken from the "
         "clients' rows"

@@ -181,7 +181,6 @@ def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[...
         ),
         ("chmod", (), "others may read it; run chmod 600"),
         ("column", (), "age"),
-        ("gap", (), "fill_columns is a setting of the run; otherwise, ask the server"),
         ("class", (), "dead"),
         ("person", (), "patient"),
     ],
@@ -192,7 +191,6 @@ def test_data_are_checked_before_anything_is_written(
     table = Path("north/patients.csv")
     changes = {
         "column": ("age", "years"),
-        "gap": (",30,", ",,"),
         "class": ("ill", "dead"),
         "person": ("north3,", ","),
     }

@@ -106,7 +106,7 @@ def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channe
     assert not np.array_equal(last, mean)
     plain = make_environment(tmp_path / "plain", channel=channel).agreement
     assert plain.statement == env.agreement.statement
-    assert "server_optimizer" not in plain.document["config"]
+    assert plain.document["config"]["server_optimizer"] == "none"
 
 
 def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment, Served]) -> None:

@@ -585,7 +585,7 @@ def _policy(
         **{
             listed: [settings[one]]
             for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
-            if isinstance(settings.get(one), str)
+            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
         },
         "server": {"url": invite.url, "ca": folder.absolute() / "ca.pem"},
         **budget,

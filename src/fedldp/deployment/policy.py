@@ -260,7 +260,8 @@ class SitePolicy(FrozenConfig):
         # Read the dumped setting, because some systems without this setting have a method of that
         # name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
-        features = agreement.config.model_dump().get("features")  # None is not checked
+        features = agreement.config.model_dump().get("features")
+        features = None if features == "none" else features  # what is not used is not checked
         # Check these first, because the later checks import the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
