@@ -13,7 +13,7 @@ import guides
 import pytest
 
 import fedldp
-from fedldp.algorithms.recipes import find_recipe, recipe_names, recipes
+from fedldp.algorithms.recipes import find_recipe, installed_recipes, recipe_names, recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.audit import attacks
 from fedldp.core.errors import ConfigError
@@ -148,6 +148,7 @@ def test_a_name_that_two_packages_have_belongs_to_neither(
         ({}, "toypaper.sub", "entry point fedldp.papers = toypaper.sub: there is no such"),
         ({}, "fedldp.papers.ldp_fl", "entry point fedldp.papers = fedldp.papers.ldp_fl: this is a"),
         ({}, "toypaper:thing", "entry point fedldp.papers = toypaper:thing: "),
+        ({}, "toypaper./etc", "entry point fedldp.papers = toypaper./etc: there is no such"),
         ({"r": "x = "}, None, "paper toypaper: recipes/r.toml: TOMLDecodeError: "),
         ({"r": "x = 1"}, None, "paper toypaper: recipes/r.toml: KeyError: 'recipe'"),
         ({"r": "recipe = 1"}, None, "paper toypaper: recipes/r.toml: TypeError"),
@@ -180,6 +181,13 @@ def test_a_package_in_a_package_is_found_without_importing_either(install: Insta
     install("other.toypaper", {"recipes/r.toml": RECIPE.format("x-digits", "s", "fedavg-digits")})
     assert find_recipe("x-digits").config == find_recipe("fedavg-digits").config
     assert not is_imported("other")
+
+
+def test_a_summary_that_cannot_be_filled_in_is_shown_as_it_is(install: Install) -> None:
+    recipe = RECIPE.format("x-digits", "{rounds.none} {rounds[0]}", "fedavg-digits")
+    install("toypaper", {"recipes/r.toml": recipe})
+    (found,), left_out = installed_recipes()
+    assert (found.summary, left_out) == ("{rounds.none} {rounds[0]}", [])
 
 
 def test_a_report_imports_nothing(toy: None, fedldp_command: Any) -> None:

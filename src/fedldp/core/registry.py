@@ -107,7 +107,7 @@ def _places(package: str) -> tuple[Path, ...]:
     places = [Path(place) for place in (spec and spec.submodule_search_locations) or []]
     for part in rest:
         places = [place / part for place in places if (place / part).is_dir()]
-    if not places:
+    if not places or not all(part.isidentifier() for part in (first, *rest)):
         raise ConfigError("there is no such package; install it, or remove what names it")
     return tuple(places)
 

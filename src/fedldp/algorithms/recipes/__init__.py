@@ -214,7 +214,7 @@ def installed_recipes() -> tuple[list[InstalledRecipe], list[str]]:
             settings |= table.get("settings", {}) | table["set"]
         own = _tables(file)[name]
         summary = _with_texts(own["summary"], _texts(own))
-        with suppress(KeyError, ValueError, TypeError):
+        with suppress(*_MALFORMED):
             summary = summary.format(**settings)
         found.append(
             InstalledRecipe(
