@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -252,6 +252,16 @@ def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path)
         for purpose in get_args(Purpose)
     }
     assert len(keys) == 16
+
+
+def test_a_contestant_that_equals_another_has_its_own_lines(tmp_path: Path) -> None:
+    found = Comparison([contestant("one"), contestant("two")], [DIGITS])
+    one, two = (Cell("digits", 20, name, 4.0) for name in ("one", "two"))
+    results = Results(tmp_path / "results.jsonl")
+    results.add({"cell": asdict(one), "digest": found.digest(one, FIRST, 0, "measured")})
+    assert found.digest(two, FIRST, 0, "measured") == results.rows[0]["digest"]
+    assert found.known(results, one, FIRST, "measured", 0) == results.rows[0]
+    assert found.known(results, two, FIRST, "measured", 0) is None
 
 
 def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class Comparison:
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row | None:
         """Return the line of a run if the results have it."""
-        return results.find(self.digest(cell, attempt, seed, purpose))
+        return results.find(self.digest(cell, attempt, seed, purpose), asdict(cell))
 
     def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
         """Make a run, and return its line.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,10 @@ class Results:
                 "different file"
             ) from error
 
-    def find(self, key: str) -> Row | None:
-        """Return the line with this digest, or None."""
-        return next((row for row in self.rows if row["digest"] == key), None)
+    def find(self, key: str, cell: Mapping[str, Any]) -> Row | None:
+        """Return the line of a cell with this digest, or None; two contestants may be equal."""
+        found = (row for row in self.rows if row["digest"] == key and row.get("cell") == cell)
+        return next(found, None)
 
     def add(self, row: Row) -> Row:
         """Add a line.
