@@ -83,6 +83,16 @@ def test_nothing_is_imported_before_its_name_is_asked_for(toy: None, fedldp_comm
     assert is_imported()
 
 
+def test_only_classes_with_a_name_are_listed_as_mechanisms(
+    install: Install, fedldp_command: Any
+) -> None:
+    code = TOY["mechanism.py"] + "\n\nclass SignSum:\n    total = 0\n"
+    install("toypaper", {**TOY, "mechanism.py": code})
+    listed = json.loads(fedldp_command("list", "mechanisms", "toypaper", "--json").out)
+    assert [row["name"] for row in listed] == ["toypaper.mechanism:Sign"]
+    assert not is_imported()
+
+
 def test_its_figures_are_its_authors_word(toy: None) -> None:
     config = find_recipe("toypaper-digits-eps4").config
     assert config.system == config.name() == "toypaper.preset:toy"

@@ -117,9 +117,17 @@ def _preset_name(statement: ast.stmt) -> str:
 
 
 def _class_name(statement: ast.stmt) -> str:
-    """Return the name of a public class; "" for anything else."""
-    found = statement.name if isinstance(statement, ast.ClassDef) else ""
-    return "" if found.startswith("_") else found
+    """Return the name of a public class that sets ``name``, as mechanisms do; else ""."""
+    if not isinstance(statement, ast.ClassDef) or statement.name.startswith("_"):
+        return ""
+    assigned = [each for each in statement.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    stored = {
+        node.id
+        for each in assigned
+        for node in ast.walk(each)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return statement.name if "name" in stored else ""
 
 
 def _model_rows(_: Path | None, left_out: list[str]) -> Rows:
