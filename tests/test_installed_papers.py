@@ -93,6 +93,24 @@ def test_only_classes_with_a_name_are_listed_as_mechanisms(
     assert not is_imported()
 
 
+@pytest.mark.parametrize(
+    ("summary", "listed"),
+    [
+        ("eps {epsilon:g}, radius {range_radius:g}", "eps 1, radius {range_radius:g}"),
+        ("eps {}, {0}, {epsilon.x}", "eps {}, {0}, {epsilon.x}"),
+        ("eps {epsilon:s}", "eps {epsilon:s}"),
+    ],
+)
+def test_a_list_fills_in_what_the_recipe_sets(
+    install: Install, fedldp_command: Any, summary: str, listed: str
+) -> None:
+    file = "recipes/toypaper.toml"
+    old = "Toy on digits: eps {epsilon:g} for a weight, {num_clients} clients"
+    install("toypaper", {**TOY, file: TOY[file].replace(old, summary)})
+    rows = json.loads(fedldp_command("list", "recipes", "toypaper", "--json").out)
+    assert rows[0]["description"] == f"{listed} (of the installed package toypaper)"
+
+
 def test_its_figures_are_its_authors_word(toy: None) -> None:
     config = find_recipe("toypaper-digits-eps4").config
     assert config.system == config.name() == "toypaper.preset:toy"

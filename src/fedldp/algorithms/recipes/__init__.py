@@ -213,14 +213,11 @@ def installed_recipes() -> tuple[list[InstalledRecipe], list[str]]:
         for table in reversed(line):
             settings |= table.get("settings", {}) | table["set"]
         own = _tables(file)[name]
-        summary = _with_texts(own["summary"], _texts(own))
-        with suppress(*_MALFORMED):
-            summary = summary.format(**settings)
         found.append(
             InstalledRecipe(
                 name=name,
                 system=str(settings.get("system")),
-                summary=summary,
+                summary=_filled(_with_texts(own["summary"], _texts(own)), settings),
                 package=package,
                 same_as=own.get("same_as"),
             )
@@ -465,6 +462,18 @@ def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
         tolerance=tolerance / 100,
         lowest=None if lowest is None else lowest / 100,
     )
+
+
+def _filled(summary: str, settings: Mapping[str, Any]) -> str:
+    """Return a summary with the values of these settings; other settings stay in braces."""
+
+    def value(found: re.Match[str]) -> str:
+        with suppress(*_MALFORMED):
+            return found[0].format_map(settings)
+        return found[0]
+
+    names = "|".join(map(re.escape, settings))
+    return re.sub(rf"\{{({names})([.!:[][^{{}}]*)?\}}", value, summary)
 
 
 def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
