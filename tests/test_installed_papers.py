@@ -93,6 +93,17 @@ def test_only_classes_with_a_name_are_listed_as_mechanisms(
     assert not is_imported()
 
 
+def test_a_setting_has_its_type_whether_or_not_annotations_are_strings(
+    install: Install, fedldp_command: Any
+) -> None:
+    name = '    name = "toy_sign"\n'
+    code = TOY["mechanism.py"].replace(name, f"{name}    a: float = 1.0\n    b: list[int] = ()\n")
+    install("toypaper", {**TOY, "mechanism.py": code})
+    shown = json.loads(fedldp_command("show", "toypaper.mechanism:Sign", "--json").out)
+    types = [each["type"] for each in shown["settings"]]
+    assert types == ["float", "Literal[64, 32]", "float", "list[int]"]
+
+
 @pytest.mark.parametrize(
     ("summary", "listed"),
     [
@@ -109,6 +120,22 @@ def test_a_list_fills_in_what_the_recipe_sets(
     install("toypaper", {**TOY, file: TOY[file].replace(old, summary)})
     rows = json.loads(fedldp_command("list", "recipes", "toypaper", "--json").out)
     assert rows[0]["description"] == f"{listed} (of the installed package toypaper)"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("mechanism.py", "import numpy", "import nonsuch, numpy", "No module named 'nonsuch'"),
+        ("recipes/toypaper.toml", "\nepsilon = 1.0", "\nepsilonn = 1.0", "did you mean epsilon?"),
+    ],
+)
+def test_show_and_account_say_why_a_recipe_cannot_be_made(
+    install: Install, fedldp_command: Any, file: str, old: str, new: str, says: str
+) -> None:
+    assert old in TOY[file]
+    install("toypaper", {**TOY, file: TOY[file].replace(old, new)})
+    for asked in ("show", "account"):
+        assert says in fedldp_command(asked, "toypaper-digits").assert_refused()
 
 
 def test_its_figures_are_its_authors_word(toy: None) -> None:

@@ -42,13 +42,17 @@ def describe(
 ) -> str:
     """Return a one-line message about the first setting that is wrong.
 
+    A setting that is missing comes after the others, because one of these may be its misspelling.
+
     Args:
         error: the error about a system's configuration.
         system: the system's name.
         fields: the system's settings, by name.
         nested: for each setting that is a table, the settings in it, by name.
     """
-    errors = error.errors()
+    errors = sorted(
+        error.errors(), key=lambda each: each["type"] == "missing" and len(each["loc"]) == 1
+    )
     setting = errors[0]["loc"][:1]
     # If one number or a list may be given, the most specific error is about an element of the list.
     first = max((e for e in errors if e["loc"][:1] == setting), key=lambda e: len(e["loc"]))

@@ -80,12 +80,13 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
+    from fedldp.algorithms.recipes import recipe_names
     from fedldp.simulation.settings import epsilon_as_set, resolve
 
     try:
         config = resolve(name)
     except ConfigError as error:
-        if name.endswith(".toml"):
+        if name.endswith(".toml") or name in recipe_names():
             raise
         raise ConfigError(
             f"show {name}: no system, recipe, mechanism or model has this name; see `fedldp list`"
@@ -149,7 +150,9 @@ def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
             {
                 "name": each.name,
                 "meaning": meanings.get(each.name, ""),
-                "type": str(each.type),
+                "type": each.type
+                if isinstance(each.type, str)
+                else inspect.formatannotation(each.type),
                 "default": "required" if each.default is dataclasses.MISSING else str(each.default),
                 "unit": None,
                 "limits": None,
