@@ -4,7 +4,8 @@
 cost, with the ``participation`` of its clients. ``engine`` carries the run out: on ``inputs``, with
 a ``population`` of clients that ``executors`` ask in processes (``in_process``), through a
 ``shuffler`` if there is one. ``result`` is what a run returns, and ``recorded`` a run from its
-folder. ``evaluating`` tests a model on other rows. ``sweeps`` carries out many runs.
+folder; ``identity`` says which runs are the same. ``evaluating`` tests a model on other rows.
+``sweeps`` carries out many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -14,6 +15,7 @@ __all__ = [
     "engine",
     "evaluating",
     "executors",
+    "identity",
     "in_process",
     "inputs",
     "participation",
