@@ -112,7 +112,7 @@ def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
     ("settings", "epsilon"),
     [
         ({}, 0.1),
-        ({"untrusted_clients": 99, "bits": 32}, 2.0),
+        ({"untrusted_clients": 99, "code_bits": 32}, 2.0),
         ({"untrusted_clients": 30}, 8.0),
         ({"clients_per_round": 40, "rounds": 7}, 100.0),
         ({"clients_per_round": 33, "rounds": 100, "delta": 1e-9}, 2.0),

@@ -277,7 +277,7 @@ def test_samples_are_for_simulations_only() -> None:
 
 def as_part(**more: Any) -> Any:
     """Return the recipe's configuration, built from the parts of ``composed``."""
-    given = config(**more).model_dump(exclude={"system"}, exclude_unset=True)
+    given = config(**more).model_dump(exclude={"system"}, exclude_defaults=True)
     parts = {"local_update": "person_gradients", "mechanism": "integer_gaussian"}
     return find_system("composed").model_validate({"system": "composed", **given, **parts})
 

@@ -260,4 +260,4 @@ class LastStepPlainConfig(RightConfig):
 def settings(channel: str = "named", **more: Any) -> dict[str, Any]:
     """Return settings of three sites on digits, in two rounds."""
     recipe = fedldp.recipe("person-dp-sgd-digits", channel=channel, num_clients=3, rounds=2, **more)
-    return recipe.model_dump(exclude={"system"}, exclude_unset=True)
+    return recipe.model_dump(exclude={"system"}, exclude_defaults=True)
