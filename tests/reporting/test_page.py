@@ -117,7 +117,7 @@ def test_the_heading_has_what_repeats_the_run(both: list[FinishedRun]) -> None:
     assert f"Python {environment['python']}, fedldp 0" in text
     assert environment["platform"] in text
     assert (
-        "fedldp run quickstart --rounds 3 --set num_clients=6 --set local_epochs=1 Folder" in text
+        "fedldp run quickstart --rounds 3 --set local_epochs=1 --set num_clients=6 Folder" in text
     )
 
 

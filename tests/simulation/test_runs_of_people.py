@@ -95,15 +95,6 @@ def test_a_run_reports_persons_in_rounded_counts(fedldp_command: Any, place: Pat
     )
 
 
-def test_rows_are_reported_as_before_if_no_person_has_several(place: Path) -> None:
-    data = Dataset.from_arrays(np.eye(8), np.arange(8) % 2)
-    assert data.num_people is None
-    result = fedldp.run("fedavg-quickstart", dataset=data, model="logistic", rounds=1,
-                        num_clients=2, out="plain")  # fmt: skip
-    assert result.config.person_column is None
-    assert "person" not in Path("plain/config.json").read_text()
-
-
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

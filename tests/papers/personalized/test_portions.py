@@ -167,17 +167,6 @@ def test_a_local_update_is_gradient_descent_on_its_sample(rest: bool) -> None:
     np.testing.assert_allclose(found[640:], expected[:, -1], atol=1e-4)
 
 
-def test_a_schedule_of_rounds_multiplies_the_rate() -> None:
-    own = Examples(np.ones((40, 1), np.float32), np.zeros(40, np.int64))
-    found = []
-    for schedule in (None, lambda round: {1: 1.0, 2: 0.25}[round]):
-        step = PortionSgd(LocalSgd(nn.Linear(1, 2), 1, 100, 1.0, CPU, schedule=schedule), 2, 1, 0.1)
-        start = Broadcast(round=2, weights=np.zeros(4, np.float32))
-        found.append(trained(step, start, client_of(own, 1, round=2)))
-    np.testing.assert_allclose(found[1], found[0] / 4, rtol=1e-6)
-    assert np.abs(found[1]).min() > 0.01
-
-
 def test_features_are_scaled_in_training_and_in_evaluation() -> None:
     data = load_dataset("digits")
     factor = 16.0
