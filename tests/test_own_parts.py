@@ -179,7 +179,7 @@ def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, A
         {**SHARED, "epsilon": 4.0, "num_clients": 3, **changes}
     )
     (folder / "demo").mkdir()
-    made = DemoEnvironment.made(folder / "demo", config, "named", "https", None)
+    made = DemoEnvironment.made(folder / "demo", config, "named", None)
     assert len(made.sites) == 3
     for policy in made.sites:
         assert accepted_agreement(policy, made.agreement.digest) == made.agreement

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from tables import DOWNLINK, released
 
 import fedldp
@@ -229,7 +230,7 @@ def approximate(event: Event, rounds: int, delta: float) -> float:
     return min(g.epsilon for g in lines if g.epsilon is not None)
 
 
-@settings(max_examples=30)
+@settings(max_examples=some(60))
 @given(event=bits, rounds=st.integers(1, 20), delta=deltas)
 def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) -> None:
     cost = approximate(event, rounds, delta)
@@ -251,7 +252,7 @@ def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) ->
     assert cost <= pure
 
 
-@settings(max_examples=8)
+@settings(max_examples=some(8))
 @given(event=bits, rounds=st.integers(1, 5), anonymity_set=st.integers(1, 400), delta=deltas)
 def test_a_shuffler_never_harms_and_a_crowd_helps(
     event: Any, rounds: int, anonymity_set: int, delta: float
@@ -433,7 +434,7 @@ def test_targets_for_weights_for_shufflers_and_impossible_ones(fedldp_command: A
 # In words
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(300))
 @given(epsilon=st.floats(1e-12, 1e7))
 def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     shown = float(number(epsilon).replace(",", ""))

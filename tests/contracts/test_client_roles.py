@@ -69,6 +69,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
+@pytest.mark.sampled(len(FEW))
 @few_configs
 def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledger(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -115,6 +116,7 @@ def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledg
     ]
 
 
+@pytest.mark.sampled(len(FEW))
 @few_configs
 def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -179,6 +181,7 @@ def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]
     return config, found
 
 
+@pytest.mark.sampled(len(ALL))
 @every_config
 def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     config, marks = marked(config)

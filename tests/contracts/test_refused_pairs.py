@@ -134,6 +134,7 @@ def refused_choices(axes: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("axes", TABLES)
 def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
     assert refused_choices(axes)

@@ -278,6 +278,7 @@ these draws."""
 
 
 @pytest.mark.slow
+@pytest.mark.spare
 def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and not FREE & set(path.parents):

@@ -185,6 +185,7 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
     return [answer[:-1], answer[: len(answer) // 2]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("channel", "change"),
     [*(("named", change) for change in (lost, empty, twice, garbage)),
@@ -237,6 +238,7 @@ def test_the_order_of_answers_does_not_matter(
 # The server
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("channel", "round", "phase", "answered"),
     [("named", 1, 0, 2), ("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 3, 0), ("sum", 1, 3, 2),
@@ -286,6 +288,7 @@ def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int,
     monkeypatch.setattr(owner, name, call)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("channel", "owner", "name", "nth", "late"),
     [

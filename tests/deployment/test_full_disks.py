@@ -82,6 +82,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, by
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("error", FULL)
 @pytest.mark.parametrize("nth", [*range(1, 24, 2), 24, 30, 38])
 @pytest.mark.parametrize("kind", ["sum", "once"])

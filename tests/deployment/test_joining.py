@@ -137,6 +137,7 @@ def test_words_are_the_same_on_both_sides_and_are_asked_for(
     assert said[0] != said[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("more", "part"),
     [
@@ -166,6 +167,7 @@ def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[...
     assert Path("server/server.key").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "more", "part"),
     [
@@ -293,6 +295,7 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
     assert not Path("server/run.agreement").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("file", "change", "part"),
     [

@@ -101,6 +101,7 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.spare
 def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     """This holds even for a thief of the key who has everything that the site had."""
     env = make_environment(tmp_path, seeded=False, quorum=2)

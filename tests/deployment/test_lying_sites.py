@@ -63,7 +63,9 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
     return pack(Answered(message.receipt, pack_reply(report, run=run, phase=phase)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
+@pytest.mark.spare
 @pytest.mark.parametrize(
     "changes",
     [

@@ -126,6 +126,7 @@ def test_without_ledger_and_state_no_budget_starts_afresh(tmp_path: Path) -> Non
 # The mark
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["over", "anew", "elsewhere"])
 def test_a_copy_of_the_whole_folder_is_distinguished_from_the_original(
     tmp_path: Path, how: str

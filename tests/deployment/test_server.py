@@ -44,6 +44,7 @@ def seeded(
     return env, env.serve()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
@@ -151,6 +152,7 @@ def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Se
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
+@pytest.mark.sampled(1)
 @CHANNELS
 def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
     tmp_path: Path, channel: str, simulated: dict[str, bytes]

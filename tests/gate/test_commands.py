@@ -28,6 +28,7 @@ def test_a_command_answers_as_recorded(name: str) -> None:
     assert differences(name, recorded, commands.of_command(name)) == []
 
 
+@pytest.mark.sampled(len(commands.SETS))
 @pytest.mark.parametrize("name", commands.SETS)
 def test_rows_give_the_recorded_answer(name: str) -> None:
     recorded = golden.read(commands.path_of(name))

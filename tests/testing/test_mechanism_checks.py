@@ -22,6 +22,7 @@ def fewer_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanisms, "TRIALS", 2000)
 
 
+@pytest.mark.sampled(len(PLANTED))
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_mistake_is_found_by_its_check(kind: Any) -> None:
     found = outcome(BY_NAME[kind.found_by], instances(kind))
