@@ -107,6 +107,10 @@ def test_a_version_of_the_preset_or_of_a_part_counts(monkeypatch: pytest.MonkeyP
     part = type(BASE.composition.local)
     monkeypatch.setattr(part, "version", 3, raising=False)
     assert BASE.identity() == {**before, "version": 4}
+    monkeypatch.setattr(BASE.composition.calibration.kind, "version", 2, raising=False)
+    assert BASE.identity() == {**before, "version": 5}
+    monkeypatch.setattr(part, "version", "of a user's own", raising=False)
+    assert BASE.identity() == {**before, "version": 3}
 
 
 @pytest.mark.parametrize(

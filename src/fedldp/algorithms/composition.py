@@ -343,12 +343,18 @@ class Composition:
 
     @property
     def version(self) -> int:
-        """1, plus one for each change of a part's results; see ``RunConfig.identity``."""
+        """1, plus one for each change of a part's results; see ``RunConfig.identity``.
+
+        A part, or a mechanism's class, whose results change gets ``version: ClassVar[int] = 2``,
+        and so on; a version never falls.
+        """
         parts = (
-            self.calibration, self.bound, self.features, self.local, self.channel, self.estimate,
-            self.participation,
+            self.calibration, self.calibration.kind, self.bound, self.features, self.local,
+            self.channel, self.estimate, self.participation,
         )  # fmt: skip
-        return 1 + sum(getattr(part, "version", 1) - 1 for part in parts)
+        versions = [getattr(part, "version", 1) for part in parts]
+        # A user's own part may mean something else by this name.
+        return 1 + sum(each - 1 for each in versions if type(each) is int)
 
     @property
     def data_may_refuse(self) -> bool:

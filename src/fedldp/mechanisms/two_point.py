@@ -221,7 +221,4 @@ def _ceil_of_share(epsilon: float, bits: int) -> int:
 def _check_epsilon(name: str, epsilon: float, integer_bits: Literal[64, 32]) -> None:
     least, largest = LIMITS[integer_bits]
     if not least <= epsilon <= largest:
-        raise ConfigError(
-            f"{name} = {epsilon}: give a number from {least:g} to {largest:g} (with integer_bits = "
-            f"{integer_bits})"
-        )
+        raise ConfigError(f"{name} = {epsilon}: give a number from {least:g} to {largest:g}")

@@ -113,8 +113,7 @@ class TwoPointL1(BitMechanism):
         if limit <= 0:
             raise ConfigError(
                 f"clip = {self.clip} is too small for {size} coordinates that cost an epsilon of "
-                f"{self.epsilon_per_weight:g} each; give a larger clip or epsilon, or integer_bits "
-                "= 64"
+                f"{self.epsilon_per_weight:g} each; give a larger clip or epsilon"
             )
         return limit
 

@@ -71,7 +71,7 @@ class Sign(BitMechanism):
             raise ConfigError(
                 f"sigma = {self.sigma}: with clip = {self.clip} a coordinate costs epsilon "
                 f"{self.epsilon_per_weight:g}; give a sigma for which it is {least:g} to "
-                f"{largest:g} (with integer_bits = {self.integer_bits})"
+                f"{largest:g}"
             )
 
     @classmethod
