@@ -40,6 +40,8 @@ class Cluster:
     """
 
     def __init__(self, address: str) -> None:
+        if address != "auto":  # first, as its message helps without Ray, too
+            _check_address(address)
         self.ray = import_ray()
         self._connected = _connect(self.ray, address)
         try:
@@ -140,8 +142,6 @@ def import_ray() -> ModuleType:
 
 def _connect(ray: ModuleType, cluster: str) -> bool:
     """Connect this process to a cluster, and return whether the connection is new."""
-    if cluster != "auto":
-        _check_address(cluster)
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
         if cluster not in ("auto", current):
