@@ -32,12 +32,10 @@ from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, 
 from fedldp.simulation.plan import plan
 from fedldp.testing.data import PROBLEM
 
-NOWHERE = Path("no client keeps anything here")
 
-
-def _store(folder: Path) -> FolderStore | MemoryStore:
+def _store(folder: Path | None) -> FolderStore | MemoryStore:
     """Return a store in a folder, or one in memory if there is no folder."""
-    return MemoryStore() if folder == NOWHERE else FolderStore(folder, "run")
+    return MemoryStore() if folder is None else FolderStore(folder, "run")
 
 
 def client_of(
@@ -46,7 +44,7 @@ def client_of(
     *,
     seed: int = 0,
     round: int = 1,
-    folder: Path = NOWHERE,
+    folder: Path | None = None,
 ) -> Client:
     """Return client ``index`` as a simulation with this seed would make it in ``round``."""
     keys = SimulationKeys(seed, index)
@@ -78,14 +76,15 @@ def clients_of(
     *,
     seed: int = 0,
     round: int = 1,
-    folder: Path = NOWHERE,
+    folder: Path | None = None,
 ) -> Batch:
     """Return clients 0, 1, ... as a batch; each has the given number of consecutive examples."""
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def alone(place: int) -> Client:
         own = examples.taken(rows[place])
-        return client_of(own, place, seed=seed, round=round, folder=folder / str(place))
+        apart = folder and folder / str(place)
+        return client_of(own, place, seed=seed, round=round, folder=apart)
 
     keys = [SimulationKeys(seed, index) for index in range(len(sizes))]
     return Batch(
@@ -105,7 +104,7 @@ def sender_of(
     seed: int = 0,
     round: int = 1,
     phase: int = 0,
-    folder: Path = NOWHERE,
+    folder: Path | None = None,
 ) -> Sender:
     """Return the same client as its encoder sees it."""
     keys = SimulationKeys(seed, index)
@@ -127,7 +126,7 @@ def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) ->
         num_examples=Sensitive(np.asarray(num_examples, np.int64)),
         fresh=lambda purpose: [own.fresh(round, 0, purpose) for own in keys],
         kept=lambda purpose: [own.kept(purpose) for own in keys],
-        store=lambda place: _store(NOWHERE),
+        store=lambda place: MemoryStore(),
     )
 
 
