@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from fedldp.core.errors import FedldpError
 
 if TYPE_CHECKING:
+    from fedldp.accounting.statement import Statement
     from fedldp.api import account, evaluate, load, recipe, resume, run
     from fedldp.comparing import Compared, compare
     from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
     from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
-    from fedldp.reporting.text import Statement
     from fedldp.simulation.engine import Result
     from fedldp.simulation.sweeps import Sweep, sweep
 
@@ -56,7 +56,7 @@ _HOMES = {
     "FederatedClassifier": "fedldp.estimator",
     "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",
-    "Statement": "fedldp.reporting.text",
+    "Statement": "fedldp.accounting.statement",
     "account": "fedldp.api",
     "advise": "fedldp.comparing.advising",
     "compare": "fedldp.comparing",

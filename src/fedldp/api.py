@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
@@ -16,7 +17,7 @@ from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder
-from fedldp.reporting.text import Statement
+from fedldp.reporting.text import Displayed
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.recorded import read_result
 from fedldp.simulation.settings import from_mapping, named
@@ -230,18 +231,18 @@ def account(
         settings: changes to the recipe's settings, by name; None unsets one.
 
     Returns:
-        The document that ``fedldp account --json`` prints; its repr is the table.
+        The statement; its repr is the table that ``fedldp account`` prints.
 
     Raises:
         FedldpError: a setting or the data set is refused.
 
-    >>> account("quickstart", epsilon=2)["claim"]["epsilon"]
+    >>> account("quickstart", epsilon=2).claim.epsilon
     2.0
     """
     config, data = _configured(recipe, dataset, test, settings)
     folder = _path("data_dir", data_dir)
     problem = problem_of(config, folder) if data is None else problem_with(config, data, folder)
-    return Statement(plan(config, problem, delta=_plain(at_delta)).privacy)
+    return Displayed.of(plan(config, problem, delta=_plain(at_delta)).privacy)
 
 
 def _configured(

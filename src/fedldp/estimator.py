@@ -98,7 +98,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> model = FederatedClassifier(unit="record", adversary="server", epsilon=8)
     >>> model.fit(X, y, groups=sites).predict([[0.9, 0, 0], [-0.9, 0, 0]]).tolist()
     ['ill', 'well']
-    >>> [line["epsilon"] <= 8 for line in model.privacy_["guarantees"] if line["unit"] == "record"]
+    >>> [line.epsilon <= 8 for line in model.privacy_.guarantees if line.unit == "record"]
     [True]
     """
 

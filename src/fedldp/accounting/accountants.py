@@ -41,6 +41,7 @@ from fedldp.accounting.numerics.compose import pure_epsilon
 from fedldp.accounting.numerics.gaussian import pure_rho, pure_squared_mu, shares_mu
 from fedldp.accounting.numerics.subsampled import SampledRelease, fixed_size_sample, poisson_sample
 from fedldp.core.errors import ConfigError, OverBudget
+from fedldp.core.facts import Unprotected
 
 E = TypeVar("E", bound=Event)
 
@@ -123,7 +124,7 @@ class Clear:
         what: what is sent.
     """
 
-    what: str
+    what: tuple[Unprotected, ...]
 
 
 Loss = Pure | Normal | Sampled | Clear
@@ -356,7 +357,7 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
     SampledClientsGaussian: Accountant(
         loss=_loss_of_sampled_clients, real_arithmetic_only=lambda event: True
     ),
-    InClear: Accountant(loss=lambda event: Clear(what=event.what), by_mechanism=True),
+    InClear: Accountant(loss=lambda event: Clear(what=event.sent), by_mechanism=True),
     NoRelease: Accountant(nothing=lambda event: event.what),
     PerRecord: Accountant(
         sides=lambda event: {"record": event.record, "client": event.client},
@@ -489,10 +490,10 @@ def real_arithmetic_only(event: Event) -> bool:
     return any(accountant(each).real_arithmetic_only(each) for each in within(event))
 
 
-def sent_in_clear(event: Event) -> list[str]:
+def sent_in_clear(event: Event) -> list[Unprotected]:
     """Return what ``event`` sends unprotected, on any side."""
     losses = (loss_of(each) for each in within(event))
-    return [loss.what for loss in losses if isinstance(loss, Clear)]
+    return [each for loss in losses if isinstance(loss, Clear) for each in loss.what]
 
 
 def is_pure(event: Event) -> bool:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.numerics.gaussian import SMALLEST_SHARE
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import KINDS, Fact, Unprotected
+from fedldp.core.kinds import OTHER_SENT
 from fedldp.core.numbers import (
     strict_count,
     strict_flag,
@@ -288,11 +290,17 @@ class InClear(Event):
     """A value computed from private data and sent unprotected: no guarantee, epsilon infinite.
 
     Attributes:
-        what: what is sent, for the reader of a statement, such as "weights".
+        what: what is sent. A string stands for the kind of that name, such as "weights"; any other
+            string is shown to the reader of a statement as it is.
     """
 
     wire: ClassVar[str] = "InClear"
-    what: str
+    what: tuple[Unprotected, ...] | str
+
+    @property
+    def sent(self) -> tuple[Unprotected, ...]:
+        """What is sent, as facts."""
+        return cast(tuple[Unprotected, ...], self.what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +308,7 @@ class NoRelease(Event):
     """A message that is not computed from any examples: it costs nothing and reveals nothing.
 
     Attributes:
-        what: what is sent, for the reader of a ledger, such as "public keys".
+        what: what is sent, as a name in kebab case, such as "public-keys".
     """
 
     wire: ClassVar[str] = "NoData"
@@ -357,7 +365,7 @@ class Memoized(Event):
     Attributes:
         drawn: what was released. It covers everything drawn under its identity, including values
             that are drawn several times, or piece by piece in several rounds.
-        identity: what is drawn, such as "features and labels". Within one run of a client, an
+        identity: what is drawn, such as "features-and-labels". Within one run of a client, an
             identity stands for one event: another event under the same identity is refused.
 
     Raises:
@@ -403,10 +411,15 @@ def within(event: Event) -> Iterator[Event]:
 def to_record(event: Event) -> dict[str, Any]:
     """Return ``event`` as a JSON-ready record, which ``accountants.from_record`` reads back."""
     values = {each.name: getattr(event, each.name) for each in fields(event)}
-    return {
-        "event": event.wire,
-        **{n: to_record(v) if isinstance(v, Event) else v for n, v in values.items()},
-    }
+    return {"event": event.wire, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return to_record(value)
+    if isinstance(value, tuple) and any(isinstance(each, Fact) for each in value):
+        return [each.to_json() for each in value]
+    return value
 
 
 def _check_share(variance: int) -> None:
@@ -441,6 +454,19 @@ def _number_or_none(name: str, value: object) -> float | None:
     return None if value is None else strict_number(name, value)
 
 
+def _sent(name: str, value: object) -> tuple[Unprotected, ...]:
+    if isinstance(value, str):
+        text = strict_text(name, value)
+        known = KINDS.get(text)
+        plain = known is not None and known.family is Unprotected and not known.fields
+        return (Unprotected(text) if plain else OTHER_SENT(text=text),)
+    if not isinstance(value, list | tuple) or not value:
+        raise ConfigError(f"{name}: give what is sent, as a string or as facts")
+    return tuple(
+        each if isinstance(each, Unprotected) else Unprotected.from_json(each) for each in value
+    )
+
+
 _CHECKS: dict[str, Callable[[str, object], object]] = {
     "float": strict_number,
     "float | None": _number_or_none,
@@ -450,5 +476,6 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "str": strict_text,
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
+    "tuple[Unprotected, ...] | str": _sent,
 }
 """The check for each type of field, keyed by the type's name as it is written above."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 from fedldp.accounting.accountants import (
     Clear,
@@ -60,7 +60,41 @@ from fedldp.accounting.numerics.shuffle_one import (
 from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilon
 from fedldp.accounting.prices import cost, rounded_up
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.core.facts import Assumption, Method, NoGuarantee, in_order
+from fedldp.core.kinds import (
+    AS_WITHOUT_SHUFFLER,
+    AT_MOST_UNTRUSTED,
+    CERTIFIED_ROSTER,
+    DISCRETE,
+    FOLLOWS_SUM,
+    FRESH,
+    FRESH_SEEDS,
+    GAUSSIAN,
+    HONEST_CATEGORIES,
+    HONEST_PARTICIPANTS,
+    HONEST_SUMMANDS,
+    IDEALISED,
+    NOT_PURE,
+    OF_SUM_OF_BITS,
+    ONCE,
+    OPTIMAL,
+    OWN_SHARES,
+    PURE_SUM,
+    SAMPLED,
+    SAMPLED_SHARES,
+    SECRET_SAMPLE,
+    SENDING_INDEPENDENT,
+    SENT_IN_CLEAR,
+    SHUFFLED_CATEGORIES,
+    SHUFFLED_COORDINATE,
+    SHUFFLED_MESSAGES,
+    SHUFFLED_REPORTS,
+    SHUFFLER,
+    SUM_OF_SHARES,
+    TAKES_PART,
+    ZCDP,
+)
+from fedldp.core.numbers import SMALLEST_DELTA, strict_number, strict_text
 
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
@@ -76,38 +110,12 @@ NEIGHBOURS: dict[Side, Neighbours] = {
 History = Counter[Event]
 """How often a client released each event."""
 
-IDEALISED = "idealised real arithmetic: simulation only"
 HOUSE = "fedldp"
 """The ``stated_by`` of a line that does not rely on the user's own code."""
 
-DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
 """The amount that discrete noise adds to an epsilon computed from ``mu``. For a delta below this,
 no line is computed from ``mu``."""
-
-LOWER = "; lower: "
-"""In a line's ``method``, separates the method of the upper bound from that of the lower bound."""
-
-_CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
-_BLANKET = "privacy blanket (Balle, Bell, Gascon, Nissim 2019), summed exactly for subset response"
-_NO_MORE = "what holds against a server without the shuffler, which proves no more"
-
-SECRET: dict[Side, str] = {
-    "record": "which examples a step samples is secret, and each is sampled on its own",
-    "person": "which people a step samples is secret, and each is sampled on its own",
-    "client": "who takes part is secret, but for what those who collude know of themselves, and "
-    "all sets of as many clients are equally likely",
-}
-"""The assumption behind a guarantee for sampled sums, keyed by what is sampled."""
-
-_DOMINATING = "dominating pairs composed numerically, an upper bound (Zhu, Dong, Wang 2022)"
-
-TAKES_PART = "the client takes part in at most"
-ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
-FRESH = (
-    "every report is randomised on the client, with randomness that no one else knows, and is "
-    "sent whatever the data: where training gives NaN or infinity, something public takes its place"
-)
 
 
 def unit_and_adversary(text: str) -> tuple[Unit, Adversary]:
@@ -142,8 +150,9 @@ class Guarantee:
         delta: 0 for a pure guarantee.
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
             exact. None if no lower bound is known, as for releases that a user's own code states.
+        method: how ``epsilon`` was computed; None if nothing is proven.
+        reason: why nothing is proven; None if something is.
         assumptions: what the guarantee relies on.
-        method: how ``epsilon`` was computed, with the source.
         stated_by: who states what a client releases: "fedldp", or the address of the user's own
             code, "module:Class" (several are joined by ", "). Nothing here proves that the user's
             code is right. A line without a guarantee does not rely on anybody's statement, so it
@@ -157,9 +166,75 @@ class Guarantee:
     epsilon: float | None
     delta: float
     lower: float | None = None
-    assumptions: list[str] = field(default_factory=lambda: [FRESH])
-    method: str
+    method: Method | None = None
+    reason: NoGuarantee | None = None
+    assumptions: frozenset[Assumption] = frozenset()
     stated_by: str = HOUSE
+
+    def __post_init__(self) -> None:
+        proves = self.kind != "none"
+        if (self.method is not None, self.reason is not None) != (proves, not proves):
+            raise ConfigError("a guarantee has a method, and a line that proves nothing a reason")
+        if proves == (self.epsilon is None):
+            raise ConfigError("a guarantee has an epsilon, and a line that proves nothing has none")
+
+    @property
+    def is_idealised(self) -> bool:
+        """Whether the line holds only for ideal real numbers, not for those that are sent."""
+        return IDEALISED in self.assumptions
+
+    def assuming(self, *more: Assumption) -> Self:
+        """Return the line with more assumptions; a line that proves nothing stays as it is."""
+        if self.kind == "none":
+            return self
+        return replace(self, assumptions=self.assumptions | set(more))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line as JSON holds it, without any words."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("method", "reason"):
+            found[name] = None if found[name] is None else found[name].to_json()
+        found["assumptions"] = [each.to_json() for each in in_order(self.assumptions)]
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the line that JSON holds; other keys, such as "text", are not read.
+
+        Raises:
+            ConfigError: it is no such line.
+        """
+        read = {each.name: _READ[each.name](each.name, found[each.name]) for each in fields(cls)}
+        return cls(**read)
+
+
+def _one_of(known: Any) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        if value not in get_args(known):
+            raise ConfigError(f"{name} = {value!a:.60}: this is none of {get_args(known)}")
+        return value
+
+    return read
+
+
+def _size(name: str, value: Any) -> float | None:
+    return None if value is None else strict_number(name, value)
+
+
+_READ: dict[str, Callable[[str, Any], Any]] = {
+    "unit": _one_of(Unit),
+    "adversary": _one_of(Adversary),
+    "neighbours": _one_of(Neighbours),
+    "kind": _one_of(Literal["pure", "approximate", "none"]),
+    "epsilon": _size,
+    "delta": strict_number,
+    "lower": _size,
+    "method": lambda _, value: None if value is None else Method.from_json(value),
+    "reason": lambda _, value: None if value is None else NoGuarantee.from_json(value),
+    "assumptions": lambda _, value: frozenset(map(Assumption.from_json, value)),
+    "stated_by": strict_text,
+}
+"""How each value of a line is read from JSON."""
 
 
 def local_guarantees(
@@ -200,11 +275,8 @@ def local_guarantees(
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
     if unit in ("record", "person", "client-run") and again:
-        assumptions += _taking_part(history.total())
-    return [
-        line if line.kind == "none" else replace(line, assumptions=line.assumptions + assumptions)
-        for line in lines
-    ]
+        assumptions.append(TAKES_PART(rounds=history.total()))
+    return [line.assuming(*assumptions) for line in lines]
 
 
 def _is_kept(event: Event) -> bool:
@@ -221,7 +293,7 @@ def _lines(
         if loss is None or isinstance(loss, Sampled):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
         losses.append((_moved(loss, shift), times))
-    clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
+    clear = {each for loss, _ in losses if isinstance(loss, Clear) for each in loss.what}
     if clear:
         return [
             Guarantee(
@@ -230,18 +302,17 @@ def _lines(
                 kind="none",
                 epsilon=None,
                 delta=0.0,
-                assumptions=[],
-                method=f"none: {', '.join(sorted(clear))} sent in clear",
+                reason=SENT_IN_CLEAR(what=tuple(in_order(clear))),
             )
         ]
-    idealised = [IDEALISED] if any(map(real_arithmetic_only, history)) else []
+    idealised = {IDEALISED} if any(map(real_arithmetic_only, history)) else set[Assumption]()
     pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
     if len(pure) == len(losses):
-        return list(_pure_reports(pure, unit, delta, [FRESH, *idealised], attained))
+        return list(_pure_reports(pure, unit, delta, frozenset({FRESH, *idealised}), attained))
     rhos = list[float]()
     for event, times in history.items():
         rhos += [_times(shift**2, cost(event, "zcdp"))] * times
-    by_zcdp = _zcdp(rhos, unit, delta, [FRESH, DISCRETE, *idealised])
+    by_zcdp = _zcdp(rhos, unit, delta, frozenset({FRESH, DISCRETE, *idealised}))
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
     if len(normal) < len(losses) or delta < LEAST_FOR_MU:
         return [by_zcdp]
@@ -249,8 +320,7 @@ def _lines(
     epsilon = _normal_epsilon(normal, 1, delta)
     if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
         return [by_zcdp]
-    method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
-    return [replace(by_zcdp, epsilon=epsilon, method=method)]
+    return [replace(by_zcdp, epsilon=epsilon, method=GAUSSIAN)]
 
 
 def _moved(loss: Loss, shift: int) -> Loss:
@@ -278,7 +348,7 @@ def _pure_reports(
     losses: list[tuple[Pure, int]],
     unit: Unit,
     delta: float,
-    assumptions: list[str],
+    assumptions: frozenset[Assumption],
     attained: bool,
 ) -> Iterator[Guarantee]:
     whole = _wholes(losses)
@@ -292,13 +362,11 @@ def _pure_reports(
         delta=0.0,
         lower=_just_below(pure) if exact else None,
         assumptions=assumptions,
-        method="sum of pure epsilons over coordinates and rounds"
-        if exact
-        else "sum over all reports of the pure epsilon of each as a whole",
+        method=PURE_SUM(over="coordinates" if exact else "reports"),
     )
     if delta == 0:
         return
-    epsilon, lower, how = _composed(losses, delta, attained=attained)
+    epsilon, lower, tight = _composed(losses, delta, attained=attained)
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -307,14 +375,14 @@ def _pure_reports(
         delta=delta,
         lower=None if lower is None else _just_below(lower),
         assumptions=assumptions,
-        method=f"optimal composition (Kairouz, Oh, Viswanath 2015), {how}",
+        method=OPTIMAL(tight=tight),
     )
 
 
 def _composed(
     losses: list[tuple[Pure, int]], delta: float, *, attained: bool
 ) -> tuple[float, float | None, str]:
-    """Return an epsilon at a positive ``delta``, a value that two inputs attain, and the method.
+    """Return an epsilon at a positive ``delta``, a value that two inputs attain, and how tight.
 
     The epsilon composes whole reports or their coordinates, whichever gives less. The attained
     value is known if every coordinate may be at any extreme and its revealing probability is known
@@ -333,15 +401,15 @@ def _composed(
         epsilon = min(epsilon, _epsilon(whole, delta))
     free = all(loss.free for loss, _ in losses)
     if not attained or delta < SMALLEST_DELTA or not free:
-        return epsilon, None, "an upper bound"
+        return epsilon, None, "upper"
     two_valued = all(loss.two_valued for loss, _ in losses)
     if two_valued and len(singles) == 1:
-        return epsilon, epsilon, "exact for two-valued reports"
+        return epsilon, epsilon, "exact"
     known = all(loss.known for loss, _ in losses)
     if two_valued or not known or max(each for each, _ in singles) > LARGEST_EPSILON:
-        return epsilon, None, "an upper bound"
+        return epsilon, None, "upper"
     lower = min(revealing_lower(singles, delta), epsilon)
-    return epsilon, lower, "of what single coordinates tell"
+    return epsilon, lower, "coordinates"
 
 
 def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
@@ -376,7 +444,9 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
     return math.nextafter(epsilon, math.inf)
 
 
-def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -> Guarantee:
+def _zcdp(
+    rhos: list[float], unit: Unit, delta: float, assumptions: frozenset[Assumption]
+) -> Guarantee:
     """Return the guarantee that zCDP gives for any mixture of events."""
     if delta < SMALLEST_DELTA:
         return Guarantee(
@@ -385,7 +455,7 @@ def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -
             kind="none",
             epsilon=None,
             delta=0.0,
-            method="none: Gaussian noise gives no pure guarantee",
+            reason=NOT_PURE,
         )
     return Guarantee(
         unit=unit,
@@ -394,7 +464,7 @@ def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
         assumptions=assumptions,
-        method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
+        method=ZCDP,
     )
 
 
@@ -471,7 +541,6 @@ def sampled_guarantee(
         releases[_moved_sample(loss.release(1), shift)] += copies * times * loss.times
     epsilon = sampled_epsilon(releases, delta)
     proven = math.isfinite(epsilon)
-    sums = "rounds" if side == "client" else "steps"
     return Guarantee(
         unit=unit,
         adversary=adversary,
@@ -479,10 +548,11 @@ def sampled_guarantee(
         kind="approximate" if proven else "none",
         epsilon=epsilon if proven else None,
         delta=delta if proven else 0.0,
-        assumptions=[FRESH, IDEALISED, SECRET[side]] if proven else [],
-        method=f"{releases.total():,} {sums}: {_DOMINATING}"
+        method=SAMPLED(releases=releases.total(), of="client" if side == "client" else "part")
         if proven
-        else "none: Gaussian noise gives no pure guarantee",
+        else None,
+        reason=None if proven else NOT_PURE,
+        assumptions=frozenset({FRESH, IDEALISED, SECRET_SAMPLE(of=side)} if proven else ()),
     )
 
 
@@ -534,9 +604,9 @@ def shuffled_guarantees(
         if bits.whole is not None and bits.whole <= LARGEST_SHUFFLED:
             whole = clones_epsilon(bits.whole, anonymity_set, delta, times)
             if whole < upper:
-                upper, method = whole, f"{times:,} whole reports: {_CLONES}, for any randomiser"
+                upper, method = whole, SHUFFLED_REPORTS(reports=times)
         if local < upper:
-            method = _NO_MORE
+            method = AS_WITHOUT_SHUFFLER
         lines.append(
             Guarantee(
                 unit=unit,
@@ -545,8 +615,7 @@ def shuffled_guarantees(
                 epsilon=min(upper, local),
                 delta=delta,
                 lower=None if lower is None else min(lower, upper, _just_below(local)),
-                assumptions=_honest(anonymity_set)
-                + (_taking_part(times) if unit == "client-run" else []),
+                assumptions=_honest(anonymity_set) | _taking_part(times, unit),
                 method=method,
             )
         )
@@ -567,31 +636,28 @@ def _shuffled_categories(
             kind="approximate",
             epsilon=epsilon,
             delta=delta,
-            assumptions=_honest_categories(subset, anonymity_set)
-            + (_taking_part(times) if unit == "client-run" else []),
-            method=f"{times:,} whole report{'s' if times > 1 else ''}: {_BLANKET}"
-            if epsilon < local
-            else _NO_MORE,
+            assumptions=_honest_categories(subset, anonymity_set) | _taking_part(times, unit),
+            method=SHUFFLED_CATEGORIES(reports=times) if epsilon < local else AS_WITHOUT_SHUFFLER,
         )
 
 
-def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
-    return [
-        FRESH,
-        "a shuffler that the server does not control puts out only the reports, all of one size, "
-        "in an order that reveals nothing",
-        f"{anonymity_set} honest reports in every round, each one of {subset.categories:,} "
-        f"categories, of which {subset.closest:,} have the same, larger weight; a client's second "
-        "report in a round is dropped and does not count",
-        "the seed of a report is fresh, and independent of the data and of everything "
-        "that identifies the report's client",
-        "when and whether reports are sent does not depend on the data",
-    ]
+def _honest_categories(subset: Subset, anonymity_set: int) -> frozenset[Assumption]:
+    return frozenset(
+        {
+            FRESH,
+            SHUFFLER(of="reports"),
+            HONEST_CATEGORIES(
+                reports=anonymity_set, categories=subset.categories, closest=subset.closest
+            ),
+            FRESH_SEEDS,
+            SENDING_INDEPENDENT(of="reports"),
+        }
+    )
 
 
-def _taking_part(rounds: int) -> list[str]:
-    """Return the assumed limit on participation; a client that exceeds it may be worse off."""
-    return [f"{TAKES_PART} {rounds} rounds"]
+def _taking_part(rounds: int, unit: Unit) -> set[Assumption]:
+    """Return a run's limit on participation; a client that exceeds it may be worse off."""
+    return {TAKES_PART(rounds=rounds)} if unit == "client-run" else set()
 
 
 def _just_below(exact: float) -> float:
@@ -599,13 +665,15 @@ def _just_below(exact: float) -> float:
     return exact * (1 - 2e-9)
 
 
-def _honest(anonymity_set: int) -> list[str]:
-    return [
-        FRESH,
-        "a shuffler that the server does not control puts out only the messages",
-        f"{anonymity_set} honest participants in every round, each sending every position once",
-        "when and whether messages are sent does not depend on the data",
-    ]
+def _honest(anonymity_set: int) -> frozenset[Assumption]:
+    return frozenset(
+        {
+            FRESH,
+            SHUFFLER(of="messages"),
+            HONEST_PARTICIPANTS(clients=anonymity_set),
+            SENDING_INDEPENDENT(of="messages"),
+        }
+    )
 
 
 def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Guarantee:
@@ -623,14 +691,13 @@ def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Gua
         delta=delta,
         lower=None if lower is None else _just_below(lower),
         assumptions=_honest(anonymity_set),
-        method="one coordinate of one round: "
-        + ("exact, worst case over the other clients" if exact else "an upper bound"),
+        method=SHUFFLED_COORDINATE(tight="exact" if exact else "upper"),
     )
 
 
 def _shuffled_messages(
     bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float
-) -> tuple[float, float | None, str]:
+) -> tuple[float, float | None, Method]:
     """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
     messages = -(-bits.coordinates // chunk) * times
     each = pure_epsilon({bits.epsilon: chunk})
@@ -640,9 +707,8 @@ def _shuffled_messages(
     if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
         singles = bits.coordinates * times  # chunks reveal at least as much as single bits
         lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
-    of = "" if chunk == 1 else f" of {chunk:,} coordinates"
-    below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"
-    return upper, lower, f"{messages:,} messages{of}: {_CLONES}{below}"
+    below = None if lower is None else "exact-pair"
+    return upper, lower, SHUFFLED_MESSAGES(messages=messages, chunk=chunk, lower=below)
 
 
 def _local_approximate(history: History, unit: Unit, delta: float) -> float:
@@ -708,15 +774,15 @@ def summing_guarantees(
         replace(
             line,
             adversary="summing-server",
-            assumptions=rests + [a for a in line.assumptions if a.startswith(TAKES_PART)],
-            method=f"a sum of bits shows what shuffled bits show; {line.method}",
+            assumptions=rests | set(TAKES_PART.among(line.assumptions)),
+            method=OF_SUM_OF_BITS(of=line.method),
         )
         for line in lines
     ]
 
 
 def _of_shares(
-    loss: Normal, rounds: int, summands: int, rests: Sequence[str], delta: float
+    loss: Normal, rounds: int, summands: int, rests: frozenset[Assumption], delta: float
 ) -> list[Guarantee]:
     """Return the lines for reports that each add a share of discrete Gaussian noise to the sum.
 
@@ -732,21 +798,22 @@ def _of_shares(
             kind="approximate",
             epsilon=_normal_epsilon([(loss, times)], summands, delta),
             delta=delta,
-            assumptions=[
-                *rests,
-                DISCRETE,
-                f"each of the {summands} draws its own share of the noise",
-            ]
-            + (_taking_part(rounds) if unit == "client-run" else []),
-            method=f"sum of {summands:,} shares of discrete Gaussian noise (Kairouz, Liu, Steinke "
-            "2021), closed form (Balle, Wang 2018), but for 1e-100",
+            assumptions=rests
+            | {DISCRETE, OWN_SHARES(shares=summands)}
+            | _taking_part(rounds, unit),
+            method=SUM_OF_SHARES(shares=summands),
         )
         for unit, times in units
     ]
 
 
 def _of_sampled_shares(
-    loss: Sampled, rounds: int, summands: int, rests: Sequence[str], delta: float, shift: int
+    loss: Sampled,
+    rounds: int,
+    summands: int,
+    rests: frozenset[Assumption],
+    delta: float,
+    shift: int,
 ) -> list[Guarantee]:
     """Return the run's line for sampled reports that each add a share of noise to the sum."""
     if delta < LEAST_FOR_MU:
@@ -759,31 +826,24 @@ def _of_sampled_shares(
             kind="approximate",
             epsilon=sampled_epsilon({release: steps}, delta),
             delta=delta,
-            assumptions=[
-                *rests,
-                IDEALISED,
-                f"each of the {summands} draws its own share of the noise",
-                *_taking_part(rounds),
-            ],
-            method=f"{steps:,} steps, {summands:,} shares of noise in each: {_DOMINATING}",
+            assumptions=rests | {IDEALISED, OWN_SHARES(shares=summands), TAKES_PART(rounds=rounds)},
+            method=SAMPLED_SHARES(steps=steps, shares=summands),
         )
     ]
 
 
-def sum_assumptions(summands: int, untrusted: int, committees: bool = False) -> list[str]:
+def sum_assumptions(
+    summands: int, untrusted: int, committees: bool = False
+) -> frozenset[Assumption]:
     """Return the assumptions of every line for a summing server; see ``summing_guarantees``."""
-    whose, where = "participants of a round", "the sum of every round"
-    if committees:
-        whose = "clients of any one committee of a round"
-        where = "the sum of every committee that the server sees"
-    return [
-        FRESH,
-        "the server follows the protocol of the secure sum, and whoever sees its memory sees no "
-        "more than it does",
-        "the keys of a sum are certified by a roster that every site accepted, and each key of it "
-        "is a real site's",
-        f"at most {untrusted} {whose} collude with the server or are missing",
-        f"{summands} honest clients in {where}, which bounds nobody's report: a "
-        "client that lies may add anything",
-        "when and whether messages are sent does not depend on the data",
-    ]
+    among = "committee" if committees else "round"
+    return frozenset(
+        {
+            FRESH,
+            FOLLOWS_SUM,
+            CERTIFIED_ROSTER,
+            AT_MOST_UNTRUSTED(clients=untrusted, among=among),
+            HONEST_SUMMANDS(clients=summands, among=among),
+            SENDING_INDEPENDENT(of="messages"),
+        }
+    )

@@ -6,10 +6,10 @@ import functools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_FLOOR, Context, Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, get_args
 
 from fedldp.accounting.accountants import (
     PARTS,
@@ -28,14 +28,7 @@ from fedldp.accounting.accountants import (
 )
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import (
-    DISCRETE,
-    FRESH,
-    IDEALISED,
-    LOWER,
     NEIGHBOURS,
-    ONCE,
-    SECRET,
-    TAKES_PART,
     Adversary,
     Guarantee,
     History,
@@ -49,31 +42,37 @@ from fedldp.accounting.guarantees import (
 from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.core.errors import ConfigError
-from fedldp.core.formatting import number
+from fedldp.core.facts import Assumption, Caveat, Method
+from fedldp.core.kinds import (
+    ARRIVAL_TIMES,
+    AS_DRAWN,
+    AS_DRAWN_HERE,
+    AT_SITES,
+    BOUND,
+    DISCRETE,
+    FRESH,
+    HELD_OUT,
+    IDEALISED,
+    LARGE_DELTA,
+    NOTHING_SENT,
+    ONCE,
+    ONE_COORDINATE,
+    OWN_CODE,
+    PART_OF_CLIENT,
+    RESTS_ON,
+    SECRET_SAMPLE,
+    SERVER_TRUSTED,
+    SEVERAL_SITES,
+    SHUFFLED_MESSAGES,
+    SIMULATED,
+    SMALLEST_COMMITTEE,
+    TAKES_PART,
+    UNEVEN,
+)
+from fedldp.core.numbers import strict_number, strict_text
 
-TRUSTED = [
-    "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
-    "shows nobody the reports"
-]
-AT_SITES = "a person has rows at no more than"
-
-OF_ANYONE = (IDEALISED, DISCRETE, ONCE, *SECRET.values())
+OF_ANYONE = {each.kind for each in (IDEALISED, DISCRETE, ONCE)} | {SECRET_SAMPLE.name}
 """Assumptions that a line for all clients needs as soon as one client's line needs them."""
-
-_PART_OF_CLIENT: dict[Part, str] = {
-    "record": "one example is a part of what its client has",
-    "person": "what one person has is a part of what the client has",
-}
-
-AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
-"""Assumed if clients have different budgets: a client with another budget, drawn for the same
-number of rounds, may be worse off."""
-
-DRAWN = "lines are about the clients as drawn here: another seed may draw others"
-"""How the warning begins that another draw of the clients in each round may cost more."""
-
-LARGE_DELTA = "delta is too large"
-"""How the warning begins that delta allows many of those whom a line protects to be revealed."""
 
 SIDES: dict[Unit, Side] = {
     "weight": "client",
@@ -88,27 +87,12 @@ _EXPECTED = Decimal("0.1")
 """How many of those protected may at most be revealed on average if delta is spent in the worst
 way; see ``delta_to_take``."""
 
-_MANY: dict[Side, str] = {"record": "records", "person": "people", "client": "clients"}
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The version of a statement's keys. It increases when a key is removed or changes its meaning, not
-when a key is added."""
-
-SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
-
-HELD_OUT = (
-    "accuracy, AUC, all other scores and the confusion matrix are measured on rows of the clients' "
-    "own, held out because no test set was given: they are exact functions of private rows, which "
-    "no line covers, and so is whatever is chosen by them"
-)
-CHOOSING = (
-    "choosing by scores is a release: these scores depend on clients' private rows, and no epsilon "
-    "here covers them, or a choice based on them"
-)
-"""Printed below every table of scores that may guide a choice, wherever ``HELD_OUT`` holds."""
+when a key or a kind is added."""
 
 
-def scores_are_private(warnings: Sequence[str]) -> bool:
+def scores_are_private(warnings: Iterable[Caveat]) -> bool:
     """Return whether a statement warns that scores use private rows."""
     return HELD_OUT in warnings
 
@@ -128,6 +112,22 @@ class Claim:
     delta: float
     unit: Unit
     source: str
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the claim that JSON holds.
+
+        Raises:
+            ConfigError: it is no claim.
+        """
+        if found["unit"] not in get_args(Unit):
+            raise ConfigError(f"claim: unit = {found['unit']!a:.60}: there is no such unit")
+        return cls(
+            epsilon=strict_number("epsilon", found["epsilon"]),
+            delta=strict_number("delta", found["delta"]),
+            unit=found["unit"],
+            source=strict_text("source", found["source"]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,23 +172,66 @@ class SumInPath:
     in_other_sums: int = 0
 
 
-COMMITTEES = (
-    "committee: the server sees a sum of each committee, and the lines of a summing-server are "
-    "about the smallest; a committee of which too few clients stay has no sum in that round, and "
-    "the others count"
-)
-
-
 class Assumed(NamedTuple):
     """An assumption that the lines make about something that the user provides.
 
     Attributes:
-        what: the assumption, as a sentence.
-        of: what the assumption is about, such as "a file of your own".
+        what: the assumption.
+        of: whose word it is: that of the user's own "code", "file", "facts" or "numbers".
     """
 
-    what: str
+    what: Assumption
     of: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What is claimed, what is proven, and what a reader must know besides.
+
+    Attributes:
+        claim: what the system's source claims; None if it claims nothing.
+        guarantees: the lines.
+        warnings: what no line covers, and on whose word lines rest.
+    """
+
+    claim: Claim | None
+    guarantees: tuple[Guarantee, ...]
+    warnings: tuple[Caveat, ...] = ()
+
+    def warning(self, *more: Caveat) -> Self:
+        """Return the statement with more warnings."""
+        return replace(self, warnings=(*self.warnings, *more))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the statement as JSON holds it, without any words."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "claim": None if self.claim is None else asdict(self.claim),
+            "guarantees": [line.to_json() for line in self.guarantees],
+            "warnings": [each.to_json() for each in self.warnings],
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the statement that JSON holds; its words, the keys "text", are not read.
+
+        Raises:
+            ConfigError: it is no such statement, or one of another version of the schema.
+        """
+        version = found.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"schema_version = {version!a:.40}: this version of fedldp reads statements of "
+                f"version {SCHEMA_VERSION} only"
+            )
+        try:
+            return cls(
+                claim=None if found["claim"] is None else Claim.from_json(found["claim"]),
+                guarantees=tuple(map(Guarantee.from_json, found["guarantees"])),
+                warnings=tuple(map(Caveat.from_json, found["warnings"])),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"this is no privacy statement: {error!r}") from error
 
 
 def statement(
@@ -202,7 +245,7 @@ def statement(
     assumed: Sequence[Assumed] = (),
     persons_at_sites: int = 1,
     protected: Mapping[Side, int] | None = None,
-) -> dict[str, Any]:
+) -> Statement:
     """Return the statement: the source's claim, the proven guarantees, and warnings.
 
     Args:
@@ -235,12 +278,9 @@ def statement(
             lines += [_of_part(line, part) for line in found]
     lines += _round_lines(reports, delta) + _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
-    warnings = [SIMULATED, *_uneven(runs)]
+    warnings: list[Caveat] = [SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
-        warnings.append(
-            f"prediction_error = {shuffler.prediction_error:g}: arrival times tell clients apart, "
-            "so no guarantee of the shuffler is stated"
-        )
+        warnings.append(ARRIVAL_TIMES(prediction_error=shuffler.prediction_error))
     elif shuffler is not None and delta > 0:
         lines += _shuffled_lines(shuffler, reports, delta)
     if summed is not None:
@@ -248,58 +288,42 @@ def statement(
             lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
         lines += _summed_lines(summed, reports, delta)
         if summed.committees:
-            warnings.append(COMMITTEES)
+            warnings.append(SMALLEST_COMMITTEE)
     if own_code and any(line.kind != "none" for line in lines):
-        word = f"what {' and '.join(own_code)} states of its randomiser is true"
-        lines = [_on_the_word_of(own_code, line, word) for line in lines]
-        warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
+        lines = [_on_the_word_of(own_code, line) for line in lines]
+        warnings.append(RESTS_ON(assumption=OWN_CODE(of=tuple(own_code)), of="code"))
     for each in assumed:
-        lines = [_assuming(each.what, line) for line in lines]
-        warnings.append(f"{each.what}: an assumption, for {each.of}; nothing here proves it")
+        lines = [line.assuming(each.what) for line in lines]
+        warnings.append(RESTS_ON(assumption=each.what, of=each.of))
     for side, count in (protected or {}).items():
         warnings += _large_delta(side, count, lines, claim)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "claim": None if claim is None else asdict(claim),
-        "guarantees": [asdict(line) for line in lines],
-        "warnings": warnings,
-    }
+    return Statement(claim=claim, guarantees=tuple(lines), warnings=tuple(warnings))
 
 
-def over_draws(
-    lines: Sequence[Mapping[str, Any]], worse: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[str]:
+def over_draws(lines: Sequence[Guarantee], worse: Sequence[Sequence[Guarantee]]) -> list[Caveat]:
     """Return a warning with the bounds that hold over all draws, if draws decide a line.
 
     Args:
         lines: the guarantees for the clients that were drawn.
         worse: guarantees of which one holds for each draw; see ``releases_over_draws``.
     """
-    bounds: dict[tuple[str, str], list[str]] = {}
+    bounds = []
     for line in lines:
         bound = max((_least(line, each) for each in worse), default=0.0)
-        if line["epsilon"] is not None and bound > line["epsilon"]:
-            at = f" (delta {line['delta']!r})" if line["delta"] else ""
-            about = bounds.setdefault((line["unit"], line["adversary"]), [])
-            about.append(f"{number(bound)}{at}")
-    if not bounds:
-        return []
-    told = "; ".join(
-        f"{' and '.join(dict.fromkeys(each))} for {unit} against the {adversary}"
-        for (unit, adversary), each in bounds.items()
-    )
-    return [f"{DRAWN}; over all draws, epsilon is at most {told}"]
+        if line.epsilon is not None and bound > line.epsilon:
+            where = {"unit": line.unit, "adversary": line.adversary}
+            bounds.append(BOUND(**where, epsilon=bound, delta=line.delta))
+    return [AS_DRAWN_HERE(bounds=tuple(dict.fromkeys(bounds)))] if bounds else []
 
 
-def _least(line: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> float:
+def _least(line: Guarantee, others: Sequence[Guarantee]) -> float:
     """Return the smallest epsilon of the lines that are about the same as ``line``."""
 
-    def about(one: Mapping[str, Any]) -> tuple[str, str, bool]:
-        return one["unit"], one["adversary"], IDEALISED in one["assumptions"]
+    def about(one: Guarantee) -> tuple[str, str, bool]:
+        return one.unit, one.adversary, one.is_idealised
 
-    known = [each for each in others if about(each) == about(line)]
-    fitting = [each["epsilon"] for each in known if each["delta"] <= line["delta"]]
-    return min((math.inf if each is None else float(each) for each in fitting), default=math.inf)
+    fitting = [e for e in others if about(e) == about(line) and e.delta <= line.delta]
+    return min(map(_badness, fitting), default=math.inf)
 
 
 def delta_to_take(count: int) -> float:
@@ -315,50 +339,49 @@ def delta_to_take(count: int) -> float:
     return float(Context(prec=1, rounding=ROUND_FLOOR).divide(_EXPECTED, max(count, 10_000)))
 
 
+def revealed(delta: float, count: int) -> str:
+    """Return how many of ``count`` are revealed on average if delta is spent in the worst way."""
+    expected = Decimal(repr(delta)) * count
+    return f"{expected:,.0f}" if expected >= 10 else f"{float(expected):.2g}"
+
+
 def _large_delta(
     side: Side, count: int, lines: Sequence[Guarantee], claim: Claim | None
-) -> list[str]:
+) -> list[Caveat]:
     """Return a warning if a line or a claim has too large a delta for those whom it protects."""
     deltas = [line.delta for line in lines if line.neighbours == NEIGHBOURS[side]]
     if claim is not None and SIDES[claim.unit] == side:
         deltas.append(claim.delta)
     largest = max(deltas, default=0.0)
-    expected = Decimal(repr(largest)) * count
-    if expected <= _EXPECTED:
+    if Decimal(repr(largest)) * count <= _EXPECTED:
         return []
-    told = f"{expected:,.0f}" if expected >= 10 else f"{float(expected):.2g}"
-    return [
-        f"{LARGE_DELTA} for as many as {count:,} {_MANY[side]}: revealing each of them in full "
-        f"with probability {largest!r} would satisfy it, and reveal {told} of them on average; "
-        f"take delta = {delta_to_take(count)!r}"
-    ]
+    return [LARGE_DELTA(of=side, count=count, delta=largest)]
 
 
-_EXACT = "exact, integer thresholds"
-
-
-def _assuming(what: str, line: Guarantee) -> Guarantee:
-    if line.kind == "none":
-        return line
-    return replace(line, assumptions=[*line.assumptions, what])
-
-
-def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:
+def _on_the_word_of(own_code: Sequence[str], line: Guarantee) -> Guarantee:
     """Return a line that relies on the user's own code: no lower bound is known for it."""
-    if line.kind == "none":
+    if line.method is None:
         return line
-    return replace(
-        line,
-        lower=None,
-        assumptions=[*line.assumptions, word],
-        method=line.method.replace(_EXACT, "as stated").partition(LOWER)[0],
-        stated_by=", ".join(own_code),
-    )
+    word, by = OWN_CODE(of=tuple(own_code)), ", ".join(own_code)
+    return replace(line.assuming(word), lower=None, method=_as_stated(line.method), stated_by=by)
+
+
+def _as_stated(method: Method) -> Method:
+    """Return a method that claims neither exactness nor a lower bound; also inside of another."""
+    values = method.values
+    if method.kind == ONE_COORDINATE.name and values["tight"] == "exact":
+        return ONE_COORDINATE(tight="stated")
+    if method.kind == SHUFFLED_MESSAGES.name:
+        return SHUFFLED_MESSAGES(**values | {"lower": None})
+    if "of" in values and isinstance(values["of"], Method):
+        pairs = (values | {"of": _as_stated(values["of"])}).items()
+        return Method(method.kind, tuple(sorted(pairs)))
+    return method
 
 
 def server_lines(
     releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
-) -> list[dict[str, Any]] | None:
+) -> list[Guarantee] | None:
     """Return the lines for one unit against the server; None if only ``statement`` computes them.
 
     Use it for a search, which tries hundreds of candidates and needs no lower bounds.
@@ -372,7 +395,7 @@ def server_lines(
         lines = _worst(_run_lines(reports, delta, attained=False), unit)
     else:
         return None
-    return [asdict(line) for line in lines]
+    return lines
 
 
 WHOLE_RUN: tuple[Unit, ...] = ("record", "person", "client-run")
@@ -403,9 +426,7 @@ def run_lines(
     return [line for line in lines if line.unit in WHOLE_RUN]
 
 
-def spent_by_unit(
-    lines: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def spent_by_unit(lines: Iterable[Guarantee], planned: Iterable[Guarantee]) -> list[dict[str, Any]]:
     """Return bounds on the cost of some rounds and of the whole run, by unit and adversary.
 
     Args:
@@ -422,25 +443,21 @@ def spent_by_unit(
         {
             "unit": unit,
             "adversary": adversary,
-            "epsilon": line["epsilon"],
-            "delta": line["delta"],
-            "of": ends[unit, adversary]["epsilon"] if (unit, adversary) in ends else None,
-            "idealised": IDEALISED in line["assumptions"],
+            "epsilon": line.epsilon,
+            "delta": line.delta,
+            "of": ends[unit, adversary].epsilon if (unit, adversary) in ends else None,
+            "idealised": line.is_idealised,
         }
         for (unit, adversary), line in _best_of_run(lines).items()
     ]
 
 
-def _best_of_run(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+def _best_of_run(lines: Iterable[Guarantee]) -> dict[tuple[str, str], Guarantee]:
     """Return the best line about a whole run, for each unit and adversary."""
-
-    def size(line: Mapping[str, Any]) -> float:
-        return math.inf if line["epsilon"] is None else float(line["epsilon"])
-
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    found: dict[tuple[str, str], Guarantee] = {}
     for line in lines:
-        key = line["unit"], line["adversary"]
-        if line["unit"] in WHOLE_RUN and (key not in found or size(line) < size(found[key])):
+        key = line.unit, line.adversary
+        if line.unit in WHOLE_RUN and (key not in found or _badness(line) < _badness(found[key])):
             found[key] = line
     return found
 
@@ -466,9 +483,8 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
             epsilon=worst,
             delta=0.0,
             lower=worst * (1 - 2e-9) if free else None,
-            assumptions=[FRESH],
-            method="one coordinate of one report: "
-            + (_EXACT if free else "at most what the whole report costs"),
+            assumptions=frozenset({FRESH}),
+            method=ONE_COORDINATE(tight="exact" if free else "whole"),
         )
     ]
 
@@ -505,52 +521,36 @@ def _part_lines(
         ],
         part,
     )
-    return [
-        _at_sites(line, part, sites, _in_one_sum if by_sum else _by_themselves) for line in lines
-    ]
+    return [_at_sites(line, part, sites, "one-sum" if by_sum else "own-noise") for line in lines]
 
 
-def _at_sites(line: Guarantee, part: Part, sites: int, how: Callable[[int], str]) -> Guarantee:
+def _at_sites(line: Guarantee, part: Part, sites: int, by: str) -> Guarantee:
     """Return a line for a part of a client, with its assumption about a person's sites."""
     line = replace(line, unit=part, neighbours=NEIGHBOURS[part])
-    if part != "person" or line.kind == "none":
+    if part != "person" or line.method is None:
         return line
-    assumption = f"{AT_SITES} {sites} site{'s' if sites > 1 else ''}"
-    line = replace(line, assumptions=[*line.assumptions, assumption])
+    line = line.assuming(AT_SITES(sites=sites))
     # The bound may not be attained: perhaps no person is at that many sites, or no person's sites
     # all release the most.
-    return line if sites == 1 else replace(line, lower=None, method=f"{how(sites)}: {line.method}")
-
-
-def _by_themselves(sites: int) -> str:
-    return f"{sites} sites, each with noise of its own"
-
-
-def _in_one_sum(sites: int) -> str:
-    return f"{sites} sites in one sum, {sites} times the shift"
+    if sites == 1:
+        return line
+    return replace(line, lower=None, method=SEVERAL_SITES(sites=sites, by=by, of=line.method))
 
 
 def _of_part(line: Guarantee, part: Part) -> Guarantee:
     """Return what a run's guarantee for a client implies for a part of the client's input."""
-    method = line.method
-    if line.kind != "none":
-        method += f"; {_PART_OF_CLIENT[part]}"
+    method = line.method and PART_OF_CLIENT(part=part, of=line.method)
     return replace(line, unit=part, neighbours=NEIGHBOURS[part], lower=None, method=method)
 
 
-def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
+def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[Caveat]:
     """Return a warning if clients of a run are protected to different degrees."""
     bests = [min(lines, key=_most_useful) for lines in runs]
     if len({_badness(line) for line in bests}) < 2:
         return []
     best = min(bests, key=_badness)
-    cost = math.ceil(_badness(best) * 1e4) / 1e4
-    at = f" (delta {best.delta!r})" if best.delta else ""
-    return [
-        "clients are protected to different degrees, and lines are of the one protected least; of "
-        "the one protected most, all that it sends in the run costs at most epsilon "
-        f"{cost:,.4f}{at}"
-    ]
+    assert best.epsilon is not None
+    return [UNEVEN(epsilon=best.epsilon, delta=best.delta)]
 
 
 def _downlink_lines(
@@ -562,18 +562,17 @@ def _downlink_lines(
     lines: list[Guarantee] = []
     for part in _stated_parts(releases):
         lines += _part_lines(releases, part, "downlink", delta, persons_at_sites)
-    found = releases.of_side("client").histories()
-    lines += _worst([_guarantees(h, "client-run", "downlink", delta) for h in found], "client-run")
-    kept = (IDEALISED, DISCRETE, *SECRET.values())
-    return [
-        replace(
-            line,
-            adversary="downlink",
-            assumptions=[a for a in line.assumptions if a in kept or a.startswith(AT_SITES)]
-            + TRUSTED,
+    histories = releases.of_side("client").histories()
+    each = [_guarantees(history, "client-run", "downlink", delta) for history in histories]
+    lines += _worst(each, "client-run")
+    kinds = {IDEALISED.kind, DISCRETE.kind, SECRET_SAMPLE.name, AT_SITES.name}
+    found = []
+    for line in lines:
+        kept = {each for each in line.assumptions if each.kind in kinds}
+        found.append(
+            replace(line, adversary="downlink", assumptions=frozenset(kept | {SERVER_TRUSTED}))
         )
-        for line in lines
-    ]
+    return found
 
 
 def _run_lines(
@@ -652,12 +651,12 @@ def _summed_part_lines(
         return []
     sites = persons_at_sites if part == "person" else 1
     lines = [
-        _at_sites(line, part, sites, _in_one_sum)
+        _at_sites(line, part, sites, "one-sum")
         for line in _summed_lines(summed, seen, delta, shift=sites)
         if line.unit == "client-run"
     ]
     if isinstance(loss, Sampled):
-        lines = [_assuming(SECRET[part], line) for line in lines]
+        lines = [line.assuming(SECRET_SAMPLE(of=part)) for line in lines]
     return lines
 
 
@@ -738,27 +737,26 @@ def _nothing(unit: Unit) -> Guarantee:
         epsilon=0.0,
         delta=0.0,
         lower=0.0,
-        assumptions=[],
-        method="nothing that is sent is computed from an example",
+        method=NOTHING_SENT,
     )
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
     """Return a sort key: approximate lines first, then deployable lines, then small epsilons."""
-    return line.kind == "pure", IDEALISED in line.assumptions, _badness(line)
+    return line.kind == "pure", line.is_idealised, _badness(line)
 
 
 def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
     """Return the worst-off client's line, with the ``OF_ANYONE`` assumptions of all lines."""
     worst = max(lines, key=_badness)
-    needed = [a for a in OF_ANYONE if any(a in line.assumptions for line in lines)]
     if worst.kind == "none":
         return worst
-    rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
-    own = [a for a in worst.assumptions if a not in rounds]
+    everybody = frozenset[Assumption]().union(*(line.assumptions for line in lines))
+    rounds = set(TAKES_PART.among(everybody))
+    needed = {each for each in everybody if each.kind in OF_ANYONE}
     if rounds:  # clients that are not drawn here may have other budgets
-        own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
-    return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
+        needed |= {AS_DRAWN, *(rounds if len(rounds) == 1 else ())}
+    return replace(worst, assumptions=(worst.assumptions - rounds) | needed)
 
 
 def _badness(line: Guarantee) -> float:

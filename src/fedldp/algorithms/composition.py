@@ -43,6 +43,7 @@ from fedldp.algorithms.server_update import (
     read_report,
 )
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Caveat, Unprotected
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.folder import read_public
 from fedldp.data.image_features import MapOnce
@@ -167,7 +168,7 @@ class Local(ABC):
         return None
 
     @property
-    def private_scores(self) -> Sequence[str]:
+    def private_scores(self) -> Sequence[Unprotected]:
         """What the scores of a simulated run reveal about clients' own examples; usually nothing.
 
         The kind of test set does not matter here, because scores on clients' own rows are a release
@@ -310,7 +311,7 @@ class Composition:
         uses: settings that these parts use although they are usually unused.
         averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
             it applies if the setting ``average`` is left out.
-        notes: additional notes for a run's statement, one sentence each.
+        notes: additional caveats of a run's statement; those of a user's own system are sentences.
     """
 
     calibration: Calibration
@@ -330,7 +331,7 @@ class Composition:
     unused: Mapping[str, str] = field(default_factory=dict)
     uses: frozenset[str] = frozenset()
     averaged: float = 0.0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Caveat | str, ...] = ()
 
     def bound_of(self, client: int) -> Bound:
         """Return the chart in which the mechanism for ``client`` works."""

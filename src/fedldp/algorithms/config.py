@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, model_validator
 
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition
 from fedldp.algorithms.participation import All, Once
@@ -172,7 +173,7 @@ class RunConfig(RunSettings):
         found = self.composition.claim
         return found() if callable(found) else found
 
-    def epsilon_in_words(self, guarantees: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def epsilon_in_words(self, guarantees: Sequence[Guarantee] = ()) -> str | None:
         """Return the setting ``epsilon`` in words, with what it covers.
 
         Args:
@@ -188,9 +189,9 @@ class RunConfig(RunSettings):
         if meaning.standing == "proven" and isinstance(value, float):
             units = ("record", "person") if meaning.unit == "record" else (meaning.unit,)
             for line in guarantees:
-                if line["unit"] in units and line["adversary"] == meaning.adversary:
-                    meaning = replace(meaning, unit=line["unit"])
-                    value = _shortest(line["epsilon"], value)
+                if line.unit in units and line.adversary == meaning.adversary and line.epsilon:
+                    meaning = replace(meaning, unit=line.unit)
+                    value = _shortest(line.epsilon, value)
         if is_address(self.name()):  # the user's own code states the epsilon
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]

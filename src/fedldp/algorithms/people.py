@@ -49,6 +49,7 @@ from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
 from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import CLASS_COUNT_ROUNDS, PRIVATE_SUMS
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -302,9 +303,7 @@ class PersonRelease(Release):
 
 def of_people(of_one: Event, of_rows: bool) -> Event:
     """Return an event that is ``of_one`` for one person, or one row, and hides no whole client."""
-    client = InClear(
-        what=f"sums whose noise hides single {'rows' if of_rows else 'people'} only, otherwise"
-    )
+    client = InClear(what=(PRIVATE_SUMS(of="rows" if of_rows else "people"),))
     if of_rows:
         return PerRecord(record=of_one, client=client)
     return PerPerson(person=of_one, client=client)
@@ -640,17 +639,12 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     counted = settings.class_count_rounds
     counting: dict[str, Any] = {}
     if counted:
-        cost = "each such round is charged to its participants like any other round"
-        if settings.round_size == settings.num_clients:  # everybody takes part in all rounds
-            share = f"{100 * counted / settings.rounds:.2g} %"
-            cost = f"that is {share} of a person's budget, because all rounds cost the same"
+        everybody = settings.round_size == settings.num_clients
         counting = {
             "arrays": _no_counts,
             "publish": partial(_tell_weights, counted),
             "notes": (
-                f"class_count_rounds = {counted}: in the first {counted} of {settings.rounds} "
-                f"rounds, people's classes are counted instead of gradients being summed; {cost}; "
-                "the lines cover it",
+                CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),
             ),
         }
     return {

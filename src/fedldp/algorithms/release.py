@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
 from fedldp.core.errors import UnfitEvent
+from fedldp.core.facts import Unprotected
+from fedldp.core.kinds import NUMBER_OF_EXAMPLES
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_category, stated_event
 from fedldp.mechanisms.none import Plain
@@ -137,7 +139,7 @@ class Encoder:
                 raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
             return self.release.category()
         if self.tells_examples:
-            return InClear(what=_and_count(event))
+            return InClear(what=(*_in_clear(event), NUMBER_OF_EXAMPLES))
         if self.label is not None and isinstance(event, BinaryRandomizedResponse):
             return replace(event, group=self.label)
         return event
@@ -175,12 +177,8 @@ def in_clear(size: int) -> Release:
     return Release(bound=Unbounded(), mechanism=Plain(), size=size)
 
 
-def _and_count(event: Event) -> str:
-    """Return, in words, what a report reveals in the clear if it also has a number of examples."""
-    if not isinstance(event, InClear):
-        return "number of examples"
-    comma = "," if " " in event.what else ""
-    return f"{event.what}{comma} and number of examples"
+def _in_clear(event: Event) -> tuple[Unprotected, ...]:
+    return event.sent if isinstance(event, InClear) else ()
 
 
 def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:

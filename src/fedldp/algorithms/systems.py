@@ -8,12 +8,30 @@ from typing import Any
 from fedldp.accounting.accountants import Side
 from fedldp.accounting.guarantees import HOUSE, Unit
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SIDES, Assumed, ShufflerInPath, SumInPath, statement
+from fedldp.accounting.statement import (
+    SIDES,
+    Assumed,
+    ShufflerInPath,
+    Statement,
+    SumInPath,
+    statement,
+)
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Caveat
 from fedldp.core.formatting import rounded_count
+from fedldp.core.kinds import (
+    BEGINS_PUBLIC,
+    DECLARED_PUBLIC,
+    FROZEN_PUBLIC,
+    KEEPS_NOTHING,
+    MAPS_ALONE,
+    NOT_COUNTED,
+    OWN_NOTE,
+    PUBLIC_FILE,
+)
 from fedldp.core.registry import is_address, load, scan, scan_papers
 
 
@@ -72,46 +90,39 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-KEEPS_NOTHING = "keeps nothing of an example that it was used on"
-"""If the code kept anything from one client or person, that could reach the report of another."""
-
-NOT_FROM_ROWS = "was taken from the clients' rows"
-"""If declared values, such as a list of classes, came from the rows, they would be a release."""
-
-
 def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     """Return what a statement assumes about the user's own features, models and numbers."""
-    found = []
+    found: list[Assumed] = []
     named = str(getattr(config, "features", "none"))
     match rests_on(named):
         case "code":
-            what = "maps each example by itself, and was fitted on none of the clients' examples"
-            found.append(Assumed(f"features = {named} {what}", "code of your own"))
+            found.append(Assumed(MAPS_ALONE(of=named), "code"))
         case "file":
-            what = "is of a public file, which was made from none of the clients' examples"
-            found.append(Assumed(f"features = {named} {what}", "a file of your own"))
+            found.append(Assumed(PUBLIC_FILE(of=named), "file"))
         case None:
             pass
-    if is_address(config.model):
-        what = f"model = {config.model} {KEEPS_NOTHING}, but for what its weights learned"
-        found.append(Assumed(what, "code of your own"))
-    if is_address(config.loss):
-        found.append(Assumed(f"loss = {config.loss} {KEEPS_NOTHING}", "code of your own"))
+    for name in ("model", "loss"):
+        if is_address(value := getattr(config, name)):
+            found.append(Assumed(KEEPS_NOTHING(setting=name, of=value), "code"))
     if config.initial is not None:
-        what = f"initial = {config.initial} was trained on none of the clients' examples"
-        found.append(Assumed(what, "a file of your own"))
+        found.append(Assumed(BEGINS_PUBLIC(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
-        what = f"nothing frozen of model = {config.model} was trained on the clients' examples"
-        found.append(Assumed(what, "code of your own"))
+        found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes")
-    public = [name for name in declared if getattr(config, name)]
+    public = tuple(name for name in declared if getattr(config, name))
     if public:
-        what = f"no value in {', '.join(public)} {NOT_FROM_ROWS}"
-        found.append(Assumed(what, "facts of your own"))
+        found.append(Assumed(DECLARED_PUBLIC(of=public), "facts"))
     if config.class_weights is not None:
-        what = "no number in class_weights was counted on the clients' rows"
-        found.append(Assumed(what, "numbers of your own"))
+        found.append(Assumed(NOT_COUNTED, "numbers"))
     return tuple(found)
+
+
+def notes(config: RunConfig) -> list[Caveat]:
+    """Return the system's additional caveats; sentences of a user's own system as its notes."""
+    return [
+        OWN_NOTE(of=config.name(), text=each) if isinstance(each, str) else each
+        for each in config.composition.notes
+    ]
 
 
 def stated(
@@ -123,7 +134,7 @@ def stated(
     summed: SumInPath | None,
     shuffler: ShufflerInPath | None = None,
     delta: float | None = None,
-) -> dict[str, Any]:
+) -> Statement:
     """Return the statement of a configuration for what was or will be released.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InLabels
 from fedldp.algorithms.config import RunConfig
@@ -243,14 +243,14 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
 
 def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemGame]:
     planned, config = setting.planned, setting.planned.scheduled
-    lines = list(planned.privacy["guarantees"])
-    if any(line["kind"] == "approximate" for line in lines):
-        lines += state(config, planned.problem, planned.releases, delta=CURVE)["guarantees"]
+    lines = list(planned.privacy.guarantees)
+    if any(line.kind == "approximate" for line in lines):
+        lines += state(config, planned.problem, planned.releases, delta=CURVE).guarantees
     claim = config.claim()
     claimed_against = "downlink" if config.composition.downlink is not None else "server"
     small = setting.name.startswith("small")
-    groups = dict.fromkeys((li["unit"], li["adversary"], li["neighbours"]) for li in lines)
-    known = {li["unit"] for li in lines if li["adversary"] == "server" and li["kind"] != "none"}
+    groups = dict.fromkeys((li.unit, li.adversary, li.neighbours) for li in lines)
+    known = {li.unit for li in lines if li.adversary == "server" and li.kind != "none"}
     of_a_round: Unit = next(
         (unit for unit in ("person", "record") if unit in known and "client-round" not in known),
         "client-round",
@@ -260,7 +260,7 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemG
             continue
         if adversary != "server" and not small:
             continue  # games with all clients of a real run would take too long
-        own = [li for li in lines if (li["unit"], li["adversary"]) == (unit, adversary)]
+        own = [li for li in lines if (li.unit, li.adversary) == (unit, adversary)]
         claimed_here = claim if _is_claimed(claim, unit, adversary, claimed_against) else None
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
             continue  # this setting serves only to test the claim
@@ -336,11 +336,11 @@ def _is_claimed(claim: Claim | None, unit: Unit, adversary: Adversary, against: 
     return claim.unit == unit or (claim.unit == "weight" and unit == "client-round")
 
 
-def _deltas(lines: Sequence[dict[str, Any]], claim: Claim | None) -> tuple[float, ...]:
-    found = {line["delta"] for line in lines if line["kind"] != "none"}
+def _deltas(lines: Sequence[Guarantee], claim: Claim | None) -> tuple[float, ...]:
+    found = {line.delta for line in lines if line.kind != "none"}
     if claim is not None:
         found.add(claim.delta)
-    pure = any(line["kind"] == "pure" for line in lines)
+    pure = any(line.kind == "pure" for line in lines)
     return tuple(sorted(d for d in found if d != CURVE or not pure)) or (0.0,)
 
 
@@ -348,11 +348,9 @@ def _claimed(claim: Claim | None, delta: float) -> float | None:
     return None if claim is None or delta < claim.delta else claim.epsilon
 
 
-def _proven(lines: Sequence[dict[str, Any]], delta: float) -> float | None:
+def _proven(lines: Sequence[Guarantee], delta: float) -> float | None:
     known = [
-        float(line["epsilon"])
-        for line in lines
-        if line["epsilon"] is not None and line["delta"] <= delta
+        float(line.epsilon) for line in lines if line.epsilon is not None and line.delta <= delta
     ]
     return min(known, default=None)
 
@@ -381,15 +379,15 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
                 planned = plan(config.changed(**changes | {"target": None}), few, delta=_TINY)
             except FedldpError:
                 continue
-        lines = planned.privacy["guarantees"]
-        own = [line for line in lines if (line["unit"], line["adversary"]) == (unit, "server")]
+        lines = planned.privacy.guarantees
+        own = [line for line in lines if (line.unit, line.adversary) == (unit, "server")]
         if not own or planned.scheduled.algorithm(few).server().dialogue is not None:
             continue
-        delta = min(line["delta"] for line in own)
+        delta = min(line.delta for line in own)
         yield PlannedWholeRun(
             setting=f"small setting, {rounds_in_words(planned.scheduled.rounds)}",
             size=planned.scheduled.layout(few).size,
-            neighbours=own[0]["neighbours"],
+            neighbours=own[0].neighbours,
             game=WholeRun(config=planned.scheduled, problem=few, unit=unit),
             delta=delta,
             proven=_proven(own, delta),

@@ -22,11 +22,13 @@ def account(
     as_json: Json = False,
 ) -> None:
     """Report what a run would protect, without training or reading built-in data sets."""
+    from dataclasses import replace
+
     from rich.console import Console
 
-    from fedldp.accounting.statement import SIMULATED
+    from fedldp.core.kinds import SIMULATED
     from fedldp.core.numbers import SMALLEST_DELTA
-    from fedldp.reporting import text
+    from fedldp.reporting import text, words
     from fedldp.simulation.plan import plan, problem_of
     from fedldp.simulation.settings import resolve
 
@@ -38,10 +40,10 @@ def account(
     config = resolve(recipe, set_ or [])
     planned = plan(config, problem_of(config, data_dir), delta=delta)
     if as_json:
-        print_json(planned.privacy)
+        print_json(words.document(planned.privacy))
     else:
-        warnings = [each for each in planned.privacy["warnings"] if each != SIMULATED]
-        told = {**planned.privacy, "warnings": warnings}  # this command simulates nothing
-        setting = planned.config.epsilon_in_words(planned.privacy["guarantees"])
+        warnings = tuple(each for each in planned.privacy.warnings if each != SIMULATED)
+        told = replace(planned.privacy, warnings=warnings)  # this command simulates nothing
+        setting = planned.config.epsilon_in_words(planned.privacy.guarantees)
         asked = text.asked_for(planned.config.model_dump())
         text.print_statement(Console(), text.asked_first(told, asked), setting)

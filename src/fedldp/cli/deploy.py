@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +19,7 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.accounting.statement import Statement
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
     from fedldp.deployment.agreement import Agreement
@@ -395,7 +396,7 @@ def admit(
     if as_json:
         print_json({"digest": agreement.digest.hex(), "words": words, **agreement.document})
         return
-    _show(Console(), agreement, agreement.statement)
+    _show(Console(), agreement, agreement.planned)
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
         f"accepts the agreement with: fedldp deploy accept {words}"
@@ -463,7 +464,7 @@ def agree(
     if as_json:
         print_json({"digest": agreement.digest.hex(), **agreement.document})
         return
-    _show(Console(), agreement, agreement.statement)
+    _show(Console(), agreement, agreement.planned)
     typer.echo(f"wrote      {out}; every site must accept it with: fedldp deploy accept {out.name}")
 
 
@@ -556,7 +557,7 @@ def accept(
     check_can_pay_all(terms, found, place, rounds)
     left, last = left_of(terms)
     console = Console()
-    _show(console, found, found.computed_statement())
+    _show(console, found, found.planned)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
     _show_cost(console, found, terms, left, "another run would have to be agreed on to go on")
@@ -904,7 +905,7 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
         )
 
 
-def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:
+def _show(console: Console, agreement: Agreement, statement: Statement) -> None:
     from fedldp.deployment.words import words_of
     from fedldp.reporting.text import print_statement
 
@@ -924,7 +925,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
         ("words", words_of(agreement.digest)),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
-    print_statement(console, dict(statement), agreement.epsilon_in_words())
+    print_statement(console, statement, agreement.epsilon_in_words())
 
 
 def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
@@ -971,7 +972,7 @@ def _show_expected(console: Console, invite: Invite, expected: Agreement) -> Non
         *_beginning_in_words(invite),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
-    print_statement(console, dict(expected.statement), expected.epsilon_in_words())
+    print_statement(console, expected.planned, expected.epsilon_in_words())
 
 
 def _show_cost(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedldp.accounting.statement import Statement
     from fedldp.algorithms.config import RunConfig
     from fedldp.core.locks import OwnedFolder
     from fedldp.reporting.record import RunFolder
@@ -84,7 +85,7 @@ def run(
     if print_config:
         typer.echo(to_toml(config), nl=False)
         return
-    shown: list[dict[str, Any]] = []
+    shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
         result = _simulate(config, name, device, workers, cluster, own, begun, data_dir, shown)
@@ -99,7 +100,7 @@ def run(
             result.summary(),
             config.composition.local.tested_on,
             result.metrics,
-            config.epsilon_in_words(result.privacy["guarantees"]),
+            config.epsilon_in_words(result.privacy.guarantees),
             stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
         )
 
@@ -148,7 +149,7 @@ def _simulate(
     out: OwnedFolder | None,
     folder: RunFolder | None,
     data_dir: Path | None,
-    shown: list[dict[str, Any]],
+    shown: list[Statement],
 ) -> Result:
     """Run the simulation, with progress on stderr; append the printed statement to ``shown``."""
     from rich.console import Console

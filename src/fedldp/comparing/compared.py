@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.systems import whose_word
 from fedldp.comparing.cells import Cell, GuaranteeKind
 from fedldp.comparing.chart import draw
@@ -21,7 +20,9 @@ from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.design import Design
 from fedldp.comparing.results import LESS_IS_BETTER, RELEASE, Row, score
 from fedldp.core.formatting import number
+from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset
+from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.simulation.sweeps.chart import Point
@@ -211,7 +212,7 @@ class Compared:
                 for name, what in self.score_releases.items()
             ),
             *((RELEASE,) if self.private_choice else ()),
-            *((HELD_OUT,) if self.private_scores else ()),
+            *((words.line(HELD_OUT),) if self.private_scores else ()),
         ]
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
@@ -463,7 +464,7 @@ def compared(
         private_scores=data.scores_are_private,
         most_frequent=max((share for share in known if share is not None), default=None),
         score_releases={
-            name: " and ".join(told)
+            name: " and ".join(map(words.line, told))
             for name, entry in design.entries.items()
             if (told := entry.config.composition.local.private_scores)
         },

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.solve import solve
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.reporting import words
 from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
@@ -117,7 +116,7 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
 
 
-def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
+def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
     """Return what a statement proves for a kind of guarantee: its smallest epsilon.
 
     Lines for the numbers that are sent take precedence over lines for real arithmetic.
@@ -131,32 +130,29 @@ def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
     """
     lines = [
         line
-        for line in privacy["guarantees"]
-        if (line["unit"], line["adversary"]) == (kind.unit, kind.adversary)
-        and line["delta"] <= kind.delta
+        for line in privacy.guarantees
+        if (line.unit, line.adversary) == (kind.unit, kind.adversary) and line.delta <= kind.delta
     ]
-    real = [line for line in lines if IDEALISED not in line["assumptions"]] or lines
-    known = [line for line in real if line["epsilon"] is not None]
+    real = [line for line in lines if not line.is_idealised] or lines
+    known = [line for line in real if line.epsilon is not None]
     if not known or len(known) < len(real):
-        why = "; ".join(line["method"] for line in real) or _what_it_has(privacy)
+        why = "; ".join(map(words.method_of, real)) or _what_it_has(privacy)
         what = _UNITS[kind.unit]
         raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
-    best = min(known, key=lambda line: float(line["epsilon"]))
+    epsilon, best = min(((line.epsilon or 0.0, line) for line in known), key=lambda found: found[0])
     return Proven(
-        float(best["epsilon"]),
-        float(best["delta"]),
-        IDEALISED in best["assumptions"],
-        best["method"],
-        best["stated_by"],
+        epsilon,
+        best.delta,
+        best.is_idealised,
+        words.method_of(best),
+        best.stated_by,
     )
 
 
-def _what_it_has(privacy: Mapping[str, Any]) -> str:
+def _what_it_has(privacy: Statement) -> str:
     """Return the guarantees that a statement has instead of the requested one."""
     found = dict.fromkeys(
-        f"{line['unit']}:{line['adversary']}"
-        for line in privacy["guarantees"]
-        if line["epsilon"] is not None
+        f"{line.unit}:{line.adversary}" for line in privacy.guarantees if line.epsilon is not None
     )
     return (
         f"its statement has {', '.join(found) or 'none'}; leave the contestant out, or compare by "
@@ -164,7 +160,7 @@ def _what_it_has(privacy: Mapping[str, Any]) -> str:
     )
 
 
-def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
+def checked(cell: Cell, kind: GuaranteeKind, privacy: Statement) -> Proven:
     """Return what is proven for a cell's run; epsilon and delta must not exceed the cell's label.
 
     Raises:

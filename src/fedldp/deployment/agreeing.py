@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.agreement import Agreement, Channel, Site
+from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets, largest_alone
 from fedldp.simulation.plan import calibrated
@@ -101,7 +101,7 @@ def agree(
         config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
-    return replace(agreement, statement=agreement.computed_statement())
+    return replace(agreement, statement=agreed(agreement.planned))
 
 
 def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:

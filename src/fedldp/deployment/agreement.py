@@ -9,7 +9,6 @@ and of no other.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SumInPath
+from fedldp.accounting.statement import Statement, SumInPath
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
@@ -32,12 +31,14 @@ from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
 from fedldp.core.formatting import number
+from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.documents import digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
-from fedldp.deployment.statement import TIMED, stated
+from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
@@ -380,7 +381,7 @@ class Agreement:
         return events_of_round(encoder, self.config.composition.channel.phases)
 
     @property
-    def in_clear(self) -> list[str]:
+    def in_clear(self) -> list[Unprotected]:
         """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
@@ -402,15 +403,16 @@ class Agreement:
         than the setting ``epsilon`` promises.
         """
         config, meaning = self.config, self.config.composition.calibration.meaning
-        stated = self.statement["guarantees"]
+        stated = self.planned.guarantees
         if meaning is None or meaning.adversary != "summing-server":
             return config.epsilon_in_words(stated)
         epsilon: float = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
         beyond = [
-            line["epsilon"]
-            for line in self.computed_statement()["guarantees"]
-            if (line["unit"], line["adversary"]) == (meaning.unit, meaning.adversary)
-            and line["epsilon"] > epsilon
+            line.epsilon
+            for line in stated
+            if (line.unit, line.adversary) == (meaning.unit, meaning.adversary)
+            and line.epsilon is not None
+            and line.epsilon > epsilon
         ]
         if not beyond:
             return config.epsilon_in_words(stated)
@@ -429,15 +431,20 @@ class Agreement:
             committees=self.config.committee is not None,
         )
 
-    def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
+    @cached_property
+    def planned(self) -> Statement:
+        """The statement that is computed here, which ``check_stated`` compares with the agreed."""
+        return self.computed_statement()
+
+    def computed_statement(self, delta: float | None = None) -> Statement:
         """Compute and return the statement, at ``delta`` or at the configuration's delta."""
         return self._stated(range(len(self.sites)), self.quorum, delta)
 
-    def statement_of(self, site: int) -> dict[str, Any]:
+    def statement_of(self, site: int) -> Statement:
         """Return the statement for one site, which may have its own budget and its own rounds."""
         return self._stated([site], 1, None)
 
-    def _stated(self, sites: Sequence[int], there: int, delta: float | None) -> dict[str, Any]:
+    def _stated(self, sites: Sequence[int], there: int, delta: float | None) -> Statement:
         """Return the statement for some of the sites.
 
         Args:
@@ -471,7 +478,7 @@ class Agreement:
             if self.channel == "sum"
             else None,
             simulated=self.test_seed is not None,
-            timed=TIMED,
+            timed=ANSWER_TIME(at="site"),
             delta=delta,
         )
 
@@ -578,28 +585,37 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
             )
 
 
+def agreed(statement: Statement) -> dict[str, Any]:
+    """Return what an agreement holds of a statement: its claim, its lines, and what binds.
+
+    How a number was proven, and warnings that only inform, are left out: a later release may find
+    another proof of the same number, or warn more.
+    """
+    found = statement.to_json()
+    lines = [
+        {name: value for name, value in line.items() if name != "method"}
+        for line in found["guarantees"]
+    ]
+    binding = [each.to_json() for each in statement.warnings if _binds(each)]
+    return found | {"guarantees": lines, "warnings": binding}
+
+
+def _binds(warning: Caveat) -> bool:
+    known = KINDS.get(warning.kind)
+    return known is None or known.binds
+
+
 def check_stated(agreement: Agreement) -> None:
-    """Refuse an agreement whose statement differs from the one computed here.
+    """Refuse an agreement that states something other than what is computed here.
 
     Raises:
         ConfigError: the statements differ.
     """
-    if not _alike(agreement.statement, agreement.computed_statement()):
+    if not alike(agreement.statement, agreed(agreement.planned)):
         raise ConfigError(
             "its statement differs from the one computed here: it was written by another version "
             "of fedldp, or it is false; refuse the agreement, or agree on one version"
         )
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Return whether two documents are equal up to rounding in the last digits of numbers."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-6)
-    return bool(one == other)
 
 
 def check_frozen(agreement: Agreement, agreed: str | None) -> None:

@@ -19,9 +19,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from fedldp.accounting.accountants import BudgetKind, releases_nothing
-from fedldp.accounting.statement import HELD_OUT
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
+from fedldp.core.kinds import HELD_OUT
 from fedldp.core.locks import scratch
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
@@ -77,7 +78,7 @@ class Demo:
     accuracy: float | None
     final: dict[str, float | None]
     rounds: int
-    privacy: dict[str, Any]
+    privacy: Statement
     ledgers: list[LedgerOfSite]
     equal_to_simulation: bool
     largest_difference: float
@@ -150,7 +151,7 @@ def _run(
         accuracy=summary["final"]["accuracy"],
         final=summary["final"],
         rounds=len(summary["rounds"]),
-        privacy=_privacy(summary["privacy"], simulated.privacy),
+        privacy=_privacy(Statement.from_json(summary["privacy"]), simulated.privacy),
         ledgers=[_ledger(p, s.name) for p, s in zip(world.sites, world.roster, strict=True)],
         equal_to_simulation=apart == 0.0,
         largest_difference=apart,
@@ -158,11 +159,9 @@ def _run(
     )
 
 
-def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
+def _privacy(stated: Statement, simulated: Statement) -> Statement:
     """Return the server's statement, with the warning ``HELD_OUT`` if the simulation gives it."""
-    if HELD_OUT not in simulated["warnings"]:
-        return stated
-    return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}
+    return stated.warning(HELD_OUT) if HELD_OUT in simulated.warnings else stated
 
 
 def _kept_logs(folder: Path) -> Path:

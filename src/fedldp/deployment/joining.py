@@ -67,6 +67,7 @@ from fedldp.deployment.policy import (
     read_policy,
 )
 from fedldp.ledgers.budget import Budget
+from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.simulation.settings import from_mapping
 
@@ -601,8 +602,9 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
     part = protected_part(expected) if expected.in_clear else None
     if expected.in_clear and part is None:
         raise ConfigError(
-            f"invite: {expected.config.name()} sends {expected.in_clear[0]} unprotected, which no "
-            "budget covers; refuse the invite, or write a policy with allow_in_clear by hand"
+            f"invite: {expected.config.name()} sends {words.line(expected.in_clear[0])} "
+            "unprotected, which no budget covers; refuse the invite, or write a policy with "
+            "allow_in_clear by hand"
         )
     unit = part or "client"
     for kind in get_args(BudgetKind):

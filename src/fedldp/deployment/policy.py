@@ -47,6 +47,7 @@ from fedldp.algorithms.settings import WEIGHTS
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
@@ -59,6 +60,7 @@ from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.models import models
+from fedldp.reporting import words
 
 Cost = Annotated[float, Field(ge=0)]
 URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
@@ -237,7 +239,7 @@ class SitePolicy(FrozenConfig):
             return agreement
         return agreement.with_own(self.own.epsilon)
 
-    def in_clear(self, agreement: Agreement) -> list[str]:
+    def in_clear(self, agreement: Agreement) -> list[Unprotected]:
         """Return what a run sends unprotected about the site or people that the policy protects.
 
         A policy with only a [person_budget] protects people, so it ignores what a release reveals
@@ -289,7 +291,7 @@ class SitePolicy(FrozenConfig):
         self._check_server(agreement)
         clear = self.in_clear(agreement)
         if clear and not self.allow_in_clear:
-            what = clear[0]
+            what = words.line(clear[0])
             raise PrivacyError(
                 f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
                 "if everybody may see those values" + self._protects_people(agreement)

@@ -147,7 +147,7 @@ def run_server(
         reach = reached.pipe(found, folder)  # reports errors before anything is created
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         # Of the whole run, also after a restart: what was released so far has smaller figures.
-        whole = server.agreement.computed_statement()
+        whole = server.agreement.planned
         text.print_statement(console, whole, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
 

@@ -31,9 +31,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
-from fedldp.accounting.statement import spent_by_unit
+from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
+from fedldp.core.kinds import ANSWER_TIME
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_role
@@ -42,7 +43,7 @@ from fedldp.deployment.journal import Journal
 from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.reports import ReportChecker
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
-from fedldp.deployment.statement import TIMED, stated
+from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import ENDED, Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
@@ -92,7 +93,7 @@ class Served:
     agreement: Agreement
     rounds: list[Round]
     weights: dict[str, NDArray[Any]]
-    privacy: dict[str, Any]
+    privacy: Statement
     run_dir: Path
     most_frequent: float | None = None
     confusion: NDArray[np.int64] | None = None
@@ -152,7 +153,7 @@ class Server:
         self.watch = Watch(folder, names, rounds)
 
     @property
-    def privacy(self) -> dict[str, Any]:
+    def privacy(self) -> Statement:
         """The statement about what may have been released; before round 1, the agreed statement."""
         if self._journal.begun(self._state.round):
             return self._of_round_under_way(self._asked(self._state.round))
@@ -160,7 +161,7 @@ class Server:
             return self.agreement.computed_statement()
         return self._stated(self._ledger, self._in_sum)
 
-    def _of_round_under_way(self, clients: Sequence[int]) -> dict[str, Any]:
+    def _of_round_under_way(self, clients: Sequence[int]) -> Statement:
         """Return the statement that holds if these clients send a report in the next round.
 
         The server may die during the round and never restart. So until the round ends, all
@@ -172,7 +173,7 @@ class Server:
         self._count(ledger, round, clients)
         return self._stated(ledger, {round: self.agreement.quorum, **self._in_sum})
 
-    def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> dict[str, Any]:
+    def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> Statement:
         agreement, summed = self.agreement, None
         if agreement.channel == "sum":
             summed = agreement.sum_in_path(in_sum)
@@ -182,7 +183,7 @@ class Server:
             ledger.releases(agreement.run),
             summed=summed,
             simulated=agreement.test_seed is not None,
-            timed=TIMED,
+            timed=ANSWER_TIME(at="site"),
         )
 
     def serve(
@@ -237,11 +238,11 @@ class Server:
             reported = self._reported(sites)
             self._count(self._ledger, record.round, reported)
             privacy = self._stated(self._ledger, self._in_sum)
-            spent = spent_by_unit(privacy["guarantees"], self.agreement.statement["guarantees"])
+            spent = spent_by_unit(privacy.guarantees, self.agreement.planned.guarantees)
             record = replace(record, spent=spent)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
-            self.folder.write_json("privacy.json", privacy)
+            self.folder.write_statement(privacy)
             self._journal.forget_before(record.round + 1)
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
@@ -298,7 +299,7 @@ class Server:
     def _begin(self, round: int) -> Sequence[int]:
         """Store a statement that covers what a round may release, and return its participants."""
         asked = self._asked(round)
-        self.folder.write_json("privacy.json", self._of_round_under_way(asked))
+        self.folder.write_statement(self._of_round_under_way(asked))
         return asked
 
     def _asked(self, round: int) -> Sequence[int]:
@@ -346,7 +347,7 @@ class Server:
             stated = self._stated(self._ledger, self._in_sum)
             if released:
                 stated = self._of_round_under_way(released)
-            self.folder.write_json("privacy.json", stated)
+            self.folder.write_statement(stated)
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
@@ -369,7 +370,7 @@ class Server:
         )
         summary = served.summary()
         self.folder.write_model(served.weights)
-        self.folder.write_json("privacy.json", served.privacy)
+        self.folder.write_statement(served.privacy)
         self.folder.write_json("summary.json", summary)
         write_report(self.folder.path)
         return served

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from fedldp.accounting.guarantees import IDEALISED, Unit
+from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SIMULATED, SumInPath
+from fedldp.accounting.statement import Statement, SumInPath
 from fedldp.algorithms import systems
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-
-TIMED = (
-    "when a site answers may tell how long it trained, and so about how many examples it has; no "
-    "line is about that (a site's policy can fix when its answers leave, answer_after_seconds; "
-    "programs on its machine still see how busy it is)"
-)
-"""The warning of a server's run that timing is not covered."""
+from fedldp.core.facts import Caveat
+from fedldp.core.kinds import SIMULATED
 
 
 def stated(
@@ -26,9 +21,9 @@ def stated(
     *,
     summed: SumInPath | None,
     simulated: bool,
-    timed: str,
+    timed: Caveat,
     delta: float | None = None,
-) -> dict[str, Any]:
+) -> Statement:
     """Return the statement of a deployed run.
 
     Args:
@@ -45,10 +40,10 @@ def stated(
     )
     # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
     # apply to what is sent here.
-    lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
-    warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
-    warnings += [*config.composition.notes, timed]
-    return {**found, "guarantees": lines, "warnings": warnings}
+    lines = tuple(line for line in found.guarantees if not line.is_idealised)
+    warnings = [each for each in found.warnings if simulated or each != SIMULATED]
+    warnings += [*systems.notes(config), timed]
+    return replace(found, guarantees=lines, warnings=tuple(warnings))
 
 
 def _asked(config: RunConfig, problem: Problem | None) -> Unit | None:

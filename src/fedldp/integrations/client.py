@@ -48,6 +48,14 @@ from fedldp.core.errors import (
     WireError,
     first_line,
 )
+from fedldp.core.facts import Caveat
+from fedldp.core.kinds import (
+    ANSWER_TIME,
+    CODE_OF_THE_NODE,
+    EARLIER_RUNS,
+    FROZEN_WEIGHTS_PUBLIC,
+    SPENT,
+)
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.deployment.statement import stated
@@ -69,7 +77,7 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply,
 )
-from fedldp.reporting.text import Statement
+from fedldp.reporting.text import Displayed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,25 +104,6 @@ _WORDS = {
 """Why a node refuses: fixed words, which do not depend on any example."""
 
 _NOTHING = "nothing was released"
-
-TIMED = (
-    "the time of a reply may reveal how long training took, and so roughly how many examples a "
-    "node has; no line covers that (answer_after_seconds can fix when the reply leaves)"
-)
-EARLIER_RUNS = (
-    "the lines cover only the latest run; with the other runs in this node's ledger, the cost is "
-    "{} in total"
-)
-WHOSE_CODE = (
-    "it holds for runs of an app with this composition whose code the node's owner has read: "
-    "anyone who may send other code to a node can get its data"
-)
-
-
-_FROZEN = (
-    "the app's model has frozen weights, which are public: the guarantee holds if none of them "
-    "was trained on the clients' examples"
-)
 
 
 def words_of(round: int, refusal: Refusal) -> str:
@@ -267,7 +256,7 @@ class PrivateClient:
 
     # Statements
 
-    def statement(self, node: str | None = None) -> Statement:
+    def statement(self, node: str | None = None) -> Displayed:
         """Return the guarantee for a node.
 
         Args:
@@ -278,7 +267,7 @@ class PrivateClient:
         Raises:
             ConfigError: the node has no ledger.
         """
-        more = []
+        more: list[Caveat] = []
         if node is None:
             rounds = dict.fromkeys(range(1, self.config.rounds + 1))
             releases = ReleaseHistory.planned({self.event(): range(1)}, rounds)
@@ -288,13 +277,14 @@ class PrivateClient:
             latest = entries[-1].run if entries else ""
             if any(each.run != latest for each in entries):
                 total = zip(ledger.budgets, ledger.all_spent(entries), strict=True)
-                amounts = " and ".join(budget.amount(spent) for budget, spent in total)
-                more = [EARLIER_RUNS.format(amounts)]
+                costs = [SPENT(unit=b.unit, kind=b.kind, spent=float(s)) for b, s in total]
+                more.append(EARLIER_RUNS(costs=tuple(costs)))
             releases = _history([each for each in entries if each.run == latest])
-        found = stated(self.config, None, releases, summed=None, simulated=False, timed=TIMED)
+        timed = ANSWER_TIME(at="node")
+        found = stated(self.config, None, releases, summed=None, simulated=False, timed=timed)
         if self.config.trainable != ALL:
-            more.append(_FROZEN)
-        return Statement({**found, "warnings": [*found["warnings"], *more, WHOSE_CODE]})
+            more.append(FROZEN_WEIGHTS_PUBLIC)
+        return Displayed.of(found.warning(*more, CODE_OF_THE_NODE))
 
     def ledgers(self) -> dict[str, SqliteLedger]:
         """Return the ledgers in the folder, by node."""

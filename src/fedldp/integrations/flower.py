@@ -27,7 +27,7 @@ from fedldp.integrations.client import PrivateClient, words_of
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Layout, Refusal
-from fedldp.reporting.text import Statement
+from fedldp.reporting.text import Displayed
 
 check_extra("flower", needed_by="fedldp.integrations.flower")
 
@@ -105,7 +105,7 @@ class PrivateMod:
         self._client = PrivateClient(model, recipe, folder=folder, budget=budget, **settings)
         self._fixed = float(answer_after_seconds)
 
-    def statement(self, node: str | None = None) -> Statement:
+    def statement(self, node: str | None = None) -> Displayed:
         """Return the guarantee; see ``PrivateClient.statement``."""
         return self._client.statement(node)
 

@@ -309,7 +309,7 @@ class SqliteLedger:
                     f"ledger {self.path}: nothing was released since it was created or renewed, so "
                     "there is nothing to renew"
                 )
-            event = NoRelease(what="the owner has renewed the budget")
+            event = NoRelease(what="renewal")
             place = Place("", renewals(past) + 1, 0, RENEWED)
             self._add(db, past, place, event, (0.0,) * len(self.budgets), b"")
             return self._releases(db)[-1]

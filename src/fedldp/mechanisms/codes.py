@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import GaussianReport, InClear
 from fedldp.core.bounding import GridBall, check_releasable
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import EXACT_SUM
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms.gaussian import Gaussian
@@ -90,10 +91,7 @@ class ClippedCodes(Mechanism):
 
     def event(self, size: int) -> InClear:
         """Return what the codes release: their sum is exact and unprotected."""
-        return InClear(
-            what=f"the exact sum of the clients' {self.what} (of one client's alone, a server "
-            "that follows the protocol and colludes with no client sees nothing)"
-        )
+        return InClear(what=(EXACT_SUM(of=self.what),))
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return 64 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""
@@ -235,7 +233,7 @@ class BoundedSteps(Mechanism):
             ConfigError: a vector of ``size`` coordinates is too long (see ``GridBall.check_size``).
         """
         self.ball.check_size(size)
-        return InClear(what="clipped updates (in a secure sum their exact sum)")
+        return InClear(what="clipped-updates")
 
     def noised(self, size: int) -> GaussianReport:
         """Return what a sum of such vectors with the noise releases about one of them."""

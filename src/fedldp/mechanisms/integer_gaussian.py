@@ -172,7 +172,7 @@ class Integers(Mechanism):
     is_setting: ClassVar[bool] = False
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
 
-    what: str = "whole numbers"
+    what: str = "whole-numbers"
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Integers:

@@ -80,7 +80,7 @@ class Plain(Mechanism):
     @classmethod
     def examples(cls) -> Sequence[Plain]:
         """Return instances for tests."""
-        return [cls(), cls("signs of weights", signs=True)]
+        return [cls(), cls("signs-of-weights", signs=True)]
 
 
 class PlainSum(Aggregate):

@@ -14,9 +14,10 @@ It may use core, accounting, data, protocol, mechanisms, models, training, algor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from fedldp.accounting.guarantees import Guarantee
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
 
@@ -38,7 +39,7 @@ class Engine(Protocol):
     def problem(self, config: RunConfig) -> Problem:
         """Return a configuration's problem, without data."""
 
-    def lines(self, config: RunConfig, unit: str, adversary: str) -> Sequence[dict[str, Any]]:
+    def lines(self, config: RunConfig, unit: str, adversary: str) -> Sequence[Guarantee]:
         """Return the lines of a configuration's statement for a unit and an adversary."""
 
     def epsilon(self, recipe: str, unit: str, adversary: str = "server") -> float:

@@ -16,16 +16,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedldp.accounting.guarantees import DISCRETE, HOUSE, IDEALISED, TAKES_PART
-from fedldp.accounting.statement import (
-    AT_SITES,
-    HELD_OUT,
-    SIMULATED,
-    scores_are_private,
-)
+from fedldp.accounting.guarantees import HOUSE, Guarantee
+from fedldp.accounting.statement import Claim, Statement, scores_are_private
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
+from fedldp.core.kinds import AT_SITES, DISCRETE, HELD_OUT, IDEALISED, SCORES, SIMULATED, TAKES_PART
 from fedldp.core.locks import missing_folders, remove_empty
+from fedldp.reporting import words
 from fedldp.reporting.html import render
 from fedldp.reporting.record import (
     MODEL,
@@ -47,7 +44,7 @@ from fedldp.reporting.text import (
     standing,
 )
 
-VERSION = 1
+VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
 
 TO_FILL = "to be filled by whoever publishes"
@@ -117,17 +114,22 @@ def write_card(
 
 def hides_scores(document: Mapping[str, Any]) -> bool:
     """Return whether scores were left out of a document because they reveal private rows."""
-    return document["scores"] is None and _are_private(document)
+    return document["scores"] is None and _are_private(Statement.from_json(document))
 
 
-def _are_private(privacy: Mapping[str, Any]) -> bool:
+def _are_private(privacy: Statement) -> bool:
     """Return whether scores come from clients' held-out rows, or were sent by clients in the clear.
 
     Clients that test the model themselves send their scores in the clear. If clients have their own
     encoders, scores on any test set reveal something about the rows that trained these encoders.
     """
-    reasons = (line["method"] for line in privacy["guarantees"] if line["epsilon"] is None)
-    return scores_are_private(privacy["warnings"]) or any("scores " in text for text in reasons)
+    sent = [
+        each
+        for line in privacy.guarantees
+        if line.reason is not None
+        for each in line.reason.values.get("what", ())
+    ]
+    return scores_are_private(privacy.warnings) or SCORES.is_in(sent)
 
 
 @cache
@@ -145,19 +147,21 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         run: the run.
         scores: whether to include scores that were measured on private rows.
     """
-    config, privacy = run.summary["config"], headline_first(run.summary["privacy"], run.asked)
+    config, privacy = run.summary["config"], headline_first(run.privacy, run.asked)
     target = config.get("target") if run.asked is not None else None
-    hidden = _are_private(privacy) and not scores
+    hidden, shown = _are_private(privacy) and not scores, words.document(privacy)
     document = {
         "document": "fedldp privacy document",
         "version": VERSION,
         "run": _run(run),
-        "claim": privacy["claim"],
+        "schema_version": shown["schema_version"],
+        "claim": shown["claim"],
         "asked": None
         if target is None
         else {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
-        "guarantees": privacy["guarantees"],
-        "warnings": [*privacy["warnings"], *_doubts(run, hidden)],
+        "guarantees": shown["guarantees"],
+        "warnings": shown["warnings"],
+        "doubts": _doubts(run, hidden),
         "scores": None if hidden else _scores(run),
         "registry": _registry(run, privacy),
         "hazards": _hazards(run, privacy, hidden),
@@ -175,7 +179,7 @@ def _run(run: FinishedRun) -> dict[str, Any]:
     return {
         "recipe": summary["recipe"],
         "system": summary["system"],
-        "simulated": SIMULATED in summary["privacy"]["warnings"],
+        "simulated": SIMULATED in run.privacy.warnings,
         "config_sha256": digest,
         "begun": run.environment["date"],
         "software": {"fedldp": packages.get("fedldp"), "torch": packages.get("torch"),
@@ -210,12 +214,12 @@ def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
 # The registry of deployments, field by field
 
 
-def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
+def _registry(run: FinishedRun, privacy: Statement) -> dict[str, Any]:
     """Return the "deployment" object of the registry's schema, with null for unknown values."""
     config, line = run.summary["config"], run.headline
-    proven = line is not None and line["epsilon"] is not None
+    proven = line is not None and line.epsilon is not None
     assert line is not None or not proven
-    simulated = SIMULATED in privacy["warnings"]
+    simulated = SIMULATED in privacy.warnings
     nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
     return {
         "basic": {
@@ -229,22 +233,22 @@ def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
             "publication_date": None,
         },
         "dp_variant": {
-            "variant_name": _VARIANTS[line["kind"]] if line else None,
+            "variant_name": _VARIANTS[line.kind] if line else None,
             "data_domain": _domain(run),
             "unprotected_quantities": _unprotected(run, privacy),
         },
         "privacy_loss": {
-            "privacy_unit": _UNITS[line["unit"]] if line and proven else None,
+            "privacy_unit": _UNITS[line.unit] if line and proven else None,
             "privacy_unit_details": _neighbours(line) if line and proven else None,
             "privacy_parameters": {
-                "epsilon": line["epsilon"] if line else None,
-                "delta": line["delta"] if line and proven else None,
+                "epsilon": line.epsilon if line else None,
+                "delta": line.delta if line and proven else None,
             },
             "privacy_parameters_details": explain(privacy),
         },
         "deployment_model": {
             "model_name": _model(line) if line and proven else None,
-            "model_name_details": _WHO_SEES[line["adversary"]] if line and proven else nothing,
+            "model_name_details": _WHO_SEES[line.adversary] if line and proven else nothing,
             "actors": _actors(config),
             "release_type": None,
             "release_type_details": "this document covers one run; another run on the same people "
@@ -264,8 +268,8 @@ def _registry(run: FinishedRun, privacy: dict[str, Any]) -> dict[str, Any]:
             "justification": None,
         },
         "administrative": {
-            "sources": None if privacy["claim"] is None else privacy["claim"]["source"],
-            "notes": "; ".join(privacy["warnings"]),
+            "sources": None if privacy.claim is None else privacy.claim.source,
+            "notes": "; ".join(map(words.line, privacy.warnings)),
             "registry_authors": None,
         },
     }
@@ -297,12 +301,12 @@ _WHO_SEES = {
 }
 
 
-def _model(line: Mapping[str, Any]) -> str:
+def _model(line: Guarantee) -> str:
     """Return the registry's name for the trust model of a line of the statement."""
-    if line["adversary"] == "server":
+    if line.adversary == "server":
         # A site that adds noise for its people is not itself a data subject.
-        return "Federated" if line["unit"] in ("person", "record") else "Local"
-    return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line["adversary"], "Federated")
+        return "Federated" if line.unit in ("person", "record") else "Local"
+    return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line.adversary, "Federated")
 
 
 def _description(run: FinishedRun) -> str:
@@ -329,24 +333,24 @@ def _domain(run: FinishedRun) -> str | None:
     return f"{count}labelled examples; inputs: {inputs}; classes: {labels}"
 
 
-def _unprotected(run: FinishedRun, privacy: Mapping[str, Any]) -> str | None:
+def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     """Return what the statement and these documents leave without protection."""
     open_lines = dict.fromkeys(
-        f"{_UNITS[line['unit']]}, against the {line['adversary']}"
-        for line in privacy["guarantees"]
-        if line["epsilon"] is None
+        f"{_UNITS[line.unit]}, against the {line.adversary}"
+        for line in privacy.guarantees
+        if line.epsilon is None
     )
     found = [f"nothing is proven for {what}" for what in open_lines]
-    if scores_are_private(privacy["warnings"]):
-        found.append(HELD_OUT)
+    if scores_are_private(privacy.warnings):
+        found.append(words.line(HELD_OUT))
     if run.own_data is not None:
         found.append(COUNTS)
     return "; ".join(found) or None
 
 
-def _neighbours(line: Mapping[str, Any]) -> str:
-    sites = [each for each in line["assumptions"] if each.startswith(AT_SITES)]
-    return "; ".join([_NEIGHBOURS.get(line["neighbours"], line["neighbours"]), *sites])
+def _neighbours(line: Guarantee) -> str:
+    sites = map(words.line, AT_SITES.among(line.assumptions))
+    return "; ".join([_NEIGHBOURS.get(line.neighbours, line.neighbours), *sites])
 
 
 def _actors(config: Mapping[str, Any]) -> str:
@@ -366,18 +370,18 @@ def _post_processing(config: Mapping[str, Any]) -> str:
         "average": "the share of the last rounds whose models are averaged",
     }
     known = [
-        f"{words} {_word(config[key])}"
-        for key, words in steps.items()
+        f"{step} {_word(config[key])}"
+        for key, step in steps.items()
         if config.get(key) not in (None, "none", 0, 0.0)
     ]
     return "; ".join(["each model is computed only from what was released", *known])
 
 
-def _composition(line: Mapping[str, Any] | None) -> str | None:
-    if line is None or line["epsilon"] is None:
+def _composition(line: Guarantee | None) -> str | None:
+    if line is None or line.epsilon is None:
         return None
-    rounds = [each for each in line["assumptions"] if each.startswith(TAKES_PART)]
-    return "; ".join([line["method"], *rounds])
+    rounds = map(words.line, TAKES_PART.among(line.assumptions))
+    return "; ".join([words.method_of(line), *rounds])
 
 
 def _preprocessing(config: Mapping[str, Any]) -> str:
@@ -397,31 +401,31 @@ def _preprocessing(config: Mapping[str, Any]) -> str:
     return "; ".join(found)
 
 
-def _mechanisms(run: FinishedRun, line: Mapping[str, Any] | None) -> str:
+def _mechanisms(run: FinishedRun, line: Guarantee | None) -> str:
     config = run.summary["config"]
     parts = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
     for key in ("mechanism", "noise", "channel", "bound", "clip"):
         if config.get(key) is not None:
             parts.append(f"{key} {_word(config[key])}")
-    if line is not None and line["epsilon"] is not None:
-        parts += [line["method"], *line["assumptions"]]
+    if line is not None and line.epsilon is not None:
+        parts += [words.method_of(line), *words.assumptions_of(line)]
     return "; ".join(parts)
 
 
 # The hazards of NIST SP 800-226
 
 
-def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict[str, Any]:
+def _hazards(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, Any]:
     """Return what the run says about each hazard, and the basis for it."""
-    config, line, warnings = run.summary["config"], run.headline, privacy["warnings"]
-    proven = line is not None and line["epsilon"] is not None
+    config, line, warnings = run.summary["config"], run.headline, privacy.warnings
+    proven = line is not None and line.epsilon is not None
     simulated = SIMULATED in warnings
     nothing = "nothing is proven"
     size = nothing
     if line and proven:
-        delta = f", delta {line['delta']!r}" if line["delta"] else ""
-        size = f"epsilon {number(line['epsilon'])}{delta}, {standing(line)}"
-        if line["epsilon"] > MEANINGLESS:
+        delta = f", delta {line.delta!r}" if line.delta else ""
+        size = f"epsilon {number(line.epsilon)}{delta}, {standing(line)}"
+        if (line.epsilon or 0.0) > MEANINGLESS:
             size += f"; above {MEANINGLESS:g} there is practically no protection"
     doubts = _doubts(run, hidden)
     found: dict[str, tuple[str | None, str]] = {
@@ -429,7 +433,7 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
         "comparing_guarantees": (
             "each line of the guarantees has its own unit, adversary, neighbours and delta; only "
             "lines that agree in these can be compared"
-            + ("" if privacy["claim"] is None else "; the source's claim is listed beside them"),
+            + ("" if privacy.claim is None else "; the source's claim is listed beside them"),
             "statement",
         ),
         "unit_of_privacy": (_unit(line), "statement"),
@@ -440,7 +444,9 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
             "statement",
         ),
         "randomness": (
-            SIMULATED if simulated else "no fixed seed: each party draws fresh secret randomness",
+            words.line(SIMULATED)
+            if simulated
+            else "no fixed seed: each party draws fresh secret randomness",
             "statement",
         ),
         "side_channels": (
@@ -454,13 +460,13 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
             "statement",
         ),
         "tuning_and_scores": (
-            f"{HELD_OUT}; the run does not record whether settings were chosen by them"
+            f"{words.line(HELD_OUT)}; the run does not record whether settings were chosen by them"
             if scores_are_private(warnings)
             else "the run does not record whether settings were chosen by private scores",
             "statement",
         ),
         "trust_model": (
-            "; ".join([_WHO_SEES[line["adversary"]], *line["assumptions"]])
+            "; ".join([_WHO_SEES[line.adversary], *words.assumptions_of(line)])
             if line and proven
             else nothing,
             "statement",
@@ -478,28 +484,28 @@ def _hazards(run: FinishedRun, privacy: Mapping[str, Any], hidden: bool) -> dict
     return {key: {"finding": text, "basis": basis} for key, (text, basis) in found.items()}
 
 
-def _unit(line: Mapping[str, Any] | None) -> str:
-    if line is None or line["epsilon"] is None:
+def _unit(line: Guarantee | None) -> str:
+    if line is None or line.epsilon is None:
         return "nothing is proven"
-    text = f"{_UNITS[line['unit']]}; {_neighbours(line)}"
-    if line["unit"] in ("weight", "record", "client-round"):
+    text = f"{_UNITS[line.unit]}; {_neighbours(line)}"
+    if line.unit in ("weight", "record", "client-round"):
         text += "; a person may have contributed more than this"
     return text
 
 
-def _bounds(config: Mapping[str, Any], line: Mapping[str, Any] | None) -> str:
+def _bounds(config: Mapping[str, Any], line: Guarantee | None) -> str:
     parts = [
         f"{key} {_word(config[key])}"
         for key in ("clip", "bound", "range_radius", "ranges", "rows_per_person")
         if config.get(key) is not None
     ]
     if line is not None:
-        parts += [each for each in line["assumptions"] if "measured on" in each or AT_SITES in each]
+        parts += map(words.line, AT_SITES.among(line.assumptions))
     return "; ".join(parts) or "no bound is set"
 
 
-def _correctness(privacy: Mapping[str, Any]) -> str:
-    by = dict.fromkeys(line["stated_by"] for line in privacy["guarantees"])
+def _correctness(privacy: Statement) -> str:
+    by = dict.fromkeys(line.stated_by for line in privacy.guarantees)
     own = [each for each in by if each != HOUSE]
     if own:
         return f"what {' and '.join(own)} states is an assumption; nothing here proves it"
@@ -509,10 +515,12 @@ def _correctness(privacy: Mapping[str, Any]) -> str:
     )
 
 
-def _arithmetic(line: Mapping[str, Any], simulated: bool) -> str:
-    if IDEALISED in line["assumptions"]:
-        return f"{IDEALISED}: the line does not hold for the numbers that a computer sends"
-    grid = f"; {DISCRETE}" if DISCRETE in line["assumptions"] else ""
+def _arithmetic(line: Guarantee, simulated: bool) -> str:
+    if line.is_idealised:
+        return (
+            f"{words.line(IDEALISED)}: the line does not hold for the numbers that a computer sends"
+        )
+    grid = f"; {words.line(DISCRETE)}" if DISCRETE in line.assumptions else ""
     where = " in a deployment" if simulated else ""
     return f"the line holds for the numbers that are sent{where}{grid}"
 
@@ -551,7 +559,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         run: the run.
         document: its privacy document.
     """
-    privacy = headline_first(run.summary["privacy"], run.asked)
+    privacy = headline_first(run.privacy, run.asked)
     scores = document["scores"]
     return render(
         "card.md",
@@ -561,9 +569,9 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         scores=scores,
         figures=[] if scores is None else _figures(scores),
         explained=explain(privacy),
-        claim=claim_text(privacy["claim"]).removeprefix("none: "),
+        claim=claim_text(privacy.claim).removeprefix("none: "),
         guarantee=guarantee_in_words(run.summary["config"], privacy),
-        lines=[_line(each, privacy["claim"]) for each in privacy["guarantees"]],
+        lines=[_line(each, privacy.claim) for each in privacy.guarantees],
         confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),
         md=escaped,
@@ -584,14 +592,14 @@ def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, value or "not known") for name, value in found]
 
 
-def _line(line: Mapping[str, Any], claim: Mapping[str, Any] | None) -> dict[str, str]:
-    proven = line["epsilon"] is not None
+def _line(line: Guarantee, claim: Claim | None) -> dict[str, str]:
+    proven = line.epsilon is not None
     return {
-        "claimed": number(claim["epsilon"]) if claim and claim["unit"] == line["unit"] else "",
-        "unit": line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
-        "adversary": line["adversary"],
-        "epsilon": number(line["epsilon"]) if proven else "no guarantee",
-        "delta": repr(line["delta"]) if line["delta"] else "0",
+        "claimed": number(claim.epsilon) if claim and claim.unit == line.unit else "",
+        "unit": line.unit + (" (idealised)" if line.is_idealised else ""),
+        "adversary": line.adversary,
+        "epsilon": number(line.epsilon) if proven else "no guarantee",
+        "delta": repr(line.delta) if line.delta else "0",
         "standing": standing(line) if proven else "",
     }
 

@@ -15,7 +15,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.guarantees import HOUSE, Guarantee
+from fedldp.accounting.statement import Claim, Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import import_extra
@@ -75,7 +76,7 @@ def available() -> bool:
     return True
 
 
-def guarantees(name: str, privacy: dict[str, Any]) -> str:
+def guarantees(name: str, privacy: Statement) -> str:
     """Return an SVG of claimed and proven (or stated) epsilons, on a logarithmic scale.
 
     There is a row for each unit and adversary, showing its strongest line. A bar goes from the
@@ -87,12 +88,12 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
         name: the chart's name, unique on its page.
         privacy: the statement.
     """
-    lines: list[dict[str, Any] | None] = [*best_lines(privacy).values()]
-    claim = privacy["claim"]
-    if claim and claim["unit"] not in {line["unit"] for line in lines if line}:
+    lines: list[Guarantee | None] = [*best_lines(privacy).values()]
+    claim = privacy.claim
+    if claim and claim.unit not in {line.unit for line in lines if line}:
         lines.insert(0, None)
-    known = [line[key] for line in lines if line for key in ("epsilon", "lower") if line[key]]
-    known += [claim["epsilon"]] if claim and claim["epsilon"] else []
+    known = [size for line in lines if line for size in (line.epsilon, line.lower) if size]
+    known += [claim.epsilon] if claim and claim.epsilon else []
     low = 10 ** math.floor(math.log10(min([*known, 0.1])) - 0.3)
     high = 10 ** math.ceil(math.log10(max([*known, 100.0])) + 0.3)
     end = high * (high / low) ** 0.16  # the position of lines without a guarantee
@@ -110,11 +111,11 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
         axes.set_xlabel("epsilon (logarithmic): left is better")
         axes.grid(axis="x")
         axes.axvline(MEANINGLESS, color=_BAD, linestyle=(0, (1, 2)), linewidth=1.2)
-        place = (claim and claim["epsilon"]) or low
+        place = (claim and claim.epsilon) or low
         if claim:
             axes.axvline(place, color=_SERIES[1], linestyle=(0, (6, 3)), linewidth=1)
         for row, line in enumerate(lines):
-            claimed = claim if claim and (line is None or claim["unit"] == line["unit"]) else None
+            claimed = claim if claim and (line is None or claim.unit == line.unit) else None
             _name_row(axes, row, line, claimed)
             if line:
                 _draw_line(axes, row, line, low, end)
@@ -124,36 +125,34 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
     return _svg(name, draw, 0.7 + 0.72 * max(1, len(lines)), left=_NOTHING)
 
 
-def _name_row(
-    axes: Axes, row: int, line: dict[str, Any] | None, claim: dict[str, Any] | None
-) -> None:
+def _name_row(axes: Axes, row: int, line: Guarantee | None, claim: Claim | None) -> None:
     """Write a row's title and numbers above its marks, because they might not fit beside them."""
-    what = f"{line['unit']}, {_AGAINST[line['adversary']]}" if line else f"{(claim or {})['unit']}"
-    figures = [f"claimed {number(claim['epsilon'])}"] if claim else []
+    what = f"{line.unit}, {_AGAINST[line.adversary]}" if line else (claim.unit if claim else "")
+    figures = [f"claimed {number(claim.epsilon)}"] if claim else []
     if line is None:
         figures.append("nothing is stated")
-    elif line["epsilon"] is None:
+    elif line.epsilon is None:
         figures.append("no guarantee")
     else:
-        delta = f", delta {line['delta']!r}" if line["delta"] else ""
+        delta = f", delta {line.delta!r}" if line.delta else ""
         how = (
-            "proven" if line["stated_by"] == HOUSE else "stated"
+            "proven" if line.stated_by == HOUSE else "stated"
         )  # do not show who stated it: that name comes from the run folder
-        figures.append(f"{how} {number(line['epsilon'])}{delta}")
+        figures.append(f"{how} {number(line.epsilon)}{delta}")
     for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
         axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
                   fontsize=10, fontweight=weight)  # fmt: skip
 
 
-def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: float) -> None:
-    if line["epsilon"] is None:
+def _draw_line(axes: Axes, row: int, line: Guarantee, low: float, end: float) -> None:
+    if line.epsilon is None:
         axes.plot([end], [row], "X", color=_BAD, ms=11)
         return
-    place = line["epsilon"] or low
-    if line["lower"]:
-        axes.plot([line["lower"], place], [row, row], color=_SERIES[0], linewidth=4, alpha=0.5,
+    place = line.epsilon or low
+    if line.lower:
+        axes.plot([line.lower, place], [row, row], color=_SERIES[0], linewidth=4, alpha=0.5,
                   solid_capstyle="butt")  # fmt: skip
-        axes.plot([line["lower"]], [row], "|", color=_SERIES[0], ms=12, mew=2)
+        axes.plot([line.lower], [row], "|", color=_SERIES[0], ms=12, mew=2)
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
 
 

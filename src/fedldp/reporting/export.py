@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
             writer: Any = SummaryWriter(str(place))
             for name, value, round in _figures(run):
                 writer.add_scalar(name, value, round)
-            writer.add_text("privacy", explain(run.summary["privacy"]))
+            writer.add_text("privacy", explain(run.privacy))
             writer.add_text("warnings", _warnings(run))
             writer.add_text("settings", _as_code(run.summary["config"]))
             writer.close()
@@ -126,7 +126,7 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
     for start in range(0, max(len(params), len(metrics)), _AT_A_TIME):
         part = slice(start, start + _AT_A_TIME)
         client.log_batch(made.run_id, metrics=metrics[part], params=params[part])
-    client.set_tag(made.run_id, "fedldp.privacy", explain(run.summary["privacy"])[:5000])
+    client.set_tag(made.run_id, "fedldp.privacy", explain(run.privacy)[:5000])
     client.set_tag(made.run_id, "fedldp.warnings", _warnings(run)[:5000])
     client.set_terminated(made.run_id, "FINISHED")
 
@@ -148,7 +148,7 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
     for round, (lines, budgets) in enumerate(zip(run.spent, run.budgets, strict=True), 1):
         for line in lines:
             if line["epsilon"] is not None:
-                name = _epsilon(line)
+                name = _epsilon(line["unit"], line["adversary"])
                 shown.add((name, round))
                 yield name, line["epsilon"], round
         for budget in budgets:
@@ -157,14 +157,14 @@ def _privacy(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
                     yield f"budget_{budget['unit']}_{budget['kind']}_{what}", budget[what], round
     # The loop does not yield the headline's epsilon if the headline's unit is a round.
     headline = run.headline
-    if headline is not None and headline["epsilon"] is not None:
-        name = _epsilon(headline)
+    if headline is not None and headline.epsilon is not None:
+        name = _epsilon(headline.unit, headline.adversary)
         if (name, last) not in shown:
-            yield name, headline["epsilon"], last
+            yield name, headline.epsilon, last
 
 
-def _epsilon(line: Mapping[str, Any]) -> str:
-    return f"epsilon_{line['unit']}_{line['adversary']}".replace("-", "_")
+def _epsilon(unit: str, adversary: str) -> str:
+    return f"epsilon_{unit}_{adversary}".replace("-", "_")
 
 
 def _warnings(run: FinishedRun) -> str:

@@ -6,16 +6,15 @@ All text from run folders is escaped, because a folder may come from somebody el
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.statement import scores_are_private
+from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
-from fedldp.reporting import charts
+from fedldp.reporting import charts, words
 from fedldp.reporting.runs import FinishedRun, command, differing, twin_of
 from fedldp.reporting.text import (
     MEANINGLESS,
@@ -41,7 +40,7 @@ _LONGEST_VALUE = 300
 
 def page(runs: Sequence[FinishedRun]) -> str:
     """Return the page of one run, or of several side by side in the given order."""
-    shown = [headline_first(run.summary["privacy"], run.asked) for run in runs]
+    shown = [headline_first(run.privacy, run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
     drawn = charts.available()
@@ -53,7 +52,8 @@ def page(runs: Sequence[FinishedRun]) -> str:
             {
                 "run": run,
                 "number": i + 1,
-                "summary": run.summary | {"privacy": shown[i]},
+                "summary": run.summary,
+                "privacy": shown[i],
                 "guarantee": guarantee_in_words(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
@@ -70,7 +70,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
         leads=leads,
         drawn=drawn,
         differing=differing(runs),
-        own=any(own_words(run.summary["privacy"]) for run in runs),
+        own=any(own_words(run.privacy) for run in runs),
         install=INSTALL,
     )
 
@@ -125,7 +125,9 @@ def _environment() -> Environment:
         "scores_are_private": scores_are_private,
         "own_words": own_words,
         "MEANINGLESS": MEANINGLESS,
-        "is_idealised": lambda line: IDEALISED in line["assumptions"],
+        "line": words.line,
+        "method_of": words.method_of,
+        "assumptions_of": words.assumptions_of,
     }
     return environment
 
@@ -142,13 +144,13 @@ def _date(text: str | None) -> str:
     return "unknown" if text is None else text.replace("T", " ").replace("+00:00", " UTC")
 
 
-def _in_words(privacy: Mapping[str, Any]) -> str:
+def _in_words(privacy: Statement) -> str:
     """Return a description of the chart of guarantees, for readers who cannot see it."""
-    parts = [f"claimed: {claim_text(privacy['claim'])}"]
-    for line in privacy["guarantees"]:
-        what = "no guarantee" if line["epsilon"] is None else f"epsilon {number(line['epsilon'])}"
-        how = "proven" if line["epsilon"] is None else standing(line)
-        parts.append(f"{how} per {line['unit']} against the {line['adversary']}: {what}")
+    parts = [f"claimed: {claim_text(privacy.claim)}"]
+    for line in privacy.guarantees:
+        what = "no guarantee" if line.epsilon is None else f"epsilon {number(line.epsilon)}"
+        how = "proven" if line.epsilon is None else standing(line)
+        parts.append(f"{how} per {line.unit} against the {line.adversary}: {what}")
     return "; ".join(parts)
 
 

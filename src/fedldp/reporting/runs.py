@@ -13,12 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    RootModel,
+    ValidationError,
+    model_validator,
+)
 
-from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.accounting.statement import SCHEMA_VERSION
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError, RunError
@@ -40,37 +49,16 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-class _Claim(_Document):
-    epsilon: Size
-    delta: Share
-    unit: Unit
-    source: str
+def _stated(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        Statement.from_json(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return value
 
 
-class _Line(_Document):
-    unit: Unit
-    adversary: Adversary
-    neighbours: str
-    kind: Literal["pure", "approximate", "none"]
-    epsilon: Size | None
-    delta: Share
-    lower: Size | None
-    assumptions: list[str]
-    method: str
-    stated_by: str
-
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> _Line:
-        if (self.kind == "none") != (self.epsilon is None):
-            raise ValueError("an epsilon without a guarantee, or a guarantee without an epsilon")
-        return self
-
-
-class _Statement(_Document):
-    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)]
-    claim: _Claim | None
-    guarantees: list[_Line]
-    warnings: list[str]
+class _Statement(RootModel[Annotated[dict[str, Any], AfterValidator(_stated)]]):
+    pass
 
 
 class _Tested(_Document):
@@ -135,7 +123,7 @@ class _Summary(_Document):
     config: dict[str, Any]
     rounds: Annotated[list[_Round], Field(min_length=1)]
     final: _Final
-    privacy: _Statement
+    privacy: Annotated[dict[str, Any], AfterValidator(_stated)]
     seconds: Size
     tested_on: str
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
@@ -161,7 +149,7 @@ class _Started(_Document):
     own_data: Any
 
 
-_T = TypeVar("_T", bound=_Document)
+_T = TypeVar("_T", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -204,6 +192,11 @@ class FinishedRun:
         config = {"dataset": "the clients' own data", **self.summary["config"]}
         return run_title(self.summary["recipe"], config)
 
+    @cached_property
+    def privacy(self) -> Statement:
+        """The statement."""
+        return Statement.from_json(self.summary["privacy"])
+
     @property
     def is_imbalanced(self) -> bool:
         """Whether AUC and balanced accuracy are shown before accuracy; see ``is_imbalanced``."""
@@ -211,14 +204,14 @@ class FinishedRun:
         return final["brier"] is not None and is_imbalanced(final["most_frequent"])
 
     @property
-    def headline(self) -> dict[str, Any] | None:
+    def headline(self) -> Guarantee | None:
         """The line with which the run's documents begin; see ``text.first_line``."""
-        return first_line(self.summary["privacy"], self.asked)
+        return first_line(self.privacy, self.asked)
 
     @property
     def epsilon_in_words(self) -> str:
         """Epsilon and delta for comparisons, and what they cover; see ``text.headline``."""
-        return headline_in_words(self.summary["privacy"], self.asked)
+        return headline_in_words(self.privacy, self.asked)
 
     @property
     def asked(self) -> tuple[str, str] | None:
@@ -283,13 +276,13 @@ def check_run_folder(path: Path) -> None:
         raise RunError(f"{path}: not a run folder (no config.json); give the folder of a run")
 
 
-def read_statement(path: Path) -> dict[str, Any]:
+def read_statement(path: Path) -> Statement:
     """Return the statement in a run folder.
 
     Raises:
         RunError: it is missing or damaged.
     """
-    return _read(path / "privacy.json", _Statement).model_dump()
+    return Statement.from_json(_read(path / "privacy.json", _Statement).root)
 
 
 def read_finished(path: Path) -> FinishedRun:

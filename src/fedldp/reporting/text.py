@@ -5,22 +5,25 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.table import Table
 
-from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.statement import AT_SITES, SIMULATED
+from fedldp.accounting.guarantees import HOUSE, Guarantee
+from fedldp.accounting.statement import Claim, Statement
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.facts import NoGuarantee
 from fedldp.core.formatting import number
+from fedldp.core.kinds import SIMULATED
+from fedldp.reporting import words
 from fedldp.reporting.scores import is_imbalanced
+from fedldp.reporting.words import ADVERSARIES, UNITS
 
-Rows = list[dict[str, Any]]
 
-
-def print_statement(console: Console, privacy: dict[str, Any], setting: str | None = None) -> None:
+def print_statement(console: Console, privacy: Statement, setting: str | None = None) -> None:
     """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
 
     Args:
@@ -30,19 +33,21 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     """
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
-    console.print(f"claim      {claim_text(privacy['claim'])}", highlight=False, soft_wrap=True)
+    console.print(f"claim      {claim_text(privacy.claim)}", highlight=False, soft_wrap=True)
     table = Table(*statement_heads(privacy))
     for row in statement_rows(privacy):
         table.add_row(*row)
     console.print(table)
     console.print(explain(privacy), highlight=False)
-    for warning in privacy["warnings"]:
-        console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
+    for warning in privacy.warnings:
+        text = words.line(warning)
+        console.print(f"warning    {text}", highlight=False, soft_wrap=True, markup=False)
 
 
 def warnings_of(summary: Mapping[str, Any]) -> list[str]:
     """Return all warnings about a run: first about its privacy, then about its metrics."""
-    return [*summary["privacy"]["warnings"], *summary["doubts"]]
+    warnings = Statement.from_json(summary["privacy"]).warnings
+    return [*map(words.line, warnings), *summary["doubts"]]
 
 
 def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -60,28 +65,26 @@ def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
     if not (0 < sizes[0] < math.inf and 0 <= sizes[1] < 1):
         return None
     unit, adversary = str(target.get("unit")), str(target.get("adversary"))
-    return (unit, adversary) if unit in _FROM and adversary in _WHO else None
+    return (unit, adversary) if unit in UNITS and adversary in ADVERSARIES else None
 
 
-def asked_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
+def asked_first(privacy: Statement, asked: tuple[str, str] | None) -> Statement:
     """Return a statement that begins with the lines of the requested guarantee."""
-    lines = sorted(
-        privacy["guarantees"], key=lambda line: (line["unit"], line["adversary"]) != asked
-    )
-    return {**privacy, "guarantees": lines}
+    lines = sorted(privacy.guarantees, key=lambda line: (line.unit, line.adversary) != asked)
+    return replace(privacy, guarantees=tuple(lines))
 
 
-def headline_first(privacy: Mapping[str, Any], asked: tuple[str, str] | None) -> dict[str, Any]:
+def headline_first(privacy: Statement, asked: tuple[str, str] | None) -> Statement:
     """Return a statement that begins with its ``first_line``."""
     line = first_line(privacy, asked)
     if line is None:
         return asked_first(privacy, asked)
-    found = asked_first(privacy, (line["unit"], line["adversary"]))
-    found["guarantees"].sort(key=lambda each: each is not line)
-    return found
+    found = asked_first(privacy, (line.unit, line.adversary))
+    lines = sorted(found.guarantees, key=lambda each: each is not line)
+    return replace(found, guarantees=tuple(lines))
 
 
-def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+def guarantee_in_words(config: Mapping[str, Any], privacy: Statement) -> list[str]:
     """Return what a run protects, in sentences; the run's documents begin with the first sentence.
 
     The first sentence states the requested guarantee, or else the ``first_line``. The other
@@ -92,52 +95,52 @@ def guarantee_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) ->
     if asked is not None:
         unit, adversary = asked
         found = [f"Asked for: {asked_in_words(config, privacy)}."]
-        if SIMULATED in privacy["warnings"] and line is not None and line["epsilon"] is not None:
+        if SIMULATED in privacy.warnings and line is not None and line.epsilon is not None:
             found.append(
                 "This run was simulated and protects nothing itself: the guarantee holds for "
-                + ("ideal real numbers." if IDEALISED in line["assumptions"] else "a deployment.")
+                + ("ideal real numbers." if line.is_idealised else "a deployment.")
             )
     else:
-        if line is None or line["epsilon"] is None:
+        if line is None or line.epsilon is None:
             return [
                 "No guarantee: nothing is proven, against any adversary, about all that one "
                 "client sends in the run, all data of one person, or one training example."
             ]
         of = ""
-        if IDEALISED in line["assumptions"]:
+        if line.is_idealised:
             of = ", for ideal real numbers, not for the numbers that a computer sends"
-        elif SIMULATED in privacy["warnings"]:
+        elif SIMULATED in privacy.warnings:
             of = ", for a deployment with these settings"
-        unit, adversary = line["unit"], line["adversary"]
+        unit, adversary = line.unit, line.adversary
         found = [f"{_begun(standing(line))}{of}: {_about_whom(line)}."]
-    for other, who in _WHO.items():
+    for other, who in ADVERSARIES.items():
         known = best.get((unit, other))
         if other == adversary or (known is None and other != "server"):
             continue
         found.append(f"Against {_small(who)}: {_size_in_words(known)}.")
     whole = first_line(privacy)
-    if unit in ("weight", "client-round") and whole is not None and whole["epsilon"] is not None:
+    if unit in ("weight", "client-round") and whole is not None and whole.epsilon is not None:
         found.append(f"Over the whole run: {_about_whom(whole)}.")
     client = best.get(("client-run", "server"))
-    if unit in ("person", "record") and (client is None or client["epsilon"] is None):
+    if unit in ("person", "record") and (client is None or client.epsilon is None):
         found.append("A client as a whole is not protected.")
     return found
 
 
-def _about_whom(line: Mapping[str, Any]) -> str:
-    who = _small(_WHO[line["adversary"]])
-    delta = f" (delta {line['delta']!r})" if line["delta"] else ""
-    size = f"epsilon {number(line['epsilon'])}{delta}"
-    return f"{size} {_FROM[line['unit']]}{_where(line)}, against {who}{_much(line)}"
+def _about_whom(line: Guarantee) -> str:
+    who = _small(ADVERSARIES[line.adversary])
+    delta = f" (delta {line.delta!r})" if line.delta else ""
+    size = f"epsilon {number(line.epsilon)}{delta}"
+    return f"{size} {UNITS[line.unit]}{words.sites_of(line)}, against {who}{_much(line)}"
 
 
-def _size_in_words(line: Mapping[str, Any] | None) -> str:
-    if line is None or line["epsilon"] is None:
+def _size_in_words(line: Guarantee | None) -> str:
+    if line is None or line.epsilon is None:
         return "no guarantee"
     return f"epsilon {_in_words(line)}{_much(line)}"
 
 
-def _much(line: Mapping[str, Any]) -> str:
+def _much(line: Guarantee) -> str:
     return ", which is practically no protection" if _size(line) > MEANINGLESS else ""
 
 
@@ -149,7 +152,7 @@ def _small(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str | None:
+def asked_in_words(config: Mapping[str, Any], privacy: Statement) -> str | None:
     """Return the requested guarantee and what is stated about it; None without a target."""
     asked = asked_for(config)
     if asked is None:
@@ -157,15 +160,15 @@ def asked_in_words(config: Mapping[str, Any], privacy: Mapping[str, Any]) -> str
     line, target = headline(privacy, asked), config["target"]
     delta = f" (delta {target['delta']!r})" if target.get("delta") else ""
     found = _in_words(line)
-    if line is not None and line["epsilon"] is not None:
+    if line is not None and line.epsilon is not None:
         found = f"{standing(line)}: epsilon {found.removesuffix(f', {standing(line)}')}"
     return (
-        f"epsilon {number(target['epsilon'])}{delta} {_FROM[asked[0]]}, against the {asked[1]}; "
+        f"epsilon {number(target['epsilon'])}{delta} {UNITS[asked[0]]}, against the {asked[1]}; "
         f"{found}"
     )
 
 
-def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
+def statement_heads(privacy: Statement) -> tuple[str, ...]:
     """Return the headings of the table of guarantees.
 
     If lines are stated by a user's own code, the last column says who states each line. Otherwise
@@ -175,39 +178,39 @@ def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
     return ("protected", "against", "epsilon", "delta", last)
 
 
-def own_words(privacy: Mapping[str, Any]) -> list[str]:
+def own_words(privacy: Statement) -> list[str]:
     """Return the addresses ("module:name") of the user's own code that states some lines."""
-    found = dict.fromkeys(line["stated_by"] for line in privacy["guarantees"])
+    found = dict.fromkeys(line.stated_by for line in privacy.guarantees)
     return [by for by in found if by != HOUSE]
 
 
-def standing(line: Mapping[str, Any]) -> str:
+def standing(line: Guarantee) -> str:
     """Return whether a line with an epsilon is proven, or who states it."""
-    by = line["stated_by"]
+    by = line.stated_by
     return "proven" if by == HOUSE else f"stated by {by}"
 
 
-def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
+def statement_rows(privacy: Statement) -> list[tuple[str, ...]]:
     """Return the rows of the table of guarantees, in the columns of ``statement_heads``."""
     own = own_words(privacy)
     return [
         (
-            line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
-            line["adversary"],
-            number(line["epsilon"]),
-            repr(line["delta"]) if line["delta"] else "0",
+            line.unit + (" (idealised)" if line.is_idealised else ""),
+            line.adversary,
+            number(line.epsilon),
+            repr(line.delta) if line.delta else "0",
             _by(line) if own else _lower(line),
         )
-        for line in privacy["guarantees"]
+        for line in privacy.guarantees
     ]
 
 
-def _by(line: Mapping[str, Any]) -> str:
-    return "" if line["epsilon"] is None else line["stated_by"]
+def _by(line: Guarantee) -> str:
+    return "" if line.epsilon is None else line.stated_by
 
 
-def _lower(line: Mapping[str, Any]) -> str:
-    return "" if line["lower"] is None else number(line["lower"], up=False)
+def _lower(line: Guarantee) -> str:
+    return "" if line.lower is None else number(line.lower, up=False)
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
@@ -226,12 +229,12 @@ def run_text(name: str, config: RunConfig) -> str:
     return f"{name}: {config.system} on {config.dataset}, {clients}, {rounds}, seed {config.seed}"
 
 
-def claim_text(claim: dict[str, Any] | None) -> str:
+def claim_text(claim: Claim | None) -> str:
     """Return the source's claim in words that present it as a claim."""
     if claim is None:
         return "none: no publication claims privacy for this configuration"
-    delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
-    return f"epsilon {claim['epsilon']:g}{delta} per {claim['unit']} ({claim['source']})"
+    delta = f", delta {claim.delta:g}" if claim.delta else ""
+    return f"epsilon {claim.epsilon:g}{delta} per {claim.unit} ({claim.source})"
 
 
 def percent(accuracy: float | None) -> str:
@@ -252,34 +255,32 @@ def imbalance(most_frequent: float) -> str:
     )
 
 
-def explain(privacy: dict[str, Any]) -> str:
+def explain(privacy: Statement) -> str:
     """Return a statement's guarantees in plain words, as one paragraph."""
     best = best_lines(privacy)
     sentences = []
     for adversary in dict.fromkeys(adversary for _, adversary in best):
         lines = [line for (_, against), line in best.items() if against == adversary]
-        known = [line for line in lines if line["kind"] != "none"]
-        for by in dict.fromkeys(line["stated_by"] for line in known):
-            sentences += _known(adversary, [line for line in known if line["stated_by"] == by], by)
-        sentences += _not_proven(adversary, [line for line in lines if line["kind"] == "none"])
+        known = [line for line in lines if line.kind != "none"]
+        for by in dict.fromkeys(line.stated_by for line in known):
+            sentences += _known(adversary, [line for line in known if line.stated_by == by], by)
+        sentences += _not_proven(adversary, [line for line in lines if line.kind == "none"])
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} gives practically no protection.")
     return " ".join(sentences)
 
 
-def best_lines(privacy: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def best_lines(privacy: Statement) -> dict[tuple[str, str], Guarantee]:
     """Return the strongest line for each unit and adversary."""
-    best: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in privacy["guarantees"]:
-        key = (line["unit"], line["adversary"])
+    best: dict[tuple[str, str], Guarantee] = {}
+    for line in privacy.guarantees:
+        key = (line.unit, line.adversary)
         if key not in best or _preference(line) < _preference(best[key]):
             best[key] = line
     return best
 
 
-def headline(
-    privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None
-) -> dict[str, Any] | None:
+def headline(privacy: Statement, guarantee: tuple[str, str] | None = None) -> Guarantee | None:
     """Return the line that tables and charts of runs show, for one unit and adversary.
 
     If no ``guarantee`` is requested, the line covers everything that a client sends in its run,
@@ -295,34 +296,32 @@ def headline(
         for adversary in ("server", "summing-server", "downlink")
         for unit in ("person", "record")
     ]
-    known = (best[pair] for pair in pairs if pair in best and best[pair]["epsilon"] is not None)
+    known = (best[pair] for pair in pairs if pair in best and best[pair].epsilon is not None)
     return next(known, best.get(pairs[0]))
 
 
-def first_line(
-    privacy: Mapping[str, Any], asked: tuple[str, str] | None = None
-) -> dict[str, Any] | None:
+def first_line(privacy: Statement, asked: tuple[str, str] | None = None) -> Guarantee | None:
     """Return the line with which the documents of a run begin: the headline.
 
     If nothing is known about the headline, the line covers everything that a client sends in its
     run, with an adversary who sees less than the server.
     """
     line, best = headline(privacy, asked), best_lines(privacy)
-    if asked is not None or (line is not None and line["epsilon"] is not None):
+    if asked is not None or (line is not None and line.epsilon is not None):
         return line
-    others = (best.get(("client-run", adversary)) for adversary in _WHO)
-    return next((each for each in others if each and each["epsilon"] is not None), line)
+    others = (best.get(("client-run", adversary)) for adversary in ADVERSARIES)
+    return next((each for each in others if each and each.epsilon is not None), line)
 
 
-def behind_sums(privacy: Mapping[str, Any]) -> float | None:
+def behind_sums(privacy: Statement) -> float | None:
     """Return a person's or a row's headline epsilon against a server that sees only sums.
 
     Return None if this epsilon is not known, or not smaller than the epsilon against the server.
     """
     line = headline(privacy)
-    if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
+    if line is None or line.adversary != "server" or line.unit not in ("person", "record"):
         return None
-    found = best_lines(privacy).get((line["unit"], "summing-server"))
+    found = best_lines(privacy).get((line.unit, "summing-server"))
     return None if found is None or _size(found) >= _size(line) else _size(found)
 
 
@@ -341,16 +340,16 @@ def about(unit: str, adversary: str, behind: float | None = None) -> str:
     return f" per {unit}{against}{less}"
 
 
-def headline_in_words(privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> str:
+def headline_in_words(privacy: Statement, guarantee: tuple[str, str] | None = None) -> str:
     """Return the headline's epsilon and delta, what they cover, and who states them."""
     line = headline(privacy, guarantee)
-    if line is None or line["epsilon"] is None:
+    if line is None or line.epsilon is None:
         return _in_words(line)
     behind = behind_sums(privacy) if guarantee is None else None
-    return _in_words(line) + about(line["unit"], line["adversary"], behind)
+    return _in_words(line) + about(line.unit, line.adversary, behind)
 
 
-def run_in_words(privacy: dict[str, Any]) -> str:
+def run_in_words(privacy: Statement) -> str:
     """Return what is stated about everything that a client sends in its run, against the server.
 
     If that is not proven, the text says who states it.
@@ -358,72 +357,51 @@ def run_in_words(privacy: dict[str, Any]) -> str:
     return _in_words(best_lines(privacy).get(("client-run", "server")))
 
 
-def _in_words(line: Mapping[str, Any] | None) -> str:
-    if line is None or line["epsilon"] is None:
+def _in_words(line: Guarantee | None) -> str:
+    if line is None or line.epsilon is None:
         return "no guarantee"
-    delta = f" (delta {line['delta']!r})" if line["delta"] else ""
-    idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
-    own = "" if line["stated_by"] == HOUSE else f", {standing(line)}"
-    return f"{number(line['epsilon'])}{delta}{idealised}{own}"
+    delta = f" (delta {line.delta!r})" if line.delta else ""
+    idealised = ", idealised" if line.is_idealised else ""
+    own = "" if line.stated_by == HOUSE else f", {standing(line)}"
+    return f"{number(line.epsilon)}{delta}{idealised}{own}"
 
 
-def _known(adversary: str, lines: Rows, by: str) -> list[str]:
+def _known(adversary: str, lines: list[Guarantee], by: str) -> list[str]:
     parts = []
     for line in lines:
-        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
-        delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
+        delta = f" (delta {line.delta!r})" if line.delta else ""
+        delta += " in idealised arithmetic" if line.is_idealised else ""
         parts.append(
-            f"epsilon {number(line['epsilon'])}{delta} {_FROM[line['unit']]}{_where(line)}"
+            f"epsilon {number(line.epsilon)}{delta} {UNITS[line.unit]}{words.sites_of(line)}"
         )
-    who = _WHO[adversary]
+    who = ADVERSARIES[adversary]
     if by != HOUSE:
         who = f"If what {by} states is true, {who[0].lower()}{who[1:]}"
     return [f"{who} learns up to {'; '.join(parts)}."]
 
 
-def _not_proven(adversary: str, lines: Rows) -> list[str]:
-    reasons: dict[str, list[str]] = {}
+def _not_proven(adversary: str, lines: list[Guarantee]) -> list[str]:
+    reasons: dict[NoGuarantee | None, list[str]] = {}
     for line in lines:
-        reason = line["method"].removeprefix("none: ")
-        reasons.setdefault(reason, []).append(_FROM[line["unit"]])
-    who = _WHO[adversary][0].lower() + _WHO[adversary][1:]
+        reasons.setdefault(line.reason, []).append(UNITS[line.unit])
+    who = _small(ADVERSARIES[adversary])
     return [
         f"There is no guarantee (epsilon = infinity) on what {who} learns {', or '.join(parts)}. "
-        f"The reason: {reason}."
+        f"The reason: {words.line(reason)}."
         for reason, parts in reasons.items()
+        if reason is not None
     ]
 
 
-def _preference(line: dict[str, Any]) -> tuple[bool, float]:
+def _preference(line: Guarantee) -> tuple[bool, float]:
     # Lines about the numbers that are really sent come before lines that assume real arithmetic.
-    return IDEALISED in line["assumptions"], _size(line)
+    return line.is_idealised, _size(line)
 
 
-def _size(line: Mapping[str, Any]) -> float:
-    return math.inf if line["epsilon"] is None else float(line["epsilon"])
+def _size(line: Guarantee) -> float:
+    return math.inf if line.epsilon is None else float(line.epsilon)
 
 
-_FROM = {
-    "weight": "from one weight of one report",
-    "record": "about one training example",
-    "person": "about all data of one person",
-    "client-round": "from all that one client sends in a round",
-    "client-run": "from all that one client sends in the run",
-}
-
-
-def _where(line: Mapping[str, Any]) -> str:
-    """Return at how many sites a person may have rows, from a line that states the number."""
-    sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
-    return "".join(f", if the person{each.removeprefix('a person')}" for each in sites)
-
-
-_WHO = {
-    "server": "A server that can link a client's messages",
-    "shuffled-server": "A server behind an honest shuffler",
-    "summing-server": "A server that sees only sums",
-    "downlink": "Anyone who sees only the broadcasts",
-}
 MEANINGLESS = 20.0
 """At this epsilon, an attacker may be wrong in only one of e^20 (half a billion) cases."""
 
@@ -493,19 +471,19 @@ def print_result(
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         console.print(f"metrics    means over rounds: {parts}", highlight=False, soft_wrap=True)
     asked = asked_for(summary["config"])
-    privacy = asked_first(summary["privacy"], asked)
-    if (words := asked_in_words(summary["config"], privacy)) is not None:
-        console.print(f"asked for  {words}", highlight=False, soft_wrap=True)
+    privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
+    if (told := asked_in_words(summary["config"], privacy)) is not None:
+        console.print(f"asked for  {told}", highlight=False, soft_wrap=True)
     if stated:
         # Say what the budget covers: a budget for one weight could be mistaken for the run's.
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(privacy)
         line = best_lines(privacy).get(("client-run", "server"))
-        if line is not None and line["epsilon"] is not None and line["stated_by"] == HOUSE:
+        if line is not None and line.epsilon is not None and line.stated_by == HOUSE:
             whole += f", {standing(line)}"
         person = best_lines(privacy).get(("person", "server"))
         if person is not None and asked != ("person", "server"):
-            whole += f"; {_FROM['person']}: {_in_words(person)}"
+            whole += f"; {UNITS['person']}: {_in_words(person)}"
         console.print(
             f"privacy    as stated above{budget}; epsilon for all that a client sends in the run, "
             f"against the server: {whole}",
@@ -520,12 +498,13 @@ def print_result(
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)
 
 
-class Statement(dict[str, Any]):
-    """The claim, the guarantees that hold, and their assumptions; the keys are the same as in JSON.
+class Displayed(Statement):
+    """A statement that displays itself, in a console and in a notebook."""
 
-    The keys are "schema_version", "claim", "guarantees" and "warnings"; docs/privacy/notions.md
-    explains them.
-    """
+    @classmethod
+    def of(cls, privacy: Statement) -> Self:
+        """Return a statement as one that displays itself."""
+        return cls(claim=privacy.claim, guarantees=privacy.guarantees, warnings=privacy.warnings)
 
     def __repr__(self) -> str:
         from rich.console import Console
@@ -536,11 +515,12 @@ class Statement(dict[str, Any]):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        warnings = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self["warnings"])
+        told = (escape(words.line(each)) for each in self.warnings)
         return (
-            f"<p><b>claim</b> {escape(claim_text(self['claim']))}</p>"
+            f"<p><b>claim</b> {escape(claim_text(self.claim))}</p>"
             + html_table(statement_heads(self), statement_rows(self))
-            + f"<p>{escape(explain(self))}</p>{warnings}"
+            + f"<p>{escape(explain(self))}</p>"
+            + "".join(f"<p><b>warning</b> {text}</p>" for text in told)
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
@@ -193,14 +192,13 @@ def proven(config: RunConfig, root: Path) -> tuple[float | None, float | None, b
     epsilon is proven.
     """
     try:
-        lines = stated_without_shuffler(config, problem_of(config, root))["guarantees"]
+        lines = stated_without_shuffler(config, problem_of(config, root)).guarantees
     except FedldpError:  # such as a missing file of the user's own
         return None, None, False
     found = [
-        (line["epsilon"], line["delta"], IDEALISED in line["assumptions"])
+        (line.epsilon, line.delta, line.is_idealised)
         for line in lines
-        if (line["unit"], line["adversary"]) == ("client-run", "server")
-        and line["epsilon"] is not None
+        if (line.unit, line.adversary) == ("client-run", "server") and line.epsilon is not None
     ]
     return min(found, default=(None, None, False))
 

@@ -18,6 +18,7 @@ use the same secrets, and clients refuse it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -25,7 +26,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event, InClear, NoRelease
+from fedldp.accounting.events import Event, InClear, NoRelease, to_record
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
@@ -117,13 +118,13 @@ class SummedEncoder:
         """Return what the answer in a phase releases; only one phase depends on examples."""
         match Phase(phase):
             case Phase.ADVERTISE:
-                return NoRelease(what="public keys")
+                return NoRelease(what="public-keys")
             case Phase.SHARE_KEYS:
-                return NoRelease(what="sealed shares of the secrets behind masks")
+                return NoRelease(what="sealed-shares-of-masks")
             case Phase.MASKED_INPUT:
                 return self.inner.event()
             case Phase.UNMASK:
-                return NoRelease(what="shares of the secrets behind masks")
+                return NoRelease(what="shares-of-masks")
 
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
@@ -196,7 +197,7 @@ class SummedEncoder:
         """
         event = self.inner.event()
         # A report that is released in the clear has no epsilon that a client could choose.
-        said = b"" if isinstance(event, InClear) else repr(event).encode()
+        said = b"" if isinstance(event, InClear) else json.dumps(to_record(event)).encode()
 
         def make() -> Arrays:
             told, inside = _without_sum(broadcast), replace(sender, phase=0)

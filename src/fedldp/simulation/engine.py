@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import noted_features
@@ -28,12 +28,12 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.scores import evaluation, final_of
-from fedldp.reporting.text import Statement
+from fedldp.reporting.text import Displayed
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import REFUSED, Plan, Spending, check_installed, plan, stated_so_far
+from fedldp.simulation.plan import Plan, Spending, check_installed, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import write_report
@@ -41,7 +41,7 @@ from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.trained import check_features, check_frozen
 
-__all__ = ["REFUSED", "Result", "simulate"]
+__all__ = ["Result", "simulate"]
 
 
 def simulate(
@@ -182,7 +182,7 @@ def simulate(
             config=planned.config,
             rounds=start.rounds,
             weights={**{name: w.copy() for name, w in trained.items()}, **algorithm.frozen()},
-            privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
+            privacy=Displayed.of(_what_holds(planned, start.ledger.releases(run), start.rounds)),
             ledger=start.ledger,
             run=run,
             seconds=sum(record.seconds for record in start.rounds),
@@ -277,7 +277,7 @@ def _rounds(
     return loop.go(start.state, keep)
 
 
-def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> dict[str, Any]:
+def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> Statement:
     """Return the statement about the actual releases, which may be fewer than the planned ones."""
     if releases == planned.releases:
         return planned.privacy
@@ -360,7 +360,7 @@ class _Test:
 
 def _finish(folder: RunFolder, result: Result) -> None:
     folder.write_model(result.weights)
-    folder.write_json("privacy.json", result.privacy)
+    folder.write_statement(result.privacy)
     folder.write_json("summary.json", result.summary())
     write_report(folder.path)
     folder.forget_own_data()

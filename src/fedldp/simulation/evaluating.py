@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset, Examples, load_examples, load_features
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.sources import SOURCES
+from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import doubts, named, scores
@@ -92,7 +93,7 @@ def _tested(
 
 
 def _warnings(dataset: Dataset) -> list[str]:
-    return [HELD_OUT] if dataset.scores_are_private else []
+    return [words.line(HELD_OUT)] if dataset.scores_are_private else []
 
 
 def _check_threshold(threshold: float | None, trained: Trained) -> None:

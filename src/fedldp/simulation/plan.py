@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.accountants import Normal, loss_of, sides_of
-from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
-    HELD_OUT,
     ShufflerInPath,
+    Statement,
     SumInPath,
     over_draws,
     run_lines,
@@ -27,8 +27,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
-from fedldp.algorithms.systems import own_code, stated
+from fedldp.algorithms.systems import notes, own_code, stated
 from fedldp.core.errors import ConfigError, OverBudget, UnfitEvent
+from fedldp.core.kinds import FEWER_THAN_PLANNED, HELD_OUT, ROWS_DRAWN, SHARED_EXAMPLES
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
     SUFFIXES,
@@ -50,13 +51,6 @@ from fedldp.simulation.participation import planned_releases, releases_over_draw
 
 _SMALL = 1e9
 """The largest size of a small run, as visited examples times weights: a few seconds of training."""
-
-SHARED = (
-    "partition = drawn: simulated clients share examples; a line for a record is for one client's "
-    "copy of it, and does not hold for an example that several clients have"
-)
-
-REFUSED = "clients refused some rounds: the lines cover what was released, not what was planned"
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
 """The budgets, from 1e-4 to 1e4, with which the search for a budget begins."""
@@ -80,7 +74,7 @@ class Plan:
     problem: Problem
     releases: ReleaseHistory
     delta: float | None
-    privacy: dict[str, Any]
+    privacy: Statement
 
     @property
     def is_small(self) -> bool:
@@ -168,7 +162,7 @@ def stated_so_far(
     releases: ReleaseHistory,
     rounds: Sequence[Round],
     delta: float | None,
-) -> dict[str, Any]:
+) -> Statement:
     """Return the statement of a run that released less than planned.
 
     Args:
@@ -179,37 +173,32 @@ def stated_so_far(
         delta: see ``Plan``.
     """
     found = state(config, problem, releases, delta=delta)
-    if any(record.refused for record in rounds):
-        found["warnings"].append(REFUSED)
-    return found
+    refused = any(record.refused for record in rounds)
+    return found.warning(FEWER_THAN_PLANNED) if refused else found
 
 
 def state(
     config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
-) -> dict[str, Any]:
+) -> Statement:
     """Return the statement of ``config`` for what was or will be released."""
     shuffler = _shuffler_of(config)
     found = _stated(config, problem, releases, delta, shuffler)
     worse = [
-        _stated(config, problem, each, delta, shuffler)["guarantees"]
+        _stated(config, problem, each, delta, shuffler).guarantees
         for each in releases_over_draws(config, problem)
         if not each.costs_as(releases)
     ]
-    found["warnings"] += over_draws(found["guarantees"], worse)
+    more = over_draws(found.guarantees, worse)
     if parse_scheme(config.partition)[0] == "drawn":
-        found["warnings"].append(SHARED)
+        more.append(SHARED_EXAMPLES)
     if problem.private_scores:
-        found["warnings"].append(HELD_OUT)
+        more.append(HELD_OUT)
     if config.rows_per_person is not None:
-        found["warnings"].append(
-            f"rows_per_person = {config.rows_per_person}: if a person has more rows at a client, "
-            "that many are drawn once, and the others are not used"
-        )
-    found["warnings"] += config.composition.notes
-    return found
+        more.append(ROWS_DRAWN(rows=config.rows_per_person))
+    return found.warning(*more, *notes(config))
 
 
-def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, Any]:
+def stated_without_shuffler(config: RunConfig, problem: Problem) -> Statement:
     """Return the statement before a run, without the lines for a shuffler.
 
     The lines for a shuffler take the longest to compute, and no other line depends on them.
@@ -229,7 +218,7 @@ def _stated(
     releases: ReleaseHistory,
     delta: float | None,
     shuffler: ShufflerInPath | None = None,
-) -> dict[str, Any]:
+) -> Statement:
     return stated(
         config,
         problem,
@@ -374,14 +363,14 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
-    def candidate_stated(candidate: RunConfig) -> dict[str, Any]:
+    def candidate_stated(candidate: RunConfig) -> Statement:
         scheduled = candidate.with_schedule(draws)
         releases = planned_releases(scheduled, problem, draws)
         if target.adversary == "server":
             at = config.persons_at_sites
             lines = server_lines(releases, target.unit, target.delta, at)
             if lines is not None:
-                return {"guarantees": lines}
+                return Statement(claim=None, guarantees=tuple(lines))
         shuffled = target.adversary == "shuffled-server"
         shuffler = _shuffler_of(scheduled) if shuffled else None
         return _stated(scheduled, problem, releases, target.delta, shuffler)
@@ -390,7 +379,7 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
 
 
 def calibrated(
-    config: RunConfig, target: PrivacyTarget, stated: Callable[[RunConfig], dict[str, Any]]
+    config: RunConfig, target: PrivacyTarget, stated: Callable[[RunConfig], Statement]
 ) -> RunConfig:
     """Return ``config`` with the largest budget that meets a target.
 
@@ -405,7 +394,7 @@ def calibrated(
     config.with_budget(1.0)  # refuses if there is nothing to solve for
 
     def reached(budget: float) -> float:
-        return _epsilon_of(stated(config.with_budget(budget))["guarantees"], target)
+        return _epsilon_of(stated(config.with_budget(budget)).guarantees, target)
 
     stated_some, unfit, unproven = False, list[UnfitEvent](), list[_NothingProven]()
 
@@ -455,7 +444,7 @@ class _NothingProven(ConfigError):
     """The statement has no guarantee of the kind that the target asks for."""
 
 
-def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> float:
+def _epsilon_of(guarantees: Sequence[Guarantee], target: PrivacyTarget) -> float:
     """Return the smallest epsilon that is proven for the target's unit, adversary and delta.
 
     Lines for idealised noise do not count if the statement has a line for deployment.
@@ -463,17 +452,18 @@ def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> floa
     fitting = [
         line
         for line in guarantees
-        if (line["unit"], line["adversary"]) == (target.unit, target.adversary)
-        and line["delta"] <= target.delta
+        if (line.unit, line.adversary) == (target.unit, target.adversary)
+        and line.delta <= target.delta
     ]
-    real = [line for line in fitting if IDEALISED not in line["assumptions"]]
-    known = [line["epsilon"] for line in real or fitting]
-    if not known or None in known:
+    real = [line for line in fitting if not line.is_idealised]
+    candidates = real or fitting
+    known = [line.epsilon for line in candidates if line.epsilon is not None]
+    if not known or len(known) < len(candidates):
         raise _NothingProven(
             f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
             f"{target.delta:g}, for any epsilon; choose another unit, adversary or mechanism"
         )
-    return float(min(known))
+    return min(known)
 
 
 MOST = 20
@@ -539,7 +529,7 @@ class Spending:
     def _after(self, round: int) -> list[dict[str, Any]]:
         planned = self.planned
         config = planned.scheduled
-        ends = planned.privacy["guarantees"]
+        ends = planned.privacy.guarantees
         if round >= config.rounds:
             return spent_by_unit(ends, ends)
         lines = run_lines(
@@ -548,7 +538,7 @@ class Spending:
             delta=config.delta if planned.delta is None else planned.delta,
             persons_at_sites=config.persons_at_sites,
         )
-        return spent_by_unit(map(asdict, lines), ends)
+        return spent_by_unit(lines, ends)
 
 
 def _budget(budget: Budget, histories: Iterable[Mapping[Any, int]]) -> dict[str, Any]:

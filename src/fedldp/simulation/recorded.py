@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.statement import SIMULATED, scores_are_private
+from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
+from fedldp.core.kinds import NOT_FINISHED, SIMULATED
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
@@ -31,7 +32,7 @@ from fedldp.reporting.runs import (
     unfinished,
 )
 from fedldp.reporting.schema import Schema, read_schema
-from fedldp.reporting.text import Statement
+from fedldp.reporting.text import Displayed
 from fedldp.simulation.plan import delta_of, stated_so_far
 from fedldp.simulation.result import Result, progress, result_document, run_name
 from fedldp.simulation.settings import from_mapping
@@ -96,7 +97,7 @@ def read_run(path: Path) -> FinishedRun:
         saved.rounds,
         privacy,
         recipe=document["recipe"],
-        seed=config.seed if SIMULATED in privacy["warnings"] else None,
+        seed=config.seed if SIMULATED in privacy.warnings else None,
         run_dir=path,
         tested_on=TESTED_BY_SERVER if _is_deployed(path) else config.composition.local.tested_on,
     )
@@ -121,7 +122,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
         config=config,
         rounds=saved.rounds,
         weights=read_weights(folder, config, schema)[0],
-        privacy=Statement(
+        privacy=Displayed.of(
             read_statement(path) if is_finished(path) else _released(folder, config, saved)
         ),
         ledger=saved.ledger,
@@ -207,17 +208,13 @@ def write_report(path: Path) -> None:
     replace_file(path / "report.html", page([read_run(path)]).encode())
 
 
-def _released(folder: RunFolder, config: RunConfig, saved: Saved) -> dict[str, Any]:
+def _released(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
     """Return the statement about what was released in an unfinished run."""
-    found = _stated(folder, config, saved)
-    found["warnings"].append(
-        "the run is not finished: the lines cover what was released "
-        f"{progress(config, saved.rounds)}, and each further round would add to it"
-    )
-    return found
+    unfinished = NOT_FINISHED(done=len(saved.rounds), of=config.rounds)
+    return _stated(folder, config, saved).warning(unfinished)
 
 
-def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> dict[str, Any]:
+def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
     known = read_statement(folder.path)
     if _is_deployed(folder.path):  # the server updates this statement before and after each round
         return known
@@ -226,7 +223,7 @@ def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> dict[str, Any
         schema.problem,
         **counts,
         counted_in_private=schema.rounded,
-        private_scores=scores_are_private(known["warnings"]),
+        private_scores=scores_are_private(known.warnings),
     )
     return stated_so_far(
         config.with_schedule(draws_of_seed(config.seed)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
+from fedldp.reporting import words
 from fedldp.reporting.schema import Schema
 from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
-from fedldp.reporting.text import Statement, area, html_table, percent, run_title
+from fedldp.reporting.text import Displayed, area, html_table, percent, run_title
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,7 +63,7 @@ class Result:
     config: RunConfig
     rounds: list[Round]
     weights: dict[str, NDArray[Any]]
-    privacy: Statement
+    privacy: Displayed
     ledger: MemoryLedger
     run: str
     seconds: float
@@ -259,7 +261,7 @@ def _table(rounds: Sequence[Round]) -> list[dict[str, Any]]:
 def result_document(
     config: RunConfig,
     rounds: Sequence[Round],
-    privacy: Mapping[str, Any],
+    privacy: Statement,
     *,
     recipe: str | None,
     seed: int | None,
@@ -290,7 +292,7 @@ def result_document(
         "config": config.model_dump(),
         "rounds": _table(rounds),
         "final": final_of(rounds[-1], most_frequent),
-        "privacy": privacy,
+        "privacy": words.document(privacy),
         "seconds": sum(record.seconds for record in rounds),
         "run_dir": None if run_dir is None else str(run_dir),
         "tested_on": tested_on,

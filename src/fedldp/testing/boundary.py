@@ -6,7 +6,6 @@ place of what it is given. Whatever then differs has gone past the mechanisms.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -233,16 +232,18 @@ def _spoiling(step: Any, value: float) -> Any:
     return spoilt
 
 
-def _told(one: bytes, two: bytes, clear: str, own: Examples, other: Examples, more: str) -> str:
+def _told(
+    one: bytes, two: bytes, clear: set[str], own: Examples, other: Examples, more: str
+) -> str:
     """Return in what two answers differ beyond what their event says is in the clear."""
     if one == two:
         return ""
     named = {more}
-    if re.search("weights|signs|which features", clear):
+    if clear & {"weights", "clipped-weights", "signs-of-weights", "noisier-features"}:
         named.add("payload")
     if "labels" in clear and not np.array_equal(own.labels, other.labels):
         named.add("payload")
-    if "number of examples" in clear and len(own) != len(other):
+    if "number-of-examples" in clear and len(own) != len(other):
         named.add("weight")
     first, second = (read_reply(message)[2] for message in (one, two))
     if not (isinstance(first, Report) and isinstance(second, Report)):

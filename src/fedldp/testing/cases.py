@@ -342,11 +342,11 @@ def events_of(config: RunConfig) -> list[Event]:
     return [encoder.event(phase) for phase in range(config.composition.channel.phases)]
 
 
-def in_clear(event: Event) -> str:
-    """Return what an event says is sent in clear if a client's whole input is replaced."""
+def in_clear(event: Event) -> set[str]:
+    """Return the kinds of what is sent in clear if a client's whole input is replaced."""
     if isinstance(event, PerRecord):
         return in_clear(event.client)
-    return event.what if isinstance(event, InClear) else ""
+    return {each.kind for each in event.sent} if isinstance(event, InClear) else set()
 
 
 def deploys(config: RunConfig) -> bool:

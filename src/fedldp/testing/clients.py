@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
@@ -205,7 +206,7 @@ class Roles:
         return following, dict(metrics)
 
 
-def lines(config: RunConfig, unit: str, problem: Problem = PROBLEM) -> list[dict[str, Any]]:
+def lines(config: RunConfig, unit: str, problem: Problem = PROBLEM) -> list[Guarantee]:
     """Return the lines of a configuration's statement for a unit."""
-    found = plan(config, problem).privacy["guarantees"]
-    return [line for line in found if line["unit"] == unit]
+    found = plan(config, problem).privacy.guarantees
+    return [line for line in found if line.unit == unit]

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import SIMULATED
 from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
@@ -123,27 +124,27 @@ def statement(at: System) -> Iterator[str]:
     problem = problem_of(longer, None)
     planned = plan(longer, problem)
     stated = planned.privacy
-    for line in stated["guarantees"]:
-        where = f"the line for {line['unit']} against {line['adversary']}"
-        if line["kind"] == "none":
-            if line["epsilon"] is not None or line["lower"] is not None:
-                yield f"{where} proves nothing, but has an epsilon"
-        elif not (math.isfinite(line["epsilon"]) and line["epsilon"] >= 0 and line["assumptions"]):
+    for line in stated.guarantees:
+        where = f"the line for {line.unit} against {line.adversary}"
+        if line.kind == "none":
+            if line.lower is not None:
+                yield f"{where} proves nothing, but has a lower bound"
+        elif not math.isfinite(line.epsilon or 0) or not line.assumptions:
             yield f"{where} has no finite epsilon, or no assumptions"
-        elif line["lower"] is not None and line["lower"] > line["epsilon"]:
+        elif (line.lower or 0) > (line.epsilon or 0):
             yield f"{where} has a lower bound above its epsilon"
-        if (line["kind"] == "approximate") != (line["delta"] > 0) or not line["method"]:
-            yield f"{where} has the wrong delta for its kind, or no method"
-    if ("client-run", "server") not in {(g["unit"], g["adversary"]) for g in stated["guarantees"]}:
+        if (line.kind == "approximate") != (line.delta > 0):
+            yield f"{where} has the wrong delta for its kind"
+    if ("client-run", "server") not in {(g.unit, g.adversary) for g in stated.guarantees}:
         yield "no line says what a client's run costs against the server"
-    if not any("this run itself protects nothing" in text for text in stated["warnings"]):
+    if SIMULATED not in stated.warnings:
         yield "it does not say that a simulation protects nothing"
 
     def lines(rounds: int) -> dict[tuple[Any, ...], float]:
         until = state(longer, problem, planned.releases.before(rounds + 1))
         return {
-            (each["unit"], each["adversary"], each["kind"]): each["epsilon"] or math.inf
-            for each in until["guarantees"]
+            (each.unit, each.adversary, each.kind): each.epsilon or math.inf
+            for each in until.guarantees
         }
 
     few, many = lines(2), lines(5)

@@ -176,7 +176,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     m/(N - u') with u' < u, or m/N if they are not clients.
     """
     if settings.clip is None:
-        return InClear(what="the scale of the noise, a median of private norms,")
+        return InClear(what="noise-scale")
     mechanism = gaussian(settings, settings.clip)
     mechanism.ball.check_size(size)
     multiplier = float(mechanism.proven_scale / mechanism.ball.radius)

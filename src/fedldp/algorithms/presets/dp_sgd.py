@@ -110,5 +110,5 @@ class NoisySteps(Local):
         """Return what the steps in one round release."""
         return PerRecord(
             record=self.sums(algorithm.problem).event,
-            client=InClear(what="weights that hide single examples only"),
+            client=InClear(what="weights-of-private-records"),
         )

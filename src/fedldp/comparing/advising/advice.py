@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedldp.accounting.statement import HELD_OUT
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.comparing.advising.plan import (
@@ -37,7 +37,9 @@ from fedldp.comparing.compared import SIMULATED
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.results import RELEASE, Row
 from fedldp.core.formatting import rounded_count
+from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset
+from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import auc_deviation, is_imbalanced, most_frequent
 from fedldp.simulation.plan import plan, problem_with
@@ -485,7 +487,7 @@ class Advice:
             RELEASE,
         ]
         if self.data.scores_are_private:
-            found.append(HELD_OUT)
+            found.append(words.line(HELD_OUT))
         found.append(SIMULATED)
         if self.unit == "record":
             found.append(
@@ -594,12 +596,12 @@ class Advice:
         kept = self.kept(figure)
         return "" if kept is None else _share(kept)
 
-    def statement(self, trust: str, epsilon: float) -> dict[str, Any] | None:
+    def statement(self, trust: str, epsilon: float) -> Statement | None:
         """Return the statement of a measured run; None if there is none."""
         config = self._config(trust, epsilon)
         if config is None:
             return None
-        return dict(plan(config, problem_with(config, self.data, None)).privacy)
+        return plan(config, problem_with(config, self.data, None)).privacy
 
     def next_run(self, folder: Path | None = None) -> str | None:
         """Return a file for ``fedldp run`` under the least trust that is viable, or None.

@@ -73,21 +73,21 @@ def common_reports(engine: Engine) -> Sequence[float]:
 def unshuffled(engine: Engine) -> Sequence[float]:
     """Return the pure epsilon of a client's run without a shuffler."""
     lines = engine.lines(find_recipe("ldp-fl-mnist").config, "client-run", "server")
-    return [max(line["epsilon"] for line in lines if line["delta"] == 0)]
+    return [max(line.epsilon or 0.0 for line in lines if line.delta == 0)]
 
 
 def model_shuffled(engine: Engine) -> Sequence[float]:
     """Return the bounds on epsilon for a client's run if each report is shuffled as a whole."""
     config = find_recipe("ldp-fl-mnist").config.changed(chunk=21_840)
     (line,) = engine.lines(config, "client-run", "shuffled-server")
-    return [line["lower"], line["epsilon"]]
+    return [line.lower or 0.0, line.epsilon or math.inf]
 
 
 def least_behind_a_shuffler(engine: Engine, *units: str) -> Sequence[float]:
     """Return lower bounds on epsilon for some units, behind a perfect shuffler."""
     config = find_recipe("ldp-fl-mnist").config
     lines = (engine.lines(config, unit, "shuffled-server") for unit in units)
-    return [max(line["lower"] for line in each) for each in lines]
+    return [max(line.lower or 0.0 for line in each) for each in lines]
 
 
 def common_windows(engine: Engine, apart: float, *spans: float) -> Sequence[float]:

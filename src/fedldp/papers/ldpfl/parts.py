@@ -29,6 +29,8 @@ from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Kind, Unprotected
+from fedldp.core.kinds import SCORES
 from fedldp.core.registry import is_address
 from fedldp.data.image_features import OrientedGradients, check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
@@ -130,13 +132,8 @@ class Bits(Features):
         return self.code.encode(net.features(examples, torch.device("cpu"))).astype(np.float32)
 
 
-_SCORES: dict[tuple[str, str], list[str]] = {
-    ("common", "public"): [],
-    ("common", "own"): ["scores through an encoder trained on own examples"],
-    ("clients", "public"): ["scores on own test examples"],
-    ("clients", "own"): ["scores on own test examples, through an encoder trained on the others"],
-}
-"""What scores reveal about private examples, for each ``evaluation`` and ``encoder``."""
+LABELS = Kind("labels", Unprotected, {"bits_epsilon": float})
+"""Labels in the clear, and what one example's bits alone cost, of a public encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,28 +218,28 @@ class OnBits(Local):
             )
         bits = self.mechanism.event(self.bits.num_bits(problem))
         labels = self.labels(problem)
-        alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
         clear = self.private_scores
         if labels is None:
-            alone_says = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
-            clear = [f"labels ({alone_says})", *clear]
+            alone = math.fsum(e * n for e, n in bits.groups)
+            clear = [LABELS(bits_epsilon=alone), *clear]
         if labels is None or clear:
-            event = InClear(what=" and ".join(clear))
+            event = InClear(what=tuple(clear))
             return PerRecord(record=event, client=event)
         label, most = labels.event(1), self.most_examples(algorithm)
 
         def drawn(examples: int) -> Memoized:
             each = PureCoordinates.together(examples, bits, label)
-            return Memoized(drawn=each, identity="features and labels")
+            return Memoized(drawn=each, identity="features-and-labels")
 
         trained = None if most is None else num_trained(most, settings.test_share)
-        client = InClear(what="number of examples") if trained is None else drawn(trained)
+        client = InClear(what="number-of-examples") if trained is None else drawn(trained)
         return PerRecord(record=drawn(1), client=client)
 
     @property
-    def private_scores(self) -> list[str]:
-        """What scores reveal about the examples that they or an encoder were computed from."""
-        return _SCORES[self.settings.evaluation, self.settings.encoder]
+    def private_scores(self) -> list[Unprotected]:
+        """Scores that reveal the examples that they or an encoder were computed from."""
+        on, encoder = self.settings.evaluation, self.settings.encoder
+        return [] if (on, encoder) == ("common", "public") else [SCORES(on=on, encoder=encoder)]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return the size of an equal share, if public and nothing is sent in the clear."""
@@ -341,7 +338,7 @@ class RandomisedGradients(Local):
                 f"budget for a whole vector; choose {SUITABLE}"
             )
         whole = (
-            InClear(what="number of examples")
+            InClear(what="number-of-examples")
             if most is None
             else self._drawn(SelfComposed(each=record, count=most))
         )
@@ -349,7 +346,7 @@ class RandomisedGradients(Local):
 
     def _drawn(self, event: Event) -> Memoized:
         # The identity names the number of rounds, because it decides each example's round.
-        return Memoized(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
+        return Memoized(drawn=event, identity=f"gradients-in-{self.settings.rounds}-rounds")
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return the size of an equal share, if the number of a client's examples is public."""

@@ -111,7 +111,7 @@ def personalized(settings: Settings) -> Composition:
     check(settings)
     signs, redraw = sends_signs(settings), settings.empty_selection == "redraw"
     noise = PublishedNoise(settings=settings) if has_noise(settings) else None
-    plain = Plain("signs of weights", signs=True) if signs else Plain("clipped weights")
+    plain = Plain("signs-of-weights", signs=True) if signs else Plain("clipped-weights")
     rules = {"mean": by_power(0), "weighted": weighted, "selection": selection(redraw=redraw)}
     by_noise: EstimateOf = MeanByNoise(
         settings=settings,

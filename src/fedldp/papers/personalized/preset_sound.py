@@ -51,6 +51,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Caveat, Kind
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 from fedldp.papers.personalized.parts import (
@@ -76,17 +77,8 @@ _NOBODY = "without selects_first nobody is selected"
 _NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
 
 
-def _summed_noise(untrusted: int) -> str:
-    """Return what a sum reveals about budgets, which no line of the statement covers."""
-    helped = (
-        f"; untrusted_clients = {untrusted}: what they added can be subtracted" if untrusted else ""
-    )
-    return (
-        "channel = sum: whose budget is how large is in no message, but the noise of a sum of many "
-        "weights tells what the squares of all deviations add up to, and who knows all but one "
-        "knows that one; no line is about budgets, which have to be chosen without a look at "
-        f"examples{helped}"
-    )
+SUMMED_NOISE = Kind("noise-of-sums-tells-budgets", Caveat, {"untrusted": int})
+"""What the noise of sums reveals about budgets, which no line of the statement covers."""
 
 
 @preset(
@@ -218,7 +210,7 @@ def in_sums(settings: Settings) -> Composition:
         ),
         participation=turns,
         unused={"turns": _NOBODY},
-        notes=(_summed_noise(settings.untrusted_clients),),
+        notes=(SUMMED_NOISE(untrusted=settings.untrusted_clients),),
     )
 
 

@@ -24,6 +24,7 @@ from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, PrivacyError, UnfitEvent
+from fedldp.core.facts import Kind, Unprotected
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflCalibration
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
     from fedldp.papers.priority.training import RankingSgd
     from fedldp.training.local_sgd import LocalSgd
+
+
+NOISIER_FEATURES = Kind("noisier-features", Unprotected, {})()
+"""Which features get more noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,7 @@ class UnevenRelease(Release):
     def event(self) -> Event:
         """Return the event for the least noise; for own ranks, for features in the clear."""
         if self.ranks == "own":
-            return InClear(what="which features get more noise")
+            return InClear(what=(NOISIER_FEATURES,))
         return super().event()
 
     def randomise(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedldp.accounting.guarantees import HOUSE, IDEALISED
+from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.statement import Statement
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import about, behind_sums, headline
 
@@ -58,7 +59,7 @@ class Stated:
         return self.by == HOUSE
 
     @classmethod
-    def of(cls, privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> Stated:
+    def of(cls, privacy: Statement, guarantee: tuple[str, str] | None = None) -> Stated:
         """Return a statement's headline; lines for the numbers that are sent take precedence.
 
         Args:
@@ -66,16 +67,16 @@ class Stated:
             guarantee: the unit and the adversary; None for the statement's headline.
         """
         line = headline(privacy, guarantee)
-        if line is None or line["epsilon"] is None:
+        if line is None or line.epsilon is None:
             unit, adversary = guarantee or ("client-run", "server")
             return cls(math.inf, 0.0, False, unit=unit, adversary=adversary)
         return cls(
-            epsilon=float(line["epsilon"]),
-            delta=float(line["delta"]),
-            idealised=IDEALISED in line["assumptions"],
-            by=line["stated_by"],
-            unit=line["unit"],
-            adversary=line["adversary"],
+            epsilon=float(line.epsilon),
+            delta=float(line.delta),
+            idealised=line.is_idealised,
+            by=line.stated_by,
+            unit=line.unit,
+            adversary=line.adversary,
             behind_sums=behind_sums(privacy) if guarantee is None else None,
         )
 

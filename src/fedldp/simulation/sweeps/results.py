@@ -13,9 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.statement import CHOOSING, HELD_OUT
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
+from fedldp.core.kinds import CHOOSING, HELD_OUT
+from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import CHOSEN_BY, FIGURES
 from fedldp.reporting.text import about, area, imbalance, percent
@@ -110,7 +111,7 @@ class Sweep:
             for name, what in self.score_releases.items()
         ]
         if self.private_scores:
-            found += [CHOOSING, HELD_OUT]
+            found += map(words.line, (CHOOSING, HELD_OUT))
         if self.doubts:
             found.append(
                 f"the metrics of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import unit_and_adversary
-from fedldp.accounting.statement import scores_are_private
+from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
+from fedldp.reporting import words
 from fedldp.simulation.settings import named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, write_design
@@ -260,7 +261,7 @@ def _do(
             watcher.done(job, None, reason)
         else:
             assert summary is not None
-            stated = Stated.of(summary["privacy"])
+            stated = Stated.of(Statement.from_json(summary["privacy"]))
             watcher.done(job, run_of(job.settings, job.seed, summary, task.place, stated), None)
 
     sweep_executor.do(tasks, done=done, tick=watcher.tick)
@@ -286,12 +287,13 @@ def _result(
         summary = None if place is None or place in reasons else summary_of(place)
         if summary is not None:
             assert job.config is not None
-            stated = Stated.of(summary["privacy"], view.of_run(job.config))
+            privacy = Statement.from_json(summary["privacy"])
+            stated = Stated.of(privacy, view.of_run(job.config))
             run = run_of(job.settings, job.seed, summary, None if out is None else place, stated)
             runs.append((run, stated))
-            private_scores |= scores_are_private(summary["privacy"]["warnings"])
+            private_scores |= scores_are_private(privacy.warnings)
             if told := job.config.composition.local.private_scores:
-                score_releases[job.recipe] = " and ".join(told)
+                score_releases[job.recipe] = " and ".join(map(words.line, told))
             doubts += summary["doubts"][:1]
             continue
         reason = job.refused if place is None else reasons[place]

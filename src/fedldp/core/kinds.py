@@ -1,0 +1,119 @@
+"""The kinds of facts that statements, scores and events use: a vocabulary without sentences.
+
+A paper inside the package declares its own kinds in its folder. A kind's name and values never
+change, because agreements, ledgers and documents hold them; its words may change in any release.
+"""
+
+from __future__ import annotations
+
+from types import NoneType
+
+from fedldp.core.facts import Assumption, Caveat, Kind, Method, NoGuarantee, Unprotected
+
+# Assumptions. Their values are whole numbers or names, never floats, so that sets compare exactly.
+
+FRESH = Kind("randomised-at-client", Assumption, {})()
+FOLLOWS_SUM = Kind("follows-sum-protocol", Assumption, {})()
+CERTIFIED_ROSTER = Kind("certified-roster", Assumption, {})()
+AT_MOST_UNTRUSTED = Kind("at-most-untrusted", Assumption, {"clients": int, "among": str})
+HONEST_SUMMANDS = Kind("honest-summands", Assumption, {"clients": int, "among": str})
+SHUFFLER = Kind("shuffler", Assumption, {"of": str})
+HONEST_PARTICIPANTS = Kind("honest-participants", Assumption, {"clients": int})
+HONEST_CATEGORIES = Kind(
+    "honest-categories", Assumption, {"reports": int, "categories": int, "closest": int}
+)
+FRESH_SEEDS = Kind("fresh-seeds", Assumption, {})()
+SENDING_INDEPENDENT = Kind("sending-independent-of-data", Assumption, {"of": str})
+DISCRETE = Kind("discrete-noise", Assumption, {})()
+IDEALISED = Kind("real-arithmetic", Assumption, {})()
+OWN_SHARES = Kind("own-shares-of-noise", Assumption, {"shares": int})
+ONCE = Kind("drawn-once", Assumption, {})()
+TAKES_PART = Kind("takes-part-at-most", Assumption, {"rounds": int})
+AS_DRAWN = Kind("as-drawn", Assumption, {})()
+SECRET_SAMPLE = Kind("secret-sample", Assumption, {"of": str})
+AT_SITES = Kind("at-no-more-sites", Assumption, {"sites": int})
+SERVER_TRUSTED = Kind("server-trusted", Assumption, {})()
+OWN_CODE = Kind("own-code", Assumption, {"of": tuple[str, ...]})
+MAPS_ALONE = Kind("maps-each-example-alone", Assumption, {"of": str})
+PUBLIC_FILE = Kind("public-file", Assumption, {"of": str})
+KEEPS_NOTHING = Kind("keeps-nothing", Assumption, {"setting": str, "of": str})
+BEGINS_PUBLIC = Kind("begins-public", Assumption, {"of": str})
+FROZEN_PUBLIC = Kind("frozen-public", Assumption, {"of": str})
+DECLARED_PUBLIC = Kind("declared-public", Assumption, {"of": tuple[str, ...]})
+NOT_COUNTED = Kind("weights-not-counted", Assumption, {})()
+
+# Methods
+
+OF_SUM_OF_BITS = Kind("sum-of-bits", Method, {"of": Method})
+PART_OF_CLIENT = Kind("part-of-client", Method, {"of": Method, "part": str})
+SEVERAL_SITES = Kind("several-sites", Method, {"of": Method, "sites": int, "by": str})
+PURE_SUM = Kind("pure-sum", Method, {"over": str})
+OPTIMAL = Kind("optimal-composition", Method, {"tight": str})
+GAUSSIAN = Kind("gaussian", Method, {})()
+ZCDP = Kind("zcdp", Method, {})()
+ONE_COORDINATE = Kind("one-coordinate", Method, {"tight": str})
+SHUFFLED_COORDINATE = Kind("shuffled-coordinate", Method, {"tight": str})
+SHUFFLED_MESSAGES = Kind(
+    "shuffled-messages", Method, {"messages": int, "chunk": int, "lower": str | NoneType}
+)
+SHUFFLED_REPORTS = Kind("shuffled-reports", Method, {"reports": int})
+SHUFFLED_CATEGORIES = Kind("shuffled-categories", Method, {"reports": int})
+AS_WITHOUT_SHUFFLER = Kind("as-without-shuffler", Method, {})()
+SUM_OF_SHARES = Kind("sum-of-shares", Method, {"shares": int})
+SAMPLED_SHARES = Kind("sampled-shares", Method, {"steps": int, "shares": int})
+SAMPLED = Kind("sampled", Method, {"releases": int, "of": str})
+NOTHING_SENT = Kind("nothing-sent", Method, {})()
+
+# Reasons why nothing is proven
+
+SENT_IN_CLEAR = Kind("sent-in-clear", NoGuarantee, {"what": tuple[Unprotected, ...]})
+NOT_PURE = Kind("gaussian-is-not-pure", NoGuarantee, {})()
+
+# What is sent in clear
+
+WEIGHTS = Kind("weights", Unprotected, {})()
+SIGNS_OF_WEIGHTS = Kind("signs-of-weights", Unprotected, {})()
+CLIPPED_WEIGHTS = Kind("clipped-weights", Unprotected, {})()
+CLIPPED_UPDATES = Kind("clipped-updates", Unprotected, {})()
+STATISTICS = Kind("statistics", Unprotected, {})()
+WHOLE_NUMBERS = Kind("whole-numbers", Unprotected, {})()
+EXACT_SUM = Kind("exact-sum", Unprotected, {"of": str})
+NUMBER_OF_EXAMPLES = Kind("number-of-examples", Unprotected, {})()
+PRIVATE_SUMS = Kind("sum-of-private-noise", Unprotected, {"of": str})
+WEIGHTS_OF_PRIVATE_RECORDS = Kind("weights-of-private-records", Unprotected, {})()
+SCORES = Kind("scores", Unprotected, {"on": str, "encoder": str})
+NOISE_SCALE = Kind("noise-scale", Unprotected, {})()
+OTHER_SENT = Kind("other", Unprotected, {"text": str})
+
+# Caveats of a statement
+
+SIMULATED = Kind("simulated", Caveat, {}, binds=False)()
+UNEVEN = Kind("uneven", Caveat, {"epsilon": float, "delta": float})
+RESTS_ON = Kind("rests-on", Caveat, {"assumption": Assumption, "of": str})
+ARRIVAL_TIMES = Kind("arrival-times", Caveat, {"prediction_error": float})
+SMALLEST_COMMITTEE = Kind("smallest-committee", Caveat, {})()
+HELD_OUT = Kind("scores-on-private-rows", Caveat, {}, binds=False)()
+BOUND = Kind(
+    "bound-over-draws",
+    Caveat,
+    {"unit": str, "adversary": str, "epsilon": float, "delta": float},
+    binds=False,
+)
+AS_DRAWN_HERE = Kind("counts-as-drawn", Caveat, {"bounds": tuple[Caveat, ...]}, binds=False)
+SHARED_EXAMPLES = Kind("shared-examples", Caveat, {})()
+ROWS_DRAWN = Kind("rows-drawn-of-a-person", Caveat, {"rows": int})
+FEWER_THAN_PLANNED = Kind("fewer-than-planned", Caveat, {}, binds=False)()
+NOT_FINISHED = Kind("not-finished", Caveat, {"done": int, "of": int}, binds=False)
+LARGE_DELTA = Kind(
+    "delta-for-so-many", Caveat, {"of": str, "count": int, "delta": float}, binds=False
+)
+ANSWER_TIME = Kind("answer-time", Caveat, {"at": str})
+EARLIER_RUNS = Kind("earlier-runs", Caveat, {"costs": tuple[Caveat, ...]}, binds=False)
+SPENT = Kind("spent", Caveat, {"unit": str, "kind": str, "spent": float}, binds=False)
+FROZEN_WEIGHTS_PUBLIC = Kind("frozen-weights-public", Caveat, {}, binds=False)()
+CODE_OF_THE_NODE = Kind("code-of-the-node", Caveat, {}, binds=False)()
+CLASS_COUNT_ROUNDS = Kind(
+    "class-count-rounds", Caveat, {"counted": int, "of": int, "everybody": bool}
+)
+CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
+OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})

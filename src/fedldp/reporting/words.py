@@ -1,0 +1,182 @@
+"""Words: the only place where a fact becomes a sentence.
+
+The templates are data: ``words.toml`` here has those of the kinds in ``core.kinds``, and the file
+of the same name in a paper's folder those of the paper's own kinds. Words are output only: nothing
+that is signed, hashed, compared or read back contains them, so any of them may change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from fedldp.accounting.guarantees import HOUSE, Guarantee
+from fedldp.accounting.statement import Statement, delta_to_take, revealed
+from fedldp.core.facts import Fact, in_order
+from fedldp.core.formatting import number
+from fedldp.core.kinds import AT_SITES
+from fedldp.core.registry import paper_folders
+from fedldp.ledgers.budget import Budget
+
+FILE = "words.toml"
+
+UNITS = {
+    "weight": "from one weight of one report",
+    "record": "about one training example",
+    "person": "about all data of one person",
+    "client-round": "from all that one client sends in a round",
+    "client-run": "from all that one client sends in the run",
+}
+"""What is protected, for each unit."""
+
+ADVERSARIES = {
+    "server": "A server that can link a client's messages",
+    "shuffled-server": "A server behind an honest shuffler",
+    "summing-server": "A server that sees only sums",
+    "downlink": "Anyone who sees only the broadcasts",
+}
+"""Who attacks, for each adversary, in the order of every output."""
+
+_MANY = {"record": "records", "person": "people", "client": "clients"}
+
+_COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "delta-for-so-many": lambda of: {
+        "many": _MANY[of["of"]],
+        "revealed": revealed(of["delta"], of["count"]),
+        "take": delta_to_take(of["count"]),
+    },
+    "spent": lambda of: {"amount": Budget(of["kind"], math.inf, of["unit"]).amount(of["spent"])},
+    "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
+}
+"""Values that templates show besides a fact's own."""
+
+
+@cache
+def templates() -> dict[str, dict[str, Any]]:
+    """Return the words of every kind of the package, by the kind's name."""
+    places = [Path(__file__).with_name(FILE), *map(Path, paper_folders(FILE))]
+    found: dict[str, dict[str, Any]] = {}
+    for place in places:
+        found |= tomllib.loads(place.read_text(encoding="utf-8"))
+    return found
+
+
+def line(fact: Fact) -> str:
+    """Return a fact as a sentence; one of a kind that this version does not know as it is."""
+    return _filled(fact, "line")
+
+
+def short(fact: Fact) -> str:
+    """Return a fact in a few words, for a table or a chart."""
+    return _filled(fact, "short")
+
+
+def _filled(fact: Fact, form: str) -> str:
+    entry = templates().get(fact.kind)
+    if entry is None:
+        values = fact.to_json()["values"]
+        return f"{fact.kind}: {json.dumps(values)}" if values else fact.kind
+    values = fact.values
+    if fact.kind in _COMPUTED:
+        values |= _COMPUTED[fact.kind](values)
+    if form in entry:
+        return _with_values(entry[form], values)
+    fitting = (
+        each["line"]
+        for each in entry.get("when", [entry])
+        if all(values[name] == fixed for name, fixed in each.items() if name != "line")
+    )
+    return _with_values(next(fitting), values)
+
+
+def _with_values(template: str, values: Mapping[str, Any]) -> str:
+    """Fill a template.
+
+    Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:upN}`` a number rounded up
+    to N digits, ``{x:r}`` a number in full, ``{x!s}`` and ``{x!a}`` names joined by "and" and by
+    commas, ``{x!t}`` a text as it is, and ``{x!r:JOINER}`` facts.
+    """
+    found = ""
+    for text, name, spec, how in Formatter().parse(template):
+        found += text + ("" if name is None else _shown(values[name], spec or "", how))
+    return found
+
+
+def _shown(value: Any, spec: str, how: str | None) -> str:
+    if how == "r":
+        facts = value if isinstance(value, tuple) else (value,)
+        return (spec or " and ").join(map(line, facts))
+    if how in ("s", "a"):
+        return (" and " if how == "s" else ", ").join(value)
+    if how == "t":
+        return str(value)
+    if spec == "r":
+        return repr(value)
+    if spec == "n":
+        return number(value)
+    if spec.startswith("up"):
+        digits = int(spec.removeprefix("up"))
+        return f"{math.ceil(value * 10**digits) / 10**digits:,.{digits}f}"
+    return format(value, spec)
+
+
+def method_of(guarantee: Guarantee) -> str:
+    """Return how a line's epsilon was computed, or why there is none."""
+    if guarantee.reason is not None:
+        return f"none: {line(guarantee.reason)}"
+    assert guarantee.method is not None
+    return line(guarantee.method)
+
+
+def assumptions_of(guarantee: Guarantee) -> list[str]:
+    """Return what a line relies on, in the order of every output."""
+    return [line(each) for each in in_order(guarantee.assumptions)]
+
+
+def sites_of(guarantee: Guarantee) -> str:
+    """Return at how many sites a person may have rows, from a line that states the number."""
+    return "".join(
+        f", if the person{line(each).removeprefix('a person')}"
+        for each in AT_SITES.among(guarantee.assumptions)
+    )
+
+
+def size_of(guarantee: Guarantee) -> str:
+    """Return a line's epsilon and delta, and whom it protects against whom, in one sentence."""
+    who = guarantee.adversary
+    if guarantee.epsilon is None:
+        return f"no guarantee {UNITS[guarantee.unit]} against the {who}"
+    delta = f" (delta {guarantee.delta!r})" if guarantee.delta else ""
+    by = "" if guarantee.stated_by == HOUSE else f", as {guarantee.stated_by} states"
+    size = f"epsilon {number(guarantee.epsilon)}{delta}"
+    return f"{size} {UNITS[guarantee.unit]}{sites_of(guarantee)}, against the {who}{by}"
+
+
+def document(privacy: Statement) -> dict[str, Any]:
+    """Return a statement as JSON shows it: its kinds and values, and beside them their words."""
+    found = privacy.to_json()
+    lines = zip(privacy.guarantees, found["guarantees"], strict=True)
+    return found | {
+        "guarantees": [
+            each
+            | {
+                "method": shown(guarantee.method),
+                "reason": shown(guarantee.reason),
+                "assumptions": [shown(each) for each in in_order(guarantee.assumptions)],
+                "text": size_of(guarantee),
+            }
+            for guarantee, each in lines
+        ],
+        "warnings": [shown(each) for each in privacy.warnings],
+    }
+
+
+def shown(fact: Fact | None) -> dict[str, Any] | None:
+    """Return a fact as JSON shows it, with its words; None for None."""
+    return None if fact is None else fact.to_json() | {"text": line(fact)}
