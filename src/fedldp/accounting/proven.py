@@ -1,0 +1,311 @@
+"""What is proven, with its conditions: an epsilon as it travels from a statement to a reader.
+
+One run has the ``Proven`` of a line of its statement. A set of runs on the same rows has one of its
+own, because losses add up over runs, whether or not their results are published.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from fedldp.accounting.accountants import Normal, Pure, Sampled, loss_of, unfolded
+from fedldp.accounting.guarantees import (
+    HOUSE,
+    Adversary,
+    Guarantee,
+    History,
+    Unit,
+    local_guarantees,
+    sampled_guarantee,
+)
+from fedldp.accounting.numerics.gaussian import compose_mu
+from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.statement import SIDES, Statement
+from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Assumption, Fact, NoGuarantee, in_order
+from fedldp.core.kinds import IDEALISED, TAKES_PART
+
+LARGER: dict[Unit, tuple[Unit, ...]] = {
+    "weight": ("weight",),
+    "record": ("record", "person", "client-run"),
+    "person": ("person", "client-run"),
+    "client-round": ("client-round", "client-run"),
+    "client-run": ("client-run",),
+}
+"""The units whose guarantee covers each unit."""
+
+SEES_MORE: dict[Adversary, tuple[Adversary, ...]] = {
+    "server": ("server",),
+    "shuffled-server": ("shuffled-server", "server"),
+    "summing-server": ("summing-server", "server"),
+    "downlink": ("downlink", "summing-server", "shuffled-server", "server"),
+}
+"""The adversaries who see at least as much as each adversary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proven:
+    """An epsilon with everything that it depends on.
+
+    Attributes:
+        epsilon: a proven upper bound; None if nothing is proven.
+        delta: its delta.
+        unit: what is protected.
+        adversary: against whom.
+        conditions: the line's assumptions, and all warnings of its statement.
+        stated_by: "fedldp", or the addresses of the user's own code that states the line.
+        reason: why nothing is proven, if nothing is and the statement says why.
+    """
+
+    epsilon: float | None
+    delta: float
+    unit: Unit
+    adversary: Adversary
+    conditions: tuple[Fact, ...]
+    stated_by: str = HOUSE
+    reason: NoGuarantee | None = None
+
+    @property
+    def is_idealised(self) -> bool:
+        """Whether it holds only for ideal real numbers."""
+        return IDEALISED in self.conditions
+
+    @classmethod
+    def of(cls, statement: Statement, unit: Unit, adversary: Adversary) -> Self:
+        """Return the best line of a statement; lines for the numbers that are sent come first.
+
+        Raises:
+            ConfigError: the statement rests on an assumption that this version does not know.
+        """
+        about = [g for g in statement.guarantees if (g.unit, g.adversary) == (unit, adversary)]
+        best = min(about, key=lambda line: (line.is_idealised, _size(line)), default=None)
+        if best is None:
+            return cls(
+                epsilon=None,
+                delta=0.0,
+                unit=unit,
+                adversary=adversary,
+                conditions=statement.warnings,
+            )
+        _check_known(best.assumptions)
+        return cls(
+            epsilon=best.epsilon,
+            delta=best.delta,
+            unit=unit,
+            adversary=adversary,
+            conditions=(*in_order(best.assumptions), *statement.warnings),
+            stated_by=best.stated_by,
+            reason=best.reason,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """What one run of a set releases.
+
+    Attributes:
+        releases: what every client, and the server, releases; as planned, if the run is not over.
+        statement: the run's statement.
+        at: a function of delta that returns the run's statement at that delta.
+        persons_at_sites: the largest number of clients at which one person has rows.
+    """
+
+    releases: ReleaseHistory
+    statement: Statement
+    at: Callable[[float], Statement]
+    persons_at_sites: int = 1
+
+    def line(self, unit: Unit, adversary: Adversary) -> Guarantee | None:
+        """Return the best line that covers a unit against an adversary; None if none does."""
+        return _covering(self.statement, unit, adversary)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """What a set of runs on the same rows costs.
+
+    Attributes:
+        proven: what the protected runs cost together.
+        runs: how many runs are protected.
+        unprotected: how many runs on the same rows protect nothing.
+    """
+
+    proven: Proven
+    runs: int
+    unprotected: int
+
+
+def together(runs: Sequence[Released], unit: Unit, adversary: Adversary) -> Together:
+    """Return what several runs on the same rows guarantee together.
+
+    Each run's worst history is unfolded before histories are added: what is drawn once in a run is
+    drawn anew in the next. The delta is the smallest positive one of the runs' lines.
+
+    Args:
+        runs: the runs; those without a guarantee for the unit are counted, and not added.
+        unit: a unit that covers whole runs.
+        adversary: who sees all of them.
+
+    Raises:
+        ConfigError: a statement rests on an assumption that this version does not know.
+
+    Source: all releases composed by their losses, in one computation or by groups of one kind of
+    loss at delta divided among these; where a line is about sums or shuffled reports, the runs'
+    epsilons at delta divided among them, added (basic composition).
+    """
+    lines = [(run, run.line(unit, adversary)) for run in runs]
+    known = [(run, line) for run, line in lines if line is not None]
+    deltas = [line.delta for _, line in known if line.delta > 0]
+    delta = min(deltas, default=0.0)
+    for _, line in known:
+        _check_known(line.assumptions)
+    epsilon = None
+    if known:
+        by_losses = _by_losses(known, delta)
+        epsilon = _by_lines(known, unit, adversary, delta) if by_losses is None else by_losses
+    by = dict.fromkeys(line.stated_by for _, line in known if line.stated_by != HOUSE)
+    return Together(
+        proven=Proven(
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            adversary=adversary,
+            conditions=_conditions(known),
+            stated_by=", ".join(by) or HOUSE,
+        ),
+        runs=len(known),
+        unprotected=len(runs) - len(known),
+    )
+
+
+def _size(line: Guarantee) -> float:
+    return math.inf if line.epsilon is None else line.epsilon
+
+
+def _check_known(assumptions: Iterable[Assumption]) -> None:
+    unknown = [each.kind for each in assumptions if not each.is_known]
+    if unknown:
+        raise ConfigError(
+            f"the statement assumes {', '.join(unknown)}, which this version of fedldp does not "
+            "know; read it with the version that wrote it"
+        )
+
+
+def _covering(statement: Statement, unit: Unit, adversary: Adversary) -> Guarantee | None:
+    covering = [
+        line
+        for line in statement.guarantees
+        if line.unit in LARGER[unit]
+        and line.adversary in SEES_MORE[adversary]
+        and line.epsilon is not None
+    ]
+    return min(covering, key=_size, default=None)
+
+
+def _by_losses(known: Sequence[tuple[Released, Guarantee]], delta: float) -> float | None:
+    """Return the epsilon of all releases composed; None if some line is not of single reports."""
+    total: History = Counter()
+    shifts = set()
+    for run, line in known:
+        found = _history(run, line)
+        if found is None:
+            return None
+        history, shift = found
+        shifts.add(shift)
+        total += history
+    if not total:
+        return 0.0
+    if len(shifts) > 1:
+        return None
+    (shift,) = shifts
+    kinds: dict[type, History] = {}
+    for event, times in total.items():
+        kinds.setdefault(type(loss_of(event)), Counter())[event] += times
+    if Sampled in kinds and len({(line.unit, line.adversary) for _, line in known}) > 1:
+        return None  # what is sampled differs
+    if len(kinds) == 1:
+        return _composed(total, known[0][1], delta, shift)
+    # Groups of one kind of loss, each with its part of delta; a pure group needs none.
+    needing = sum(kind is not Pure for kind in kinds)
+    apart = [
+        _composed(each, known[0][1], 0.0 if kind is Pure else delta / needing, shift)
+        for kind, each in kinds.items()
+    ]
+    whole = math.inf
+    if Sampled not in kinds:
+        whole = _composed(total, known[0][1], delta, shift)
+    return min(math.fsum(apart), whole)
+
+
+def _history(run: Released, line: Guarantee) -> tuple[History, int] | None:
+    """Return the worst history that a line is about, unfolded, and how far its inputs may move."""
+    side = SIDES[line.unit]
+    sites = run.persons_at_sites if line.unit == "person" else 1
+    if line.adversary == "downlink":
+        found, copies, shift = run.releases.of_server().of_side(side).histories(), 1, sites
+    elif line.adversary == "server":
+        found, copies, shift = run.releases.of_side(side).histories(), sites, 1
+    else:
+        return None
+    if not found:
+        return Counter(), shift
+    each = [unfolded(history) for history in found]
+    losses = [[loss_of(event) for event in history] for history in each]
+    if copies == 1 and all(isinstance(loss, Normal) for those in losses for loss in those):
+        worst = max(each, key=_mu)
+    else:  # charge every event as often as any client, or any site of a person, released it
+        worst = functools.reduce(operator.or_, each)
+    return Counter({event: copies * times for event, times in worst.items()}), shift
+
+
+def _mu(history: History) -> float:
+    mus: list[float] = []
+    for event, times in history.items():
+        loss = loss_of(event)
+        assert isinstance(loss, Normal)
+        mus += [loss.mu(1)] * times
+    return compose_mu(mus)
+
+
+def _composed(history: History, like: Guarantee, delta: float, shift: int) -> float:
+    if any(isinstance(loss_of(event), Sampled) for event in history):
+        line = sampled_guarantee(history, like.unit, like.adversary, delta, shift=shift)
+        return _size(line)
+    lines = local_guarantees(history, "client-run", delta, attained=False, shift=shift)
+    return min(map(_size, lines))
+
+
+def _by_lines(
+    known: Sequence[tuple[Released, Guarantee]], unit: Unit, adversary: Adversary, delta: float
+) -> float:
+    """Return the sum of the epsilons of the runs' lines, each at its part of delta."""
+    needing = sum(line.delta > 0 for _, line in known)
+    found = []
+    for run, line in known:
+        if line.delta > 0:
+            again = _covering(run.at(delta / needing), unit, adversary)
+            found.append(math.inf if again is None else _size(again))
+        else:
+            found.append(_size(line))
+    return math.fsum(found)
+
+
+def _conditions(known: Sequence[tuple[Released, Guarantee]]) -> tuple[Fact, ...]:
+    """Return the conditions of all runs; a client's rounds in all runs are added up."""
+    rounds = [
+        max(each.values["rounds"] for each in found)
+        for _, line in known
+        if (found := TAKES_PART.among(line.assumptions))
+    ]
+    assumptions = {each for _, line in known for each in line.assumptions}
+    assumptions -= set(TAKES_PART.among(assumptions))
+    if rounds:
+        assumptions.add(TAKES_PART(rounds=sum(rounds)))
+    warnings = dict.fromkeys(each for run, _ in known for each in run.statement.warnings)
+    return (*in_order(assumptions), *warnings)
