@@ -10,30 +10,25 @@ import re
 import shlex
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import guides
-import numpy as np
 import pytest
 import typer
 from guides import PAGES, ROOT
 
-import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.cli import app
 from fedldp.core.errors import FedldpError
-from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
-from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.settings import resolve
+from fedldp.testing.mechanisms import check_mechanism
+from fedldp.testing.systems import check_system
 
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them
 DOCTESTED = [page for page in PAGES if ">>> " in page.read_text() and TUTORIALS not in page.parents]
@@ -206,69 +201,7 @@ def test_the_guides_code_keeps_to_the_line_length() -> None:
         assert max(map(len, source.splitlines())) <= 100
 
 
-class TestTheGuidesMechanism:
-    """What adding_a_mechanism.md claims about its example."""
-
-    VALUES = np.array([-1.0, -0.3, 0.0, 0.6, 1.0])
-
-    def mechanism(self, epsilon: float = 1.0, share: float = 0.4):
-        return mechanisms()["two_point_subset"](epsilon, share)
-
-    def stream(self, client: int) -> Stream:
-        return Stream.simulation(seed=3, round=1, client=client, purpose="mechanism")
-
-    def test_positions_do_not_depend_on_the_values(self) -> None:
-        for client in range(20):
-            one = self.mechanism().encode(self.VALUES, self.stream(client))
-            other = self.mechanism().encode(-self.VALUES, self.stream(client))
-            assert one[:32] == other[:32]
-            assert len(one) == len(other) == 33
-
-    def test_every_subset_is_equally_likely(self) -> None:
-        positions = sys.modules["fedldp.mechanisms.two_point_subset"]._positions
-        count = 5000
-        seen = Counter(
-            tuple(positions(bytes(self.stream(client).bytes(32)), 5, 2)) for client in range(count)
-        )
-        assert len(seen) == math.comb(5, 2)
-        # The largest of ten errors exceeds 5 standard deviations with probability below 1e-5.
-        deviation = math.sqrt(count * 0.1 * 0.9)
-        assert all(abs(times - count / 10) < 5 * deviation for times in seen.values())
-
-    def test_the_expectation_over_all_outputs_is_the_value(self) -> None:
-        """Computed exactly: all subsets have equal weight, and both bits their probabilities."""
-        mechanism = self.mechanism()
-        bits = mechanism.bits()
-        size, sent = len(self.VALUES), mechanism.num_sent(len(self.VALUES))
-        ones = np.array(bits.thresholds(self.VALUES), dtype=object) / 2**64
-        factor = size / sent * bits.scale
-        mean = sent / size * factor * (2 * ones - 1)
-        second = sent / size * factor**2
-        np.testing.assert_allclose(mean.astype(float), self.VALUES, atol=1e-12)
-        np.testing.assert_allclose(
-            second - self.VALUES**2, mechanism.variance(self.VALUES), rtol=1e-12
-        )
-
-
-def test_the_guides_system_estimates_the_mean_change() -> None:
-    """One round gives the result of plain averaging, apart from noise of a known size."""
-    clients, radius = 20, 0.5
-    plain = fedldp.recipe(
-        "fedavg-quickstart", rounds=1, num_clients=clients, model="mlp", weighting="uniform"
-    )
-    shared = {key: getattr(plain, key) for key in RunConfig.model_fields if key != "system"}
-    noisy = systems()["ldp_update"](**shared, epsilon=30.0, range_radius=radius)
-    server = noisy.algorithm(Problem((1, 8, 8), 10, 1437)).server()
-    start = server.initial(draws_of_seed(noisy.seed)(0)).weights
-    mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
-    change = mean - start
-    assert np.abs(change).max() < radius
-    deviation = radius / math.sqrt(clients)  # an upper bound for the error in any direction
-    for direction in (start, change):
-        length = np.linalg.norm(direction)
-        assert length > 10 * deviation
-        assert abs((estimate - mean) @ direction) / length < 5 * deviation
-
-
-def flat(weights: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([piece.reshape(-1) for piece in weights.values()])
+def test_the_guides_mechanism_and_system_keep_their_contracts() -> None:
+    found = check_mechanism(mechanisms()["two_point_subset"])
+    found += check_system(recipes()["ldp-update-digits"].config)
+    assert [each for each in found if each.verdict == "fails"] == []

@@ -1,6 +1,6 @@
 """An addition takes as many edits as the guides say: one file and nothing else.
 
-The files are those of the guides, unchanged. Parts of different papers also work together.
+The files are those of the guides, unchanged.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from fedldp.accounting.accountants import ACCOUNTANTS, from_record
 from fedldp.accounting.events import to_record
 from fedldp.accounting.prices import price
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import accepted_agreement
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.mechanisms import BitMechanism
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round
 from fedldp.simulation.executors import Serial
@@ -128,23 +126,11 @@ def deployed(folder: Path, recipe: str, **policy: Any) -> None:
     """Run three sites and their server in this process, and check what they paid."""
     env = make_environment(folder / "world", recipe=recipe, policy=policy, quorum=1)
     served = env.serve()
-    config = env.config
-    asked = [Everyone(config).clients(site) for site in range(3)]
-    assert [env.releases(site) for site in range(3)] == asked
+    config, draws = env.config, draws_of_seed(env.config.seed)
+    asked = {r: list(participants(config, r, draws)) for r in range(1, config.rounds + 1)}
+    for site in range(3):
+        assert env.releases(site) == [(r, 0) for r, sites in asked.items() if site in sites]
     assert all(np.isfinite(weights).all() for weights in served.weights.values())
-
-
-class Everyone:
-    """Records in which rounds each client of a run answers."""
-
-    def __init__(self, config: RunConfig) -> None:
-        draws = draws_of_seed(config.seed)
-        self.rounds = {
-            round: participants(config, round, draws) for round in range(1, config.rounds + 1)
-        }
-
-    def clients(self, client: int) -> list[tuple[int, int]]:
-        return [(round, 0) for round, asked in self.rounds.items() if client in list(asked)]
 
 
 @pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
@@ -272,67 +258,3 @@ def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
     del ACCOUNTANTS[type(event)]
     with pytest.raises(ConfigError, match="CitedReport"):
         plan(config, problem_of(config, None))
-
-
-# Parts of different papers together
-
-
-@pytest.mark.parametrize("mechanism", ["two_point", "gaussian", "k_closest"])
-def test_ldp_fl_takes_any_mechanism_and_adam(mechanism: str) -> None:
-    config = find_system("ldp_fl").model_validate(
-        {**SHARED, "mechanism": mechanism, "epsilon": 8.0, "rounds": 2}
-        | {"server_optimizer": "adam", "server_rate": 0.05}
-    )
-    problem = problem_of(config, None)
-    plain = config.changed(server_optimizer="none", server_rate=1.0)
-    assert plan(config, problem).privacy == plan(plain, problem).privacy
-    state = config.algorithm(problem).server().initial(draws_of_seed(0)(0))
-    assert {"momentum", "second_moment"} <= state.arrays.keys()
-    if mechanism in ("two_point", "gaussian"):
-        assert len(fedldp.run(config).rounds) == 2
-
-
-def test_fedavg_takes_momentum() -> None:
-    config = find_system("fedavg").model_validate({**SHARED, "server_optimizer": "momentum"})
-    assert len(fedldp.run(config).rounds) == 3
-
-
-ONE_BIT: dict[str, dict[str, Any]] = {
-    **{
-        f"{system}, {mechanism}": {
-            **SHARED, "system": system, "mechanism": mechanism, "epsilon": 2.0
-        }
-        for system, mechanism in (
-            ("ldp_fl", "two_point"), ("ldp_fl", "two_point_l1"), ("composed", "sign")
-        )
-    },
-    "personalized, sign": {
-        **SHARED, "system": "personalized", "learning_rate": 1.0, "perturbation": "sign",
-        "aggregation": "mean", "epsilon": 1.0, "clip": 0.1, "sampling_probability": 0.5,
-    },
-}  # fmt: skip
-
-
-def test_every_preset_with_one_bit_mechanisms_is_tried_here() -> None:
-    """A new preset that has a one-bit mechanism with some setting needs an entry above."""
-    tried = {settings["system"] for settings in ONE_BIT.values()}
-    for recipe in recipes().values():
-        if issubclass(recipe.config.composition.calibration.kind, BitMechanism):
-            assert recipe.config.system in tried
-
-
-@pytest.mark.parametrize(
-    ("channel", "adversary"), [("shuffle", "shuffled-server"), ("sum", "summing-server")]
-)
-@pytest.mark.parametrize("settings", ONE_BIT.values(), ids=ONE_BIT)
-def test_one_bit_reports_go_through_shuffler_and_sum(
-    settings: dict[str, Any], channel: str, adversary: str
-) -> None:
-    config = find_system(settings["system"]).model_validate({**settings, "channel": channel})
-    planned = plan(config, problem_of(config, None))
-    lines = [li for li in planned.privacy["guarantees"] if li["adversary"] == adversary]
-    assert lines
-    assert all(math.isfinite(line["epsilon"]) for line in lines)
-    result = fedldp.run(config)
-    assert len(result.rounds) == config.rounds
-    assert result.privacy == planned.privacy

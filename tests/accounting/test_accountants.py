@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 from ledger_helpers import release
@@ -20,11 +18,14 @@ from fedldp.accounting.accountants import (
     SIDES,
     Accountant,
     BudgetKind,
+    CountedBits,
+    Pure,
     UnknownEvent,
     accountant,
     drawn_once,
     from_record,
     on_side,
+    price_of_pure,
     protects_in_training,
     real_arithmetic_only,
     releases_nothing,
@@ -59,72 +60,33 @@ WIRE = {
     "DrawnOnce", "Several", "SubsetResponse", "SampledShare",
 }  # fmt: skip
 
-SUBSET = '''
-"""A report that names k of M things; whose bits a shuffler and a sum protect, if it is told so."""
-
-from dataclasses import dataclass
-
-from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, CountedBits, Pure, price_of_pure
-from fedldp.accounting.events import Event
-
 
 @dataclass(frozen=True, kw_only=True)
 class Subset(Event):
+    """A report that names k of M things; whose bits a shuffler and a sum protect, if told so."""
+
     epsilon: float
     chosen: int
 
 
-def _bits(event):
+def _bits(event: Subset) -> CountedBits:
     return CountedBits(epsilon=event.epsilon, coordinates=event.chosen, whole=event.epsilon)
 
 
-ACCOUNTANTS[Subset] = Accountant(
-    price=lambda event, kind: price_of_pure(event.epsilon, kind),
-    loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
-    coordinate=lambda event: Subset(epsilon=event.epsilon, chosen=1),
-    summed=_bits,
-    shuffled=_bits,
-    by_mechanism=True,
-    size=lambda event: event.chosen,
-)
-'''
-
-CHEAP = """
-from dataclasses import dataclass
-from fractions import Fraction
-
-from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, Pure
-from fedldp.accounting.events import Event
-
-
-@dataclass(frozen=True, kw_only=True)
-class PureReport(Event):
-    epsilon: float
-    idealised: bool = False
-
-
-ACCOUNTANTS[PureReport] = Accountant(
-    price=lambda event, kind: Fraction(event.epsilon) / 1000,
-    loss=lambda event: Pure(whole=1e-9, singles=(((1e-9, 1.0), 1),)),
-)
-"""
-
-
 @pytest.fixture
-def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a function that loads modules from a temporary folder; their entries are removed after
-    the test."""
-    before = dict(ACCOUNTANTS)
-
-    def load(name: str, text: str) -> ModuleType:
-        (tmp_path / f"{name}.py").write_text(text)
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(importlib.sys.modules, name, raising=False)  # type: ignore[attr-defined]
-        return importlib.import_module(name)
-
-    yield load
-    ACCOUNTANTS.clear()
-    ACCOUNTANTS.update(before)
+def subset(monkeypatch: pytest.MonkeyPatch) -> Subset:
+    """Return an event that the table has for one test."""
+    entry = Accountant[Subset](
+        price=lambda event, kind: price_of_pure(event.epsilon, kind),
+        loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
+        coordinate=lambda event: Subset(epsilon=event.epsilon, chosen=1),
+        summed=_bits,
+        shuffled=_bits,
+        by_mechanism=True,
+        size=lambda event: event.chosen,
+    )
+    monkeypatch.setitem(ACCOUNTANTS, Subset, entry)
+    return Subset(epsilon=0.5, chosen=3)
 
 
 def lines_of(found: dict[str, Any], unit: str, adversary: str) -> list[dict[str, Any]]:
@@ -145,11 +107,18 @@ def test_every_event_has_an_entry_and_a_lasting_name() -> None:
     assert len(WIRE) == len(ACCOUNTANTS)
 
 
-def test_two_events_with_the_same_name_are_refused(loaded: Any) -> None:
+def test_two_events_with_the_same_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a record of one event would be read and priced as the other."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Cheap(Event):
+        wire: ClassVar[str] = "PureReport"
+        epsilon: float
+        idealised: bool = False
+
     kept = MemoryLedger()
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
-    loaded("cheap", CHEAP)
+    monkeypatch.setitem(ACCOUNTANTS, Cheap, Accountant(nothing=lambda event: "cheap"))
     for record in (to_record(PureReport(epsilon=5.0)), to_record(NoRelease(what="keys"))):
         with pytest.raises(ConfigError, match="PureReport: two event classes"):
             from_record(record)
@@ -220,22 +189,20 @@ def test_protection_during_training_is_distinguished_from_protection_afterwards(
 
 
 @pytest.mark.parametrize("kind", get_args(BudgetKind))
-def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: BudgetKind) -> None:
-    event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
-    assert cost(event, kind) == cost(PureReport(epsilon=0.5), kind) > 0
-    assert cost(SelfComposed(each=event, count=3), "pure") == 1.5
-    assert price(Memoized(drawn=event, identity="all"), "pure") == 0.5
+def test_a_new_event_is_paid_for_and_kept(subset: Subset, tmp_path: Path, kind: BudgetKind) -> None:
+    assert cost(subset, kind) == cost(PureReport(epsilon=0.5), kind) > 0
+    assert cost(SelfComposed(each=subset, count=3), "pure") == 1.5
+    assert price(Memoized(drawn=subset, identity="all"), "pure") == 0.5
     budget = Budget(kind, 3.0)
     ledger = SqliteLedger(tmp_path / "ledger.sqlite", budget)
-    release(ledger, "run", 1, event, lambda: b"report")
-    assert [each.event for each in SqliteLedger(ledger.path, budget).verify()] == [event]
+    release(ledger, "run", 1, subset, lambda: b"report")
+    assert [each.event for each in SqliteLedger(ledger.path, budget).verify()] == [subset]
     simulated = MemoryLedger(budget)
-    release(simulated, "run", 1, event, lambda: b"report")
-    assert MemoryLedger.from_record(simulated.to_record()).releases("run").events == [event]
+    release(simulated, "run", 1, subset, lambda: b"report")
+    assert MemoryLedger.from_record(simulated.to_record()).releases("run").events == [subset]
 
 
-def test_a_new_event_is_stated(loaded: Any) -> None:
-    event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
+def test_a_new_event_is_stated(subset: Subset) -> None:
     as_known = BinaryRandomizedResponse(epsilon=0.5, coordinates=3, whole=0.5)
     found, expected = (
         statement(
@@ -245,7 +212,7 @@ def test_a_new_event_is_stated(loaded: Any) -> None:
             summed=SumInPath(untrusted_clients=1),
             delta=1e-5,
         )
-        for each in (event, as_known)
+        for each in (subset, as_known)
     )
     (pure, approximate) = lines_of(found, "client-run", "server")
     assert (pure["epsilon"], pure["kind"]) == (1.0, "pure")

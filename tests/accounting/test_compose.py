@@ -27,22 +27,15 @@ EPSILONS = st.floats(1e-4, 20)
 COUNTS = st.integers(1, 300)
 DELTAS = st.floats(-60, -0.1).map(lambda exponent: 10.0**exponent)
 
-# m, epsilon, delta, epsilon of all of them together
-KNOWN = [
-    (2, 1.0, 1e-5, 1.999981288883292),
-    (100, 1.0, 1e-5, 79.8413223649645),
-    (100, 0.1, 1e-5, 4.30679137251651),
-    (21840, 1.0, 1e-5, 10647.8103421534),
-]
 
-
-@pytest.mark.parametrize(("count", "epsilon", "delta", "known"), KNOWN)
-def test_known_epsilons_meet_delta_in_the_slow_sum(
-    count: int, epsilon: float, delta: float, known: float
-) -> None:
-    found = two_valued_epsilon(epsilon, count, delta)
-    assert two_valued(epsilon, count, found) <= delta
-    assert two_valued(epsilon, count, found * (1 - 1e-12)) > delta
+@pytest.mark.parametrize(
+    ("count", "known"), [(2, 1.999981288883292), (100, 79.8413223649645), (21840, 10647.8103421534)]
+)
+def test_known_epsilons_meet_delta_in_the_slow_sum(count: int, known: float) -> None:
+    found = two_valued_epsilon(1.0, count, 1e-5)
+    assert found == pytest.approx(known, rel=1e-12)
+    assert two_valued(1.0, count, found) <= 1e-5
+    assert two_valued(1.0, count, found * (1 - 1e-12)) > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -146,15 +139,3 @@ def test_the_bounds_of_mixed_epsilons_are_close(counts: dict[float, int], delta:
     upper = two_valued_epsilon_mixed(counts, delta)
     lower = compose_lower(parts, delta)
     assert lower <= upper <= lower * (1 + 1e-5)
-
-
-@pytest.mark.slow
-@settings(max_examples=5)
-@given(st.floats(-3, 1).map(lambda exponent: 10.0**exponent), st.integers(2, 10**5), DELTAS)
-def test_powers_on_the_grid_enclose_the_exact_answer(
-    epsilon: float, count: int, delta: float
-) -> None:
-    exact = two_valued_epsilon(epsilon, count, delta)
-    parts = [(two_valued_losses(epsilon, 1), count)]
-    assert compose_lower(parts, delta) <= exact * (1 + 1e-13)
-    assert compose_upper(parts, delta) >= exact * (1 - 1e-13)

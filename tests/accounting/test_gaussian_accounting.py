@@ -6,17 +6,13 @@ Known answers: independent computations of Balle, Wang 2018, Theorem 8.
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import mpmath as mp
-import numpy as np
 import pytest
 from accounting_oracles import gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedldp.accounting.events import Event, GaussianReport
-from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.numerics.gaussian import (
     compose_mu,
     compose_rho,
@@ -114,25 +110,3 @@ def test_zcdp_is_the_least_over_alpha(rho: float, delta: float) -> None:
     least = max(min(values), 0)
     assert found <= float(least) * (1 + 1e-9) + 1e-12
     assert found >= float(least) * (1 - 1e-3)
-
-
-@pytest.mark.parametrize(("delta", "shifts"), [(0.2, (100, 5)), (1e-3, (64,)), (1e-6, (40, 40))])
-def test_rounds_of_discrete_noise_cost_at_most_the_printed_figure(
-    shifts: tuple[int, ...], delta: float
-) -> None:
-    scale = 64  # the proof needs a scale well above 4, not 2^12
-    mus = [shift / (scale - 16 / scale) for shift in shifts]
-    history: Counter[Event] = Counter(
-        GaussianReport(mu=math.nextafter(mu, math.inf), rho=1e9) for mu in mus
-    )
-    (line,) = local_guarantees(history, "client-run", delta)
-    assert line.epsilon is not None
-    reach = 12 * scale + max(shifts)
-    noise = np.arange(-reach, reach + 1)
-    weights = np.exp(-(noise**2) / (2 * scale**2))
-    low, losses = np.ones(()), np.zeros(())
-    for shift in shifts:
-        low = np.multiply.outer(low, weights / weights.sum())
-        losses = np.add.outer(losses, (shift**2 - 2 * noise * shift) / (2 * scale**2))
-    lost = low * -np.expm1(np.minimum(line.epsilon - losses, 0))
-    assert 0 < lost.sum() <= delta

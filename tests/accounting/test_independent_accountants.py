@@ -1,4 +1,4 @@
-"""The accounting against other people's code and formulas: opendp, the authors of DDG, IBM.
+"""The accounting against other people's code and formulas: opendp, the authors of DDG.
 
 The variation-ratio bound of k-ary response is left out: for four or more categories it is below the
 true loss.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 
-import mpmath as mp
 import numpy as np
 import pytest
 
 from fedldp.accounting.numerics.gaussian import (
     compose_mu,
     discrete_gaussian_rho,
-    gaussian_delta,
     gaussian_epsilon,
     shares_mu,
-    zcdp_epsilon,
 )
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.two_point import TwoPoint
@@ -29,7 +26,7 @@ pytestmark = pytest.mark.slow
 # opendp: the results of its privacy maps
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("epsilon", [0.1, 10.0])
 def test_opendp_agrees_on_a_two_point_bit(epsilon: float) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
@@ -39,9 +36,7 @@ def test_opendp_agrees_on_a_two_point_bit(epsilon: float) -> None:
     assert theirs == pytest.approx(epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "categories"), [(0.1, 2), (1.0, 3), (4.0, 4), (0.1, 10), (1.0, 100)]
-)
+@pytest.mark.parametrize(("epsilon", "categories"), [(0.1, 2), (4.0, 4), (1.0, 100)])
 def test_opendp_agrees_on_k_ary_response(epsilon: float, categories: int) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
@@ -85,11 +80,7 @@ def of_the_authors(
     ("squared_distance", "variance", "shares", "size", "rounds", "delta"),
     [
         (100**2, 2**10, 10, 1_000, 1, 1e-5),
-        (100**2, 2**10, 10, 1_000, 10, 1e-5),
-        (300**2, 2**12, 100, 650, 10, 1e-5),
-        (1_000**2, 2**20, 10, 1_000, 1, 1e-5),
         (1_000**2, 2**14, 100, 10_000, 50, 1e-6),
-        (200**2, 64, 50, 650, 5, 1e-5),
         (50**2, 64, 1_000, 7_850, 20, 1e-8),
     ],
 )
@@ -104,35 +95,3 @@ def test_the_ddg_authors_accountant_is_slightly_above_and_never_below(
 
 
 # IBM's discrete Gaussian: the exact curve of one integer with discrete Gaussian noise
-
-
-def exact_delta(epsilon: float, sensitivity: int, variance: int) -> mp.mpf:
-    """delta = P[Y > e s2/D - D/2] - e^e P[Y > e s2/D + D/2] (Canonne, Kamath, Steinke 2020)."""
-    with mp.workdps(40):
-        reach = range(-40 * math.isqrt(variance), 40 * math.isqrt(variance) + 1)
-        weights = {y: mp.exp(-mp.mpf(y * y) / (2 * variance)) for y in reach}
-        total = mp.fsum(weights.values())
-        middle, half = mp.mpf(epsilon) * variance / sensitivity, mp.mpf(sensitivity) / 2
-
-        def above(limit: mp.mpf) -> mp.mpf:
-            return mp.fsum(w for y, w in weights.items() if y > limit) / total
-
-        return above(middle - half) - mp.exp(epsilon) * above(middle + half)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "sensitivity", "variance"),
-    [(0.5, 5, 400), (1.0, 40, 400), (1.0, 8, 64), (4.0, 30, 100)],
-)
-def test_the_exact_curve_of_a_discrete_gaussian_is_below_and_near(
-    epsilon: float, sensitivity: int, variance: int
-) -> None:
-    exact = exact_delta(epsilon, sensitivity, variance)
-    ours = gaussian_delta(shares_mu(sensitivity**2, variance, 1), epsilon)
-    # We count a share with 16 squared steps less variance than it has.
-    more = gaussian_delta(shares_mu(sensitivity**2, variance, 1) * 1.01, epsilon)
-    assert exact <= ours
-    assert exact >= gaussian_delta(sensitivity / math.sqrt(variance), epsilon) * 0.98
-    assert more > ours
-    by_zcdp = zcdp_epsilon(discrete_gaussian_rho(sensitivity, math.sqrt(variance)), float(exact))
-    assert by_zcdp >= epsilon

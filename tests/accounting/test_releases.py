@@ -14,7 +14,6 @@ from ledger_helpers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
 
 from fedldp.accounting.events import (
-    BinaryRandomizedResponse,
     Event,
     InClear,
     NoRelease,
@@ -197,17 +196,3 @@ def test_messages_without_data_are_no_releases() -> None:
     mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
     kinds = {line["unit"]: line["kind"] for line in mixed["guarantees"]}
     assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}
-
-
-@pytest.mark.parametrize("crowd", [None, 1000])
-def test_a_million_clients_take_a_moment(crowd: int | None) -> None:
-    event = BinaryRandomizedResponse(epsilon=1.0, coordinates=21_840)
-    generator = np.random.default_rng(0)
-    chosen = {
-        round: None if crowd is None else generator.choice(10**6, crowd, replace=False)
-        for round in range(1, 101)
-    }
-    planned = ReleaseHistory.planned({event: range(10**6)}, chosen)
-    assert planned == ReleaseHistory.planned({event: range(10**6)}, chosen)
-    found = statement(planned, claim=None, shuffler=None, delta=1e-5)
-    assert found["guarantees"]

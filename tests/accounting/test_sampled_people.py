@@ -152,24 +152,6 @@ PAIRS = [
 EXTREMES = [(law(z, v), law(z, -v)) for z, v in itertools.product(range(STEP), (-NORM, NORM))]
 
 
-def test_a_missing_person_does_not_leave_half_a_step() -> None:
-    """So the length of a vector on the coarse grid includes the root of its dimension."""
-    apart = max(abs(coarse(z + NORM) - coarse(z)) for z in range(STEP))
-    assert NORM / STEP < apart <= NORM / STEP + 1
-
-
-def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
-    """The bound proven for discrete noise is a little above the continuous pair, and never
-    below."""
-    y = np.arange(-8, 8, 1e-3)
-    s = math.sqrt(VARIANCE - 16) / 13
-    normal = [np.exp(-((y * s - mean) ** 2) / (2 * s * s)) for mean in (0, 1, -1)]
-    normal = [each / each.sum() for each in normal]
-    p, q = ((1 - RATE) * normal[0] + RATE * normal[at] for at in (1, 2))
-    discrete = excess([(law(0, NORM), law(0, -NORM))], 0.1)
-    assert discrete <= float(np.maximum(p - math.exp(0.1) * q, 0).sum())
-
-
 # The noise for an epsilon
 
 
@@ -178,9 +160,7 @@ def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
     ("epsilon", "rate", "steps", "delta"),
     [
         (1.0, 0.1, 100, 1e-5),
-        (8.0, 0.5, 40, 1e-5),
         (30.0, 0.9, 1, 1e-9),
-        (1e-3, 0.2, 3, 1e-6),
         (1e4, 0.1, 5, 1e-5),
         (0.5, 1.0, 7, 1e-5),
     ],

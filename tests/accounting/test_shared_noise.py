@@ -39,38 +39,6 @@ def convolved(variance: float, shares: int) -> Law:
     return found
 
 
-@pytest.mark.parametrize(("shares", "variance"), [(2, 1.0), (3, 1.5), (7, 2.0), (2, 3.0)])
-def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
-    variance: float, shares: int
-) -> None:
-    """The shares are so small that floats show the difference from one discrete Gaussian: it is
-    within the bound."""
-    law = convolved(variance, shares)
-    whole = one_share(shares * variance, law.size // 2)
-    middle = slice(law.size // 2 - 6, law.size // 2 + 7)
-    off = np.abs(law[middle] / whole[middle] - 1).max()
-    factor = 2.1 * math.exp(-(math.pi**2) * variance)
-    assert off <= ((1 + factor) / (1 - factor)) ** (shares - 1) - 1
-    if variance == 1 and shares == 2:
-        assert off > factor / 10
-
-
-def test_the_smallest_shares_are_near_one_discrete_gaussian_beyond_float_precision() -> None:
-    """Computed for two shares with 700 digits, at which their masses beyond 700 steps are zero."""
-    variance, reach = SHARE.variance, 700
-    with mp.workdps(700):
-        weight = {
-            y: mp.exp(-(mp.mpf(y) ** 2) / (2 * variance)) for y in range(-reach - 30, reach + 31)
-        }
-        ratios = []
-        for y in range(0, 25, 3):
-            summed = mp.fsum(weight[a] * weight[y - a] for a in range(-reach, reach + 1))
-            ratios.append(summed / mp.exp(-(mp.mpf(y) ** 2) / (4 * variance)))
-        off = max(ratios) / min(ratios) - 1
-        assert 0 < off <= 4.3 * mp.exp(-(mp.pi**2) * variance)
-        assert off < mp.mpf(10) ** -272
-
-
 def hockey_stick(law: Law, shift: int, epsilon: float) -> float:
     p, q = np.pad(law, (0, shift)), np.pad(law, (shift, 0))
     return max(

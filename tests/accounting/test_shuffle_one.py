@@ -109,7 +109,7 @@ def exact_one(epsilon: float, n: int, delta: float) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "epsilon", "delta", "n"),
-    [((0.0, 4000), 0.2, 1e-2, 2), ((1e-3, 300), 1.0, 1e-4, 7), ((1e-3, 8), 3.0, 1e-3, 12)],
+    [((0.0, 4000), 0.2, 1e-2, 2), ((1e-3, 300), 1.0, 1e-4, 5), ((1e-3, 8), 3.0, 1e-3, 9)],
 )
 def test_a_search_that_stops_early_encloses_the_truth(
     monkeypatch: pytest.MonkeyPatch,
@@ -135,7 +135,7 @@ def test_a_search_that_stops_early_encloses_the_truth(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "n"), [(1.0, 100_000), (0.1, 1_000_000), (8.0, 1_000_000)])
+@pytest.mark.parametrize(("epsilon", "n"), [(1.0, 100_000), (8.0, 1_000_000)])
 def test_larger_crowds_hide_better_and_bounds_stay_close(epsilon: float, n: int) -> None:
     found, lower = shuffled_one_epsilon(epsilon, n, 1e-5), shuffled_one_lower(epsilon, n, 1e-5)
     assert lower <= found <= 1.003 * lower

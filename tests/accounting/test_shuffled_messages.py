@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from accounting_oracles import Floats, clone_arrays, contour_delta, gaussian
-from scipy.stats import norm
+from accounting_oracles import Floats, clone_arrays, contour_delta
 
 import fedldp
 from fedldp.accounting.events import BinaryRandomizedResponse
@@ -31,44 +30,20 @@ def of_run(event: BinaryRandomizedResponse, rounds: int, crowd: int, chunk: int)
     return line
 
 
-def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
-    points = np.linspace(-12, 12, 4001)
-    first, second = (
-        norm.pdf(points, mean) / norm.pdf(points, mean).sum() for mean in (0.05, -0.05)
-    )
-    for at in (0.1, 1.0, 4.0):
-        known = float(gaussian(0.1 * math.sqrt(50), at))
-        assert contour_delta(first, second, 50, at) == pytest.approx(known, rel=1e-8)
-
-
 # The figures, each with the figure of the clones of any randomiser
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("epsilon", "crowd", "size", "rounds", "chunk", "printed", "any_randomiser"),
-    [
-        (0.3, 100, 650, 15, 3, 46.3894, 60.1087),
-        (1.0, 1_000, 21_840, 10, 2, 670.9198, 1124.0821),
-    ],
-)
-def test_chunks_compose_the_losses_of_their_pair(
-    epsilon: float,
-    crowd: int,
-    size: int,
-    rounds: int,
-    chunk: int,
-    printed: float,
-    any_randomiser: float,
-) -> None:
-    line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=size), rounds, crowd, chunk)
-    messages = -(-size // chunk) * rounds
-    assert line.epsilon == pytest.approx(printed, abs=1e-4)
+def test_chunks_compose_the_losses_of_their_pair() -> None:
+    epsilon, crowd, chunk = 0.3, 100, 3
+    line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=650), 15, crowd, chunk)
+    messages = -(-650 // chunk) * 15
+    assert line.epsilon == pytest.approx(46.3894, abs=1e-4)
     assert line.lower is not None
     assert line.lower <= line.epsilon
     clones = {2 / (math.exp(chunk * epsilon) + 1): line.epsilon}
     looser = clones_epsilon(chunk * epsilon, crowd, 1e-5, messages)
-    assert looser == pytest.approx(any_randomiser, abs=1e-4)
+    assert looser == pytest.approx(60.1087, abs=1e-4)
     clones[math.exp(-chunk * epsilon)] = looser
     for clone, found in clones.items():
         pair = clone_arrays(chunk * epsilon, crowd, clone)
@@ -127,14 +102,7 @@ def worst_delta(chunk: int, n: int, chances: Sequence[float], ratios: Sequence[f
 
 @pytest.mark.parametrize(
     ("chunk", "n", "middle", "epsilon"),
-    [
-        (1, 4, True, 0.1),
-        (2, 1, True, 1.0),
-        (2, 2, True, 3.0),
-        (2, 3, False, 1.0),
-        (2, 4, False, 3.0),
-        (3, 2, False, 0.1),
-    ],
+    [(1, 4, True, 0.1), (2, 2, True, 3.0), (2, 4, False, 1.0), (3, 2, False, 0.1)],
 )
 def test_no_inputs_of_few_chunks_are_worse_than_the_pair(
     epsilon: float, chunk: int, n: int, middle: bool
@@ -149,7 +117,7 @@ def test_no_inputs_of_few_chunks_are_worse_than_the_pair(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "chunk"), [(0.01, 2), (0.3, 3), (2.0, 7), (0.01, 650)])
+@pytest.mark.parametrize(("epsilon", "chunk"), [(0.01, 2), (2.0, 7)])
 def test_chunks_lie_between_single_bits_and_unshuffled_reports(epsilon: float, chunk: int) -> None:
     line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=650), 4, 100, chunk)
     assert line.epsilon is not None

@@ -26,14 +26,7 @@ from fedldp.accounting.numerics.shuffle import clone_losses, end_losses, exponen
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "epsilon", "count"),
-    [
-        (1e-5, 1.0, 2),
-        (0.1, 0.1, 32),
-        (1e-5, 10.0, 33),
-        (0.1, 0.1, 1025),
-        (1e-5, 10.0, 40_009),
-        (0.1, 1.0, 1_000_003),
-    ],
+    [(1e-5, 1.0, 2), (0.1, 0.1, 32), (1e-5, 10.0, 33), (0.1, 0.1, 1025), (0.1, 1.0, 1_000_003)],
 )
 def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: float) -> None:
     exact = two_valued_epsilon(epsilon, count, delta)
@@ -62,7 +55,7 @@ def three_outcomes(
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     st.tuples(*[st.floats(-9, 0)] * 3),
     st.tuples(*[st.floats(-1, 1)] * 3),
@@ -84,7 +77,7 @@ def test_any_counts_of_three_outcomes(
     assert compose_upper(parts, delta) >= exact - tolerance
 
 
-@pytest.mark.parametrize("count", [700, 3000])
+@pytest.mark.parametrize("count", [700])
 def test_stages_agree_with_a_single_grid(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     delta = 1e-5
     exponent = exponent_for(delta, count)

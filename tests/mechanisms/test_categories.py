@@ -122,44 +122,6 @@ def test_reports_that_distinguish_two_categories_have_the_events_probability(
         assert math.prod(ratios) == 1
 
 
-@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_no_two_inputs_are_distinguished_better_than_the_events_pair(
-    mechanism: KRR | Unary,
-) -> None:
-    laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
-    rng = np.random.default_rng(3)
-    pure = [[int(i == j) for j in range(len(laws))] for i in range(len(laws))]
-    # A coordinate between two levels is a mixture of them; these are arbitrary mixtures of all.
-    inputs = pure + [[int(x) for x in rng.integers(0, 50, len(laws)) + 1] for _ in range(4)]
-    mixtures = []
-    for shares in inputs:
-        total = sum(shares)
-        mixtures.append(
-            {y: sum(Fraction(s, total) * law[y] for s, law in zip(shares, laws, strict=True))
-             for y in laws[0]}
-        )  # fmt: skip
-    t, p = (
-        mp.mpf(mechanism.revealing_probability),
-        1 / (1 + mp.exp(-mp.mpf(mechanism.realised_epsilon))),
-    )
-    exact = mechanism.realised_epsilon
-    for alpha in (mp.exp(exact * x) for x in (-1.1, -0.5, 0.0, 0.2, 0.6, 0.95, 1.0)):
-        pair = t * max(p - alpha * (1 - p), 0) + t * max(1 - p - alpha * p, 0)
-        pair += (1 - t) * max(1 - alpha, 0)
-        for first, second in itertools.permutations(mixtures, 2):
-            found = mp.fsum(
-                max(mp.mpf(first[y].numerator) / first[y].denominator
-                    - alpha * second[y].numerator / second[y].denominator, 0)
-                for y in first
-            )  # fmt: skip
-            assert found <= pair * (1 + mp.mpf(10) ** -14) + mp.mpf(10) ** -30
-        worst = mp.fsum(
-            max(mp.mpf(a.numerator) / a.denominator - alpha * b.numerator / b.denominator, 0)
-            for a, b in zip(laws[0].values(), laws[-1].values(), strict=True)
-        )
-        assert worst == pytest.approx(float(pair), rel=1e-6, abs=1e-15)  # the two ends attain it
-
-
 # Labels
 
 
@@ -172,16 +134,6 @@ def test_frequencies_are_unbiased(mechanism: KRR | Unary) -> None:
         )
         expected = np.eye(mechanism.categories)[category]
         np.testing.assert_allclose(mean, expected, atol=1e-9)
-
-
-def test_a_label_is_kept_or_replaced_by_any_other_equally_often() -> None:
-    mechanism, k, count = KRR(1.5, 4), 4, 100_000
-    for label in range(k):
-        reports = mechanism.randomise(np.full(count, label), stream(label))
-        law = law_of(mechanism, label)
-        for y in range(k):
-            p = float(law[(y,)])
-            assert abs(np.mean(reports == y) - p) < 6 * math.sqrt(p * (1 - p) / count)
 
 
 def test_words_are_counted_for_categories() -> None:

@@ -187,14 +187,3 @@ def test_the_number_drawn_at_a_time_does_not_change_the_distribution(
 ) -> None:
     monkeypatch.setattr(discrete, "_BLOCK", 100)
     assert fit(sampler(30_000, 2, deployed()), weight, 2) > FALSE_ALARM
-
-
-@pytest.mark.parametrize(("sampler", "weight"), CASES)
-def test_samplers_use_no_generator_that_is_not_cryptographic(
-    monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]
-) -> None:
-    def refuse(self: Stream) -> None:
-        raise AssertionError("a generator was made")
-
-    monkeypatch.setattr(Stream, "generator", refuse)
-    sampler(100, 22, deployed())

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.events import GaussianShare
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
-from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, integer_gaussian
@@ -83,8 +82,3 @@ def test_noise_in_deployment_has_the_distribution_of_the_event() -> None:
     assert isinstance(event, GaussianShare)
     assert abs(noise.mean()) < 5 * 16 / math.sqrt(20_000)
     assert abs(noise.var() / event.variance - 1) < 5 * math.sqrt(2 / 20_000)
-
-
-def test_values_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(PrivacyError):
-        IntegerGaussian(10, 1, 4, 24).encode(np.array([np.nan]), Stream(KEY, simulated=False))

@@ -15,11 +15,9 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.bounding import scaled_down
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings, k_closest, stated_event
-from fedldp.mechanisms.grids import complete
+from fedldp.mechanisms import MechanismSettings, stated_event
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
 from fedldp.mechanisms.rotation import transform
 
@@ -166,29 +164,6 @@ def test_the_seed_does_not_depend_on_the_values() -> None:
     assert len({mechanism.encode(values[0], stream(n))[:16] for n in range(20)}) == 20
 
 
-def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(k_closest, "SMALLEST_DIMENSION", 16)
-    mechanism = KClosest(2.0, 2.0)
-    values, reports = np.random.default_rng(4).normal(size=11) / 3, 2000
-    choice = mechanism.choice(11)
-    assert choice.frames.dimension == 16
-    unit = np.zeros(16)
-    unit[:12] = complete(scaled_down(values, 2.0) / 2.0)
-    payloads = mechanism.encode_many(
-        np.tile(values, (reports, 1)), [stream(n) for n in range(reports)]
-    )
-    kept = 0
-    for payload in payloads:
-        seed, category = payload[:16].tobytes(), int.from_bytes(payload[16:].tobytes(), "little")
-        inner = directions(choice.frames, seed) @ unit
-        kept += category in closest_of(inner, choice.closest)
-    window = choice.window
-    expected = choice.closest * window.high / window.total
-    assert stats.binomtest(kept, reports, expected).pvalue > 1e-6
-
-
 # Blocks
 
 
@@ -256,20 +231,9 @@ def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
 # Directions
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits"),
-    [
-        (np.float32, 0),
-        (np.float64, 1),
-        (np.float32, 5),
-        (np.float64, 6),
-        (np.float32, 7),
-        (np.float64, 11),
-        (np.float32, 13),
-    ],
-)
-def test_the_transform_agrees_with_the_matrix(bits: int, kind: Any) -> None:
-    numbers = np.random.default_rng(bits)
+@pytest.mark.parametrize("bits", [0, 1, 5, 6, 7, 11, 13])
+def test_the_transform_agrees_with_the_matrix(bits: int) -> None:
+    numbers, kind = np.random.default_rng(bits), (np.float32, np.float64)[bits % 2]
     rows = numbers.integers(-9, 10, (3, 1 << bits)).astype(kind)
     given, spare = rows.copy(), np.empty_like(rows)
     found, free = transform(given, spare)
@@ -319,7 +283,7 @@ def test_the_closest_agree_with_the_definition(frames: Frames) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closest", [1, 5, 300, 3000, 6140, 6144])
+@pytest.mark.parametrize("closest", [1, 300, 6140, 6144])
 def test_the_closest_agree_with_sorting(closest: int) -> None:
     frames = Frames(2048, 3)
     choice = FrameChoice(2.0, frames, closest)
@@ -362,34 +326,6 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
     for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
         if 1 <= other <= chosen.frames.pairs:
             assert FrameChoice(epsilon, chosen.frames, other).scale <= chosen.scale
-
-
-def spread_vectors(size: int) -> dict[str, NDArray[np.float64]]:
-    vectors = {"one": np.eye(size)[3], "two": np.zeros(size), "flat": np.ones(size)}
-    vectors["two"][:2] = 1
-    vectors["random"] = np.random.default_rng(5).normal(size=size)
-    return {name: x / np.linalg.norm(x) for name, x in vectors.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "epsilon", "count"),
-    [("one", 8.0, 500), ("two", 16.0, 2000), ("flat", 16.0, 2000), ("random", 8.0, 500)],
-)
-def test_the_slope_is_one_however_a_vector_is_spread(epsilon: float, count: int, name: str) -> None:
-    choice = KClosest(epsilon, 1.0).choice(2047)
-    unit = spread_vectors(2048)[name]
-    found = []
-    for start in range(0, count, 50):
-        some = [stream(n).bytes(16).tobytes() for n in range(start, start + 50)]
-        along = choice.frames.along(np.tile(unit, (50, 1)), some)
-        # Whole numbers; the frame's sum of squares is P^2 times the units squared.
-        norm = np.sqrt((along.astype(float) ** 2).sum(1) / choice.frames.pairs)
-        top = np.sort(np.abs(along), axis=1)[:, -choice.closest :].sum(1)
-        found.append(top / norm)
-    slopes = np.concatenate(found) / _top_sum(choice.frames, choice.closest, 1)
-    error = slopes.std() / math.sqrt(count)
-    assert error < 0.002
-    assert abs(slopes.mean() - 1) < 0.003 + 5 * error
 
 
 # Reports

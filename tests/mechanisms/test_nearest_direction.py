@@ -55,7 +55,7 @@ def test_the_seed_does_not_depend_on_the_values() -> None:
 def test_the_category_is_the_nearest_with_the_probability_of_its_event() -> None:
     mechanism = NearestDirection(2.0, 1.0)
     assert mechanism.choice.directions == 2
-    values, kept, reports = np.array([0.3, -0.8, 0.1]), 0, 3000
+    values, kept, reports = np.array([0.3, -0.8, 0.1]), 0, 1000
     unit = np.append(values, math.sqrt(1 - (values**2).sum()))
     for number in range(reports):
         payload = mechanism.encode(values, stream(number))

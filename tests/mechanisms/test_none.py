@@ -1,32 +1,44 @@
-"""No randomiser: the values arrive unchanged."""
+"""The mechanisms that no setting names, such as that without a randomiser."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
 from fedldp.accounting.events import InClear
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import find_mechanism, mechanisms
+from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
+from fedldp.mechanisms.codes import BoundedSteps, ClippedCodes
+from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.gaussian_summand import GaussianSummand
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
+from fedldp.testing.mechanisms import Instance, aggregate, batch, refusals
 
-STREAM = Stream(bytes(32), simulated=True)
+UNNAMED = [
+    each
+    for kind in (
+        Plain, ClippedCodes, BoundedSteps, SharedGaussian, GaussianSummand, IntegerGaussian
+    )
+    for each in kind.examples()
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mechanism", Plain.examples())
-def test_reports_contain_the_values_or_their_signs(mechanism: Plain, dtype: type) -> None:
-    rows = np.array([[0.5, -2.0, 0.0], [1e9, 3.0, -1e-9]], dtype)
-    sent = mechanism.encode_many(rows, [STREAM] * 2)
-    assert [row.tobytes() for row in sent] == [mechanism.encode(row, STREAM) for row in rows]
-    aggregate = mechanism.aggregate(3)
-    for row in sent:
-        aggregate.add(row.tobytes())
-    expected = np.mean([mechanism.bound(row) for row in rows], axis=0)
-    np.testing.assert_allclose(aggregate.mean(), expected, rtol=1e-6)
+@pytest.mark.parametrize("mechanism", UNNAMED, ids=repr)
+def test_a_mechanism_without_a_name_keeps_what_applies_of_the_contract(
+    mechanism: Mechanism,
+) -> None:
+    for check in (refusals, batch, aggregate):
+        assert list(check(Instance(mechanism, 8))) == []
+
+
+def test_a_report_contains_the_values_or_their_signs() -> None:
+    values = np.array([1e9, 3.0, -1e-9], np.float32)
+    sent = Plain().encode(values, Stream(bytes(32), simulated=True))
+    np.testing.assert_array_equal(np.frombuffer(sent, "<f4"), values)
+    signs = Plain(signs=True).encode(values, Stream(bytes(32), simulated=True))
+    assert np.frombuffer(signs, "<f4").tolist() == [1, 1, -1]
 
 
 def test_none_states_that_it_protects_nothing_and_no_setting_names_it() -> None:
@@ -36,12 +48,3 @@ def test_none_states_that_it_protects_nothing_and_no_setting_names_it() -> None:
     )
     with pytest.raises(ConfigError, match="mechanism = none: choose"):
         find_mechanism("none")
-
-
-def test_values_that_are_not_finite_and_malformed_reports_are_refused() -> None:
-    with pytest.raises(PrivacyError):
-        Plain().encode(np.array([math.nan]), STREAM)
-    with pytest.raises(RunError, match="different models"):
-        Plain().aggregate(3).add(bytes(4))
-    with pytest.raises(RunError, match="no report"):
-        Plain().aggregate(3).mean()

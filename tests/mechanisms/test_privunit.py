@@ -126,37 +126,6 @@ def test_a_share_that_would_underflow() -> None:
 # The report
 
 
-def scores(
-    mechanism: PrivUnit, values: np.ndarray, reports: int, given: float = 1.0
-) -> tuple[float, float]:
-    """Return by how many standard errors the worst mean and the worst variance are off.
-
-    The reports are of ``given`` times the vector that the estimates are compared with.
-    """
-    bounded = mechanism.bound(values)
-    estimates = np.empty((reports, values.size))
-    for number in range(reports):
-        aggregate = mechanism.aggregate(values.size)
-        aggregate.add(mechanism.encode(given * bounded, stream(number)))
-        estimates[number] = aggregate.mean()
-    deviations = estimates - bounded
-    excess = deviations**2 - mechanism.variance(values)
-    mean, variance = (
-        float(np.abs(x.mean(0) / x.std(0)).max() * math.sqrt(reports)) for x in (deviations, excess)
-    )
-    return mean, variance
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
-@pytest.mark.parametrize("size", [1, 6])
-def test_the_mean_is_unbiased_and_the_variance_exact(epsilon: float, size: int) -> None:
-    values = np.array([0.6, -0.4, 0.3, 0.0, 0.1, -0.05], np.float32)[:size]
-    mean, variance = scores(PrivUnit(epsilon, 1.0), values, 8000)
-    assert mean < 4.5
-    assert variance < 4.5
-
-
 def test_all_norms_are_equally_private() -> None:
     # V is always drawn around a unit vector with one more dimension.
     mechanism = PrivUnit(1.0, 2.0)

@@ -48,14 +48,6 @@ def test_errors_of_means_exceed_the_bound_no_more_often_than_it_says(
     assert (errors > bound / 2).mean() > 1e-3
 
 
-def test_the_error_bound_at_the_papers_mnist_settings_is_not_vacuous() -> None:
-    # eps 1, n 100, r 0.075: above the standard deviation r K/sqrt(n), below the range's width
-    bound = TwoPoint(1.0).error_bound(0.075, 100, 0.05)
-    assert 0.0162 < bound < 0.15
-    assert TwoPoint(1.0).error_bound(0.075, 400, 0.05) == pytest.approx(bound / 2, rel=0.15)
-    assert TwoPoint(1.0).error_bound(0.15, 100, 0.05) == pytest.approx(2 * bound)
-
-
 def test_the_variance_of_a_mean_is_that_of_lemma_3_and_corollary_1() -> None:
     """eps 1, r 0.075, n 100; and ranges of two radii, with weights anywhere in them."""
     scale = (math.e + 1) / (math.e - 1)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import fedldp
-from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
@@ -31,7 +30,6 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population
-from fedldp.testing.cases import answered
 from fedldp.testing.clients import Roles, trained
 from fedldp.training.batched_sgd import GROUP
 
@@ -104,70 +102,6 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Pat
         assert np.abs(alone - broadcast.weights).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", TOGETHER)
-def test_answers_and_charges_are_those_of_each_client_alone(name: str, tmp_path: Path) -> None:
-    found, ledgers = [], []
-    for together in (True, False):
-        population = population_of(name, tmp_path / str(together))
-        asked = some_of(population)
-        message, _ = request(population)
-        ledger = MemoryLedger()
-        found.append(
-            packed(population, message, asked, ledger)
-            if together
-            else [answered(population, message, client, ledger) for client in asked]
-        )
-        ledgers.append(ledger.to_record())
-    assert ledgers[0] == ledgers[1]
-    for one, other in zip(*found, strict=True):
-        (run, phase, report), (other_run, other_phase, alone) = map(read_reply, (one, other))
-        assert (run, phase) == (other_run, other_phase) == ("run", 0)
-        assert isinstance(report, Report)
-        assert isinstance(alone, Report)
-        assert len(report.payload) == len(alone.payload)
-        assert (report.size, report.chunk, report.epsilon) == (
-            alone.size, alone.chunk, alone.epsilon,
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["quickstart", "ldp-fl-digits"])
-def test_encoding_in_a_batch_gives_the_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
-    population = population_of(name, tmp_path)
-    _, broadcast = request(population)
-    encoder, clients = population.encoders[3], population.batch([3, 5, 8], 1)
-    generator = np.random.default_rng(0)
-    change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
-    updates = broadcast.weights + change
-    updates[1, 7] = np.nan  # such an update is replaced by the broadcast, alone and together
-    senders, update = population.senders([3, 5, 8], 1, 0), Update(rows=updates.copy())
-    reports = list(encoder(Sensitive(update), broadcast, senders))
-    for row, client, report in zip(updates, clients, reports, strict=True):
-        roles = Roles(population.config, population.problem)
-        assert report == roles.encode(row, broadcast, sender(client))
-
-
-def sender(client: Any) -> Any:
-    from fedldp.testing.clients import sender_of
-
-    return sender_of(0, client.index)
-
-
-def test_each_client_is_refused_separately(tmp_path: Path) -> None:
-    settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "num_clients": 6}
-    population = population_of("ldp-fl-digits", tmp_path, **settings, rounds=5)
-    ledger = MemoryLedger(Budget("pure", 1.5))
-
-    def answered(round: int, clients: list[int]) -> list[Any]:
-        message, _ = request(population, round)
-        return [read_reply(each)[2] for each in packed(population, message, clients, ledger)]
-
-    assert all(isinstance(answer, Report) for answer in answered(1, [1, 4]))
-    refusal = Refusal(2, Reason.OVER_BUDGET)
-    second = [each if isinstance(each, Refusal) else None for each in answered(2, [0, 1, 2, 4])]
-    assert second == [None, refusal, None, refusal]
-    assert answered(3, [1, 4]) == [Refusal(3, Reason.OVER_BUDGET)] * 2
-
-
 def test_a_client_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     message, _ = request(population)
@@ -219,14 +153,6 @@ def test_the_rule_for_groups_depends_on_model_and_batch(
 ) -> None:
     group = population_of("quickstart", tmp_path, **settings).group
     assert group == (GROUP if expected else 1)
-
-
-def test_a_system_without_batched_updates_answers_one_by_one(tmp_path: Path) -> None:
-    population = population_of("priority-digits", tmp_path)
-    assert population.group == 1
-    assert isinstance(population.config, RunConfig)
-    message, _ = request(population)
-    assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
 
 
 # Groups consist of the clients that were asked; clients that differ are separated after training

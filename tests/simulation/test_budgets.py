@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -71,37 +70,6 @@ def test_a_budget_below_one_report_leaves_no_folder(tmp_path: Path, fedldp_comma
     assert outcome.status == 2
     assert outcome.err.splitlines()[-1] == EVERYONE_REFUSES.format(round=1)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_budget_that_covers_the_run_changes_nothing(tmp_path: Path, fedldp_command: Any) -> None:
-    for name, extra in (("with", ("--set", "client_budget.limit=3")), ("without", ())):
-        outcome = fedldp_command("run", *SENT, *extra, "--rounds", 3, "--out", tmp_path / name)
-        assert outcome.status == 0, outcome.err
-    kept = [record | {"budgets": []} for record in metrics(tmp_path / "with")]
-    assert kept == metrics(tmp_path / "without")  # except for the remaining budget
-    model, privacy = (
-        [(tmp_path / name / file).read_bytes() for name in ("with", "without")]
-        for file in ("model.safetensors", "privacy.json")
-    )
-    assert model[0] == model[1]
-    assert privacy[0] == privacy[1]
-    assert run_line(json.loads(privacy[0]))["epsilon"] == 3.0
-
-
-def test_a_pure_budget_does_not_pay_for_gaussian_noise_and_another_kind_does(
-    tmp_path: Path, fedldp_command: Any
-) -> None:
-    gaussian = (*SENT, "--set", "mechanism=gaussian", "--rounds", 2)
-    refused = fedldp_command(
-        "run", *gaussian, "--set", "client_budget.limit=1e9", "--out", tmp_path / "pure"
-    )
-    assert refused.err.splitlines()[-1] == EVERYONE_REFUSES.format(round=1)
-    outcome = fedldp_command(
-        "run", *gaussian, "--set", "client_budget.limit=1e9", "--set", "client_budget.kind=zcdp",
-        "--out", tmp_path / "zcdp",
-    )  # fmt: skip
-    assert outcome.status == 0, outcome.err
-    assert [record["clients"] for record in metrics(tmp_path / "zcdp")] == [6, 6]
 
 
 # Some clients refuse, and the round continues without them
@@ -192,20 +160,6 @@ def test_the_statement_after_a_run_covers_what_was_really_released(
     assert run_line(unlimited)["epsilon"] == most * price
     assert run_line(result.privacy)["epsilon"] == 2 * price
     assert max(result.ledger.spent(client) for client in range(6)) == 2 * price
-
-
-def test_the_run_folder_has_the_statement_about_actual_releases(
-    tmp_path: Path, fedldp_command: Any
-) -> None:
-    outcome = fedldp_command(
-        "run", *SENT, "--set", "clients_per_round=4", "--set", "client_budget.limit=2.5",
-        "--rounds", 5, "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    assert outcome.status == 0, outcome.err
-    stated = json.loads(outcome.out)["privacy"]
-    assert run_line(stated)["epsilon"] == 2.0
-    assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == stated
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"] == stated
 
 
 def assert_same(one: Result, other: Result) -> None:

@@ -238,21 +238,6 @@ def test_a_lost_or_broken_task_fails_only_its_run(
 
 @installed
 @of_two_nodes
-def test_a_comparison_is_that_of_one_process(cluster: Any, tmp_path: Path) -> None:
-    given = {
-        "guarantee": "client-run:server", "epsilon": 16, "tries": 2, "seeds": [0],
-        "num_clients": 12, "rounds": 1, "local_epochs": 1,
-    }  # fmt: skip
-    on_cluster, alone = (
-        fedldp.compare(["privunit-fl-digits", "fedavg-digits"], **given, **where)
-        for where in ({"cluster": "auto"}, {"workers": 1})
-    )
-    assert on_cluster.rows == alone.rows
-    assert [row["seeds"] for row in alone.rows] == [1, 0]
-
-
-@installed
-@of_two_nodes
 @pytest.mark.parametrize("what", ["run", "sweep"])
 def test_an_interrupted_command_leaves_no_process_and_can_be_continued(
     cluster: Any, fedldp_process: Any, fedldp_command: Any, tmp_path: Path,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,7 +16,6 @@ from folders import FILES, assert_same_run, cut, metrics, quick
 from safetensors.numpy import save
 
 import fedldp
-from fedldp.core.errors import RunError
 from fedldp.core.locks import Held
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
@@ -69,21 +67,6 @@ def test_a_resumed_run_equals_the_whole_one(
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     fedldp.resume(tmp_path / "cut")
     assert_same_run(tmp_path / "cut", wholes[name])
-
-
-def test_the_delay_of_a_shuffler_is_agreed_on_once_for_the_whole_run(tmp_path: Path) -> None:
-    """All rounds have the same T, whoever takes part; a resumed run agrees on the same T again."""
-    config = quick(clients_per_round=4)
-    cut(config, tmp_path / "run", 2)
-    resumed = fedldp.resume(tmp_path / "run").rounds
-    found = [one.arrivals for one in resumed if one.arrivals is not None]
-    assert len(found) == config.rounds > 2
-    assert len({times["delay"] for times in found}) == 1
-    assert (
-        len({times["response"] for times in found}) == config.rounds
-    )  # each round has its own T_S
-    whole = simulate(quick(clients_per_round=4)).rounds
-    assert {one.arrivals["delay"] for one in whole if one.arrivals} == {found[0]["delay"]}
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["a new run", "a resumed run"])
@@ -167,14 +150,6 @@ def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
     assert {name: after[name] for name in tests} == tests  # neither drawn nor written again
     for name, weights in whole.weights.items():
         np.testing.assert_array_equal(resumed.weights[name], weights)
-
-
-def test_a_client_that_lost_its_draw_draws_nothing_again(tmp_path: Path) -> None:
-    """Its ledger says that the draw was paid for, so another draw would be free."""
-    cut(fedldp.recipe("ldpfl-sound-digits", rounds=3), tmp_path / "run", 2)
-    shutil.rmtree(tmp_path / "run" / "clients")
-    with pytest.raises(RunError, match="4 refused: not-kept"):
-        fedldp.resume(tmp_path / "run")
 
 
 def test_without_a_run_folder_no_files_of_clients_remain(
@@ -277,25 +252,17 @@ def become_a_folder(path: Path) -> None:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "empty": written(lambda old: b""),
     "cut in its tensors": written(lambda old: old[:-3]),
-    "noise": written(lambda old: random.Random(0).randbytes(2000)),
     "a folder": become_a_folder,
     "another file": written(lambda old: save({"weights": np.zeros(650, np.float32)})),
-    "arrays of something else": written(
-        lambda old: pack_arrays({"weights": np.zeros(650, np.float32)})
-    ),
     "no document": without("document"),
     "a document that is no JSON": rewritten(document=np.frombuffer(b"{not", np.uint8)),
     "too few weights": rewritten(weights=np.zeros(649, np.float32)),
-    "weights of another type": rewritten(weights=np.zeros(650, np.int64)),
     "weights NaN": rewritten(weights=np.full(650, np.nan, np.float32)),
     "an array that is of no state": rewritten(radii=np.zeros(2)),
     "no round": without("round"),
     "a round beyond": rewritten({"round": 99, "rounds": []}),
-    "records of nothing": rewritten({"rounds": [{}] * 4}),
     "no ledger": without("ledger"),
-    "a ledger of nothing": rewritten({"ledger": {}}),
     "a ledger of an unknown event": rewritten({"ledger": {"events": [{"event": "x"}], "runs": []}}),
     "a ledger of other rounds": rewritten({"ledger": {"events": [], "runs": []}}),
     "another configuration": rewritten({"config": "0" * 64}),
@@ -313,13 +280,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(
     assert sorted(path.name for path in copy.iterdir()) == before  # nothing was removed
 
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "the seed": {"seed": 1},
-    "a budget": {"epsilon": 0.5},
-}
-
-
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"epsilon": 0.5}], ids=str)
 def test_a_run_is_not_continued_with_another_configuration(
     tmp_path: Path, fedldp_command: Any, changes: dict[str, Any]
 ) -> None:
@@ -338,30 +299,6 @@ def test_a_run_is_not_continued_with_another_configuration(
     assert len(metrics(tmp_path / "run")) == 4
 
 
-def test_a_configuration_changed_during_the_run_is_noticed(
-    tmp_path: Path, fedldp_command: Any
-) -> None:
-    path = tmp_path / "run" / "config.json"
-
-    def change(record: Round) -> None:
-        if record.round == 1:
-            path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-
-    simulate(quick(), recipe="quickstart", out=tmp_path / "run", after_round=change)
-    assert '"seed": 1' in path.read_text()
-    line = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1).assert_refused()
-    assert "it belongs to another configuration, so config.json" in line
-
-
-def test_a_checkpoint_of_another_run_is_not_continued(copy: Path, fedldp_command: Any) -> None:
-    """Two folders whose configurations differ only in the seed: the checkpoint of one is put into
-    the other."""
-    simulate(quick(seed=1), recipe="quickstart", out=copy.parent / "other")
-    shutil.copy(copy.parent / "other" / "checkpoint", copy / "checkpoint")
-    line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
-    assert "another configuration" in line
-
-
 CONFIGS = ["", "[]", "3", "null", "{}", '{"recipe": null}', '{"config": {}}',
            '{"recipe": null, "config": 3}', '{"recipe": null, "config": {"system": ["x"]}}',
            '{"recipe": null, "config": {"system": "ldp_fl"}}', "\x00", '{"recipe": "quick'
@@ -375,13 +312,6 @@ def test_a_damaged_configuration_is_refused_in_one_line(
     (copy / "config.json").write_text(content)
     fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert (copy / "checkpoint").exists()
-
-
-def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path: Path, fedldp_command: Any) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "thesis.txt"):
-        fedldp_command("run", "--resume", place).assert_refused()
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_run_on_a_users_data_is_not_resumed_on_other_data(

@@ -223,16 +223,6 @@ def test_settings_are_tried_on_held_out_persons_of_all_clients() -> None:
         held_out(lonely, 100)
 
 
-def test_training_on_rows_ignores_persons() -> None:
-    Path("later.csv").write_text("age,outcome\n3,ill\n4,well\n")
-    of_rows = {"person_column": None, "ignore_columns": ["visit", "patient"]}
-    one, other = (
-        fedldp.run(config(test_file="later.csv", **settings)) for settings in ({}, of_rows)
-    )
-    for name, weights in one.weights.items():
-        assert weights.tobytes() == other.weights[name].tobytes()
-
-
 def planned(assignment: str) -> Plan:
     config = resolve("mine.toml", [assignment])
     return plan(config, problem_of(config, None))

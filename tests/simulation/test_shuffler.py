@@ -1,9 +1,10 @@
-"""The simulated shuffler loses and adds nothing, and its order reveals nothing about senders."""
+"""The shuffler, which only counts, compared with one that orders every message; and what that order
+reveals about the senders."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,50 +14,54 @@ from scipy import stats
 from sorting_shuffler import Shuffler
 from times import config, delays
 
+from fedldp.accounting.accountants import loss_of
+from fedldp.accounting.events import SubsetResponse
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delays
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER, Stream
-from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.mechanisms.k_closest import KClosest
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.server_loop import Delivery
-from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundRequest, Shuffled
-from fedldp.simulation.shuffler import Counting, agree_delay, draw_schedule
+from fedldp.protocol.wire import (
+    Broadcast,
+    Counted,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    RoundRequest,
+    Shuffled,
+)
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan
+from fedldp.simulation.shuffler import (
+    Counting,
+    ReportShuffler,
+    Schedule,
+    agree_delay,
+    draw_extremes,
+    draw_schedule,
+)
 from fedldp.testing.clients import Roles
+
+SIZE = 21
 
 
 class Given:
     """A transport that delivers what it was constructed with."""
 
-    def __init__(self, contents: Sequence[Any]) -> None:
-        self.contents = contents
+    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries = deliveries
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
-        yield from zip(clients, self.contents, strict=True)
+        yield from self.deliveries
 
 
-def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: int = 1) -> Report:
-    payload = np.packbits(bits.astype(np.uint8)).tobytes()
-    return Report(round=round, size=len(bits), payload=payload, chunk=chunk, epsilon=epsilon)
-
-
-def shuffle(
-    reports: Sequence[Report], times: Delays | None = None, seed: int = 0
-) -> tuple[list[Shuffled], Shuffler]:
-    shuffler = Shuffler(Given(reports), times or delays(), len(reports), streams(seed))
-    clients = list(range(3, 3 + len(reports)))
-    delivered = list(shuffler.exchange(request(reports[0].round), clients))
-    took_part, blocks = delivered[: len(clients)], delivered[len(clients) :]
-    assert took_part == [(client, None) for client in clients]
-    assert {client for client, _ in blocks} == {None}
-    found = [content for _, content in blocks]
-    assert all(isinstance(content, Shuffled) for content in found)
-    return found, shuffler  # type: ignore[return-value]
-
-
-def streams(seed: int = 0) -> Callable[[int, int, str], Stream]:
-    return lambda round, client, purpose: Stream.simulation(
-        seed=seed, round=round, client=client, purpose=purpose
-    )
+def stream(round: int, client: int, purpose: str) -> Stream:
+    return Stream.simulation(seed=0, round=round, client=client, purpose=purpose)
 
 
 def request(round: int = 1) -> RoundRequest:
@@ -64,97 +69,150 @@ def request(round: int = 1) -> RoundRequest:
     return RoundRequest(run="run", phase=0, broadcast=broadcast)
 
 
-def times_of(shuffler: Shuffler | Counting) -> dict[str, float]:
-    found = shuffler.arrivals()
-    assert found is not None
-    return found
+def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: int = 1) -> Report:
+    payload = np.packbits(bits).tobytes()
+    return Report(round=round, size=len(bits), payload=payload, chunk=chunk, epsilon=epsilon)
 
 
-def joined(blocks: Sequence[Shuffled]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions, bits and arrival times of all blocks."""
-    return (
-        np.concatenate([block.positions for block in blocks]),
-        np.concatenate([block.bits for block in blocks]),
-        np.concatenate([block.arrival_seconds for block in blocks]),
+def random_bits(clients: int, size: int = SIZE) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2, (clients, size), np.uint8)
+
+
+def of_block(reports: Sequence[Report]) -> Delivery:
+    """Return the delivery of reports with common fields as one block."""
+    first = reports[0]
+    payloads = np.stack([np.frombuffer(each.payload, np.uint8) for each in reports])
+    together = Reports(
+        round=1, size=first.size, payloads=payloads, chunk=first.chunk, epsilon=first.epsilon
     )
+    return range(len(reports)), together
 
 
-def random_bits(clients: int, size: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 2, (clients, size), np.uint8)
+def exchanged(
+    kind: type[Any], deliveries: Sequence[Delivery], times: Delays
+) -> tuple[list[Delivery], dict[str, float] | None]:
+    shuffler = kind(Given(deliveries), times, 9, stream)
+    return list(shuffler.exchange(request(), range(len(deliveries)))), shuffler.arrivals()
 
 
-def only(marked: int, clients: int, size: int) -> np.ndarray:
-    """Return the bits of clients, one of which sends ones, the others zeros."""
-    bits = np.zeros((clients, size), np.uint8)
-    bits[marked] = 1
-    return bits
-
-
-SHAPES = [(1, 20, 1), (1, 20, 20), (5, 1, 1), (6, 20, 1), (6, 20, 7), (6, 20, 19), (6, 20, 20),
-          (6, 21, 8), (3, 64, 16), (4, 300 * 4096 + 5, 4096),
-          (4, 300 * 4097 + 5, 4097)]  # fmt: skip
-shapes = pytest.mark.parametrize(("clients", "size", "chunk"), SHAPES)
-
-
-@shapes
-def test_every_message_of_every_client_is_delivered_once(
-    clients: int, size: int, chunk: int
+@pytest.mark.parametrize("columns", [{"client": np.arange(5)}, {"weight": np.ones(5)}])
+@pytest.mark.parametrize("kind", [Shuffler, Counting])
+def test_a_message_that_reveals_its_sender_does_not_pass(
+    kind: type[Any], columns: dict[str, Any]
 ) -> None:
-    labels = math.ceil(size / chunk)
-    for marked in {0, clients // 2, clients - 1}:
-        blocks, _ = shuffle([report(bits, chunk) for bits in only(marked, clients, size)])
-        positions, bits, _ = joined(blocks)
-        assert len(positions) == clients * labels
-        assert np.bincount(positions, minlength=labels).tolist() == [clients] * labels
-        from_marked = positions[bits[:, 0] == 1]
-        assert sorted(from_marked.tolist()) == list(range(labels))
+    sender, block = of_block([report(bits, 4) for bits in random_bits(5)])
+    assert isinstance(block, Reports)
+    with pytest.raises(RunError, match="name or reveal their senders"):
+        exchanged(kind, [(sender, replace(block, **columns))], delays(chunk=4))
 
 
-@shapes
-def test_a_message_contains_the_bits_of_its_position(clients: int, size: int, chunk: int) -> None:
-    sent = random_bits(clients, size)
-    positions, bits, _ = joined(shuffle([report(row, chunk) for row in sent])[0])
-    labels = math.ceil(size / chunk)
-    padded = np.zeros((clients, labels * chunk), np.uint8)
-    padded[:, :size] = sent
-    messages = padded.reshape(clients, labels, chunk)
-    assert bits.dtype == np.uint8
-    assert bits.shape == (clients * labels, chunk)
-    for position in {0, 1, labels // 2, labels - 2, labels - 1} & set(range(labels)):
-        expected = sorted(row.tobytes() for row in messages[:, position])
-        assert sorted(row.tobytes() for row in bits[positions == position]) == expected
-    # All other positions are compared by their sums.
-    sums = np.zeros((labels, chunk), np.int64)
-    np.add.at(sums, positions, bits)
-    np.testing.assert_array_equal(sums, messages.sum(0))
+@pytest.mark.parametrize("chunk", [1, 4, 20, 21])
+@pytest.mark.parametrize("budgets", [[None] * 5, [2.0, 0.5, 2.0, 0.5, 8.0]])
+def test_the_server_gets_the_same_information(chunk: int, budgets: list[float | None]) -> None:
+    """Counts, uplink, T, T_S and T_W, from single reports and from blocks of reports."""
+    reports = [
+        report(bits, chunk, budget) for bits, budget in zip(random_bits(5), budgets, strict=True)
+    ]
+    ordered, times = exchanged(Shuffler, list(enumerate(reports)), delays(chunk=chunk))
+    counted, other_times = exchanged(Counting, list(enumerate(reports)), delays(chunk=chunk))
+    ones: dict[float | None, np.ndarray] = {}
+    uplink: dict[float | None, int] = {}
+    for _, block in ordered[5:]:
+        assert isinstance(block, Shuffled)
+        sums = np.zeros((-(-SIZE // chunk), chunk), np.int64)
+        np.add.at(sums, block.positions, block.bits)
+        ones[block.epsilon] = ones.get(block.epsilon, 0) + sums.reshape(-1)[:SIZE]
+        uplink[block.epsilon] = uplink.get(block.epsilon, 0) + block.uplink_bits
+    assert counted[:5] == ordered[:5] == [(client, None) for client in range(5)]
+    found = [content for _, content in counted[5:]]
+    assert [each.epsilon for each in found] == sorted(ones, key=lambda e: e or 0.0)  # type: ignore[union-attr]
+    for each in found:
+        assert isinstance(each, Counted)
+        assert each.ones.tolist() == ones[each.epsilon].tolist()
+        assert each.reports == budgets.count(each.epsilon)
+        assert each.uplink_bits == uplink[each.epsilon]
+    assert times is not None
+    assert other_times is not None
+    for name in ("delay", "response", "first_wait", "last_wait"):
+        assert times[name] == other_times[name]
+    if budgets[0] is None:
+        block, block_times = exchanged(Counting, [of_block(reports)], delays(chunk=chunk))
+        assert block_times == other_times
+        ((sender, nothing), (_, together)) = block
+        assert (sender, nothing) == (range(5), None)
+        assert isinstance(together, Counted)
+        assert together.ones.tolist() == found[0].ones.tolist()  # type: ignore[union-attr]
 
 
-@shapes
-def test_blocks_are_in_order_of_arrival_and_within_the_window(
-    clients: int, size: int, chunk: int
+@pytest.mark.parametrize("chunk", [1, 7, 650])
+def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
+    roles = Roles(config(chunk=chunk), Problem((1, 8, 8), 10, 1437))
+    reports = [report(bits, chunk) for bits in random_bits(9, 650)]
+    (delivery,) = [of_block(reports)]
+    times = delays(chunk=chunk)
+    incoming: list[list[Any]] = [list(reports), [delivery[1]]]
+    for kind in (Shuffler, Counting):
+        delivered, _ = exchanged(kind, [delivery], times)
+        incoming.append([content for _, content in delivered if content is not None])
+    weights = [roles.aggregate(iter(each))[0].weights.tobytes() for each in incoming]
+    assert len(set(weights)) == 1
+
+
+@pytest.mark.parametrize("messages", [1, 2, 50])
+@pytest.mark.parametrize("offsets", [[3.0] * 4, [3.0, 3.5, 4.0, 9.0]])
+def test_first_and_last_arrivals_have_the_right_distribution(
+    messages: int, offsets: list[float]
 ) -> None:
-    blocks, shuffler = shuffle([report(row, chunk) for row in random_bits(clients, size)])
-    times = times_of(shuffler)
-    for block in blocks:
-        assert block.arrival_seconds.dtype == np.float64
-        assert block.arrival_seconds.shape == block.positions.shape == (len(block.bits),)
-        assert (np.diff(block.arrival_seconds) >= 0).all()
-        assert block.arrival_seconds[0] >= times["response"] - 1e-6
-        assert block.arrival_seconds[-1] <= times["response"] + times["delay"] + 1e-6
-    assert times["first_arrival"] == min(block.arrival_seconds[0] for block in blocks)
-    assert times["last_arrival"] == max(block.arrival_seconds[-1] for block in blocks)
-    assert 0 <= times["first_wait"] <= times["last_wait"]
+    windows = np.array(offsets)
+    schedule = Schedule(delay=2.0, response=3.0, waits=np.zeros(4), offsets=windows)
+    generator = np.random.default_rng(1)
+    found = np.array([draw_extremes(schedule, messages, generator) for _ in range(4000)])
+    drawn = windows[:, None] + 2.0 * generator.random((4000, 4, messages))
+    expected = np.stack([drawn.min((1, 2)), drawn.max((1, 2))], 1)
+    for column in (0, 1):
+        assert stats.ks_2samp(found[:, column], expected[:, column]).pvalue > 1e-6
+    gaps = found[:, 1] - found[:, 0], expected[:, 1] - expected[:, 0]
+    assert stats.ks_2samp(*gaps).pvalue > 1e-6
+
+
+def test_with_very_many_messages_first_and_last_arrivals_are_the_ends_of_the_window() -> None:
+    schedule = Schedule(delay=2.0, response=3.0, waits=np.zeros(9), offsets=np.full(9, 3.0))
+    first, last = draw_extremes(schedule, 10**12, np.random.default_rng(0))
+    assert 3 < first < 3 + 1e-9
+    assert 5 - 1e-9 < last < 5
+
+
+def test_refusals_pass_with_their_senders() -> None:
+    refusal = Refusal(1, Reason.OVER_BUDGET)
+    delivered, times = exchanged(
+        Counting, [(0, refusal), (4, report(random_bits(1)[0], 1))], delays()
+    )
+    assert delivered[:2] == [(0, refusal), (4, None)]
+    assert times is not None
+    delivered, times = exchanged(Counting, [(0, refusal)], delays())
+    assert (delivered, times) == ([(0, refusal)], None)
+
+
+def test_a_report_without_a_sender_is_refused() -> None:
+    with pytest.raises(RunError, match="whole reports"):
+        exchanged(Counting, [(None, report(random_bits(1)[0], 1))], delays())
 
 
 # Times
 
 
-def test_arrivals_are_uniform_over_the_window() -> None:
-    blocks, shuffler = shuffle([report(row, 1) for row in random_bits(5, 4000)])
-    times, arrivals = times_of(shuffler), joined(blocks)[2]
-    response, delay = times["response"], times["delay"]
-    assert stats.kstest(arrivals, stats.uniform(response, delay).cdf).pvalue > 1e-6
-    assert stats.kstest(arrivals, stats.uniform(response, delay * 0.95).cdf).pvalue < 1e-6
+def test_all_clients_agree_on_one_delay_for_all_rounds() -> None:
+    """Who takes part, and when, changes T_S but never T, the median of all clients' proposals."""
+    times = delays(spread=1.0)
+    agreed = agree_delay(times, 20, stream(0, SERVER, "delay").generator())
+    found = []
+    for round, clients in ((1, 5), (2, 5), (7, 20)):
+        sent = [(n, report(bits, 1, round=round)) for n, bits in enumerate(random_bits(clients))]
+        shuffler = Counting(Given(sent), times, 20, stream)
+        list(shuffler.exchange(request(round), range(clients)))
+        found.append(shuffler.arrivals() or {})
+    assert {one["delay"] for one in found} == {agreed}
+    assert len({one["response"] for one in found}) == 3
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -187,192 +245,161 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
     assert 0.7 < np.std(logs) / 0.25 < 1.3
 
 
-@pytest.mark.parametrize("kind", [Shuffler, Counting])
-def test_all_clients_agree_on_one_delay_for_all_rounds(kind: type[Any]) -> None:
-    """Who takes part, and when, changes T_S but never T, the median of all clients' proposals."""
-    times = delays(spread=1.0)
-    agreed = agree_delay(times, 20, streams()(0, SERVER, "delay").generator())
-    found = []
-    for round, clients in ((1, 5), (2, 5), (7, 20)):
-        reports = [report(row, 1, round=round) for row in random_bits(clients, 8)]
-        shuffler = kind(Given(reports), times, 20, streams())
-        list(shuffler.exchange(request(round), range(clients)))
-        found.append(times_of(shuffler))
-    assert {one["delay"] for one in found} == {agreed}
-    assert len({one["response"] for one in found}) == 3
+# What the order of all messages reveals about the senders
 
 
-def test_streams_determine_all_times() -> None:
-    reports = [report(row, 1) for row in random_bits(4, 50)]
-    first, same, other = (joined(shuffle(reports, seed=seed)[0]) for seed in (0, 0, 1))
-    for one, two in zip(first, same, strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(first[0], other[0])
-    later = [report(row, 1, round=2) for row in random_bits(4, 50)]
-    assert not np.array_equal(first[0], joined(shuffle(later)[0])[0])
+def arrivals(times: Delays, marked: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return when the messages of one of eight clients arrive, by position, and all others'."""
+    bits = np.zeros((8, 2000), np.uint8)
+    bits[marked] = 1
+    delivered, _ = exchanged(Shuffler, [(n, report(b, 1)) for n, b in enumerate(bits)], times)
+    blocks = [block for _, block in delivered if isinstance(block, Shuffled)]
+    positions = np.concatenate([block.positions for block in blocks])
+    mine = np.concatenate([block.bits for block in blocks])[:, 0] == 1
+    seconds = np.concatenate([block.arrival_seconds for block in blocks])
+    assert (np.diff(seconds) >= 0).all()
+    assert np.bincount(positions).tolist() == [8] * 2000
+    own = np.empty(2000)
+    own[positions[mine]] = seconds[mine]
+    return own, seconds[~mine]
 
 
-# What the order reveals about the senders
-
-
-def sender_test(times: Delays, marked: int, seed: int = 0) -> float:
-    """Return the p-value for one client's messages arriving like those of the others."""
-    reports = [report(bits, 1) for bits in only(marked, 8, 2000)]
-    _, bits, arrivals = joined(shuffle(reports, times, seed)[0])
-    mine = bits[:, 0] == 1
-    return float(stats.ks_2samp(arrivals[mine], arrivals[~mine]).pvalue)
-
-
-@pytest.mark.parametrize("marked", range(8))
-def test_with_right_predictions_arrival_reveals_nothing_about_the_sender(marked: int) -> None:
-    assert sender_test(delays(spread=1.0, prediction_error=0.0), marked) > 1e-7
+def test_with_right_predictions_arrival_reveals_nothing_about_the_sender() -> None:
+    times = delays(spread=1.0, prediction_error=0.0)
+    one, other = (arrivals(times, marked)[0] for marked in (0, 1))
+    assert stats.ks_2samp(*arrivals(times, 5)).pvalue > 1e-7
+    for pair in ((one, other), (one[:-1], one[1:]), (np.arange(2000), one)):
+        assert stats.spearmanr(*pair).pvalue > 1e-7
 
 
 def test_with_wrong_predictions_arrival_reveals_the_sender() -> None:
     times = delays(spread=1.0, prediction_error=0.5)
-    assert max(sender_test(times, marked) for marked in range(8)) < 1e-7
+    assert max(stats.ks_2samp(*arrivals(times, marked)).pvalue for marked in range(8)) < 1e-7
 
 
-def test_neighbouring_messages_of_a_client_do_not_arrive_together() -> None:
-    reports = [report(bits, 1) for bits in only(2, 6, 4000)]
-    positions, bits, arrivals = joined(shuffle(reports)[0])
-    mine = bits[:, 0] == 1
-    times = np.empty(4000)
-    times[positions[mine]] = arrivals[mine]
-    for lag in (1, 2, 10):
-        assert stats.spearmanr(times[:-lag], times[lag:]).pvalue > 1e-7
-    assert stats.spearmanr(np.arange(4000), times).pvalue > 1e-7
+# Whole reports
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
 
 
-def test_clients_draw_their_delays_independently() -> None:
-    found = []
-    for marked in (0, 1):
-        positions, bits, arrivals = joined(
-            shuffle([report(row, 1) for row in only(marked, 4, 3000)])[0]
+def whole(payload: bytes, **changes: Any) -> Report:
+    return replace(Report(round=1, size=5, payload=payload, chunk=5), **changes)
+
+
+def shuffled(*deliveries: Delivery) -> list[Delivery]:
+    return list(ReportShuffler(Given(deliveries)).exchange(request(), range(9)))
+
+
+def test_the_order_follows_from_the_reports_alone() -> None:
+    payloads = [bytes(np.random.default_rng(i).integers(0, 3, 4, np.uint8)) for i in range(40)]
+    *named, (nobody, content) = shuffled(*[(i, whole(p)) for i, p in enumerate(payloads)])
+    assert named == [(client, None) for client in range(40)]
+    assert nobody is None
+    assert isinstance(content, Reports)
+    assert [each.payload for each in content] == sorted(payloads)
+    assert content.client is None
+    *_, (_, backwards) = shuffled(*[(i, whole(p)) for i, p in enumerate(payloads[::-1])])
+    assert isinstance(backwards, Reports)
+    np.testing.assert_array_equal(backwards.payloads, content.payloads)
+
+
+def test_a_second_report_of_a_client_is_dropped() -> None:
+    found = shuffled((3, whole(b"b")), (3, whole(b"a")), (4, whole(b"a")))
+    assert found[:-1] == [(3, None), (4, None)]
+    assert [each.payload for each in found[-1][1]] == [b"a", b"b"]  # type: ignore[union-attr]
+
+
+def test_refusals_pass_and_without_a_report_nothing_is_delivered() -> None:
+    refusal = Refusal(round=1, reason=Reason.OVER_BUDGET)
+    assert shuffled((1, refusal)) == [(1, refusal)]
+    several = Reports.of([whole(b"y"), whole(b"x")])
+    found = shuffled((1, refusal), ([2, 5], several))
+    assert found[:-1] == [(1, refusal), (2, None), (5, None)]
+    assert [each.payload for each in found[-1][1]] == [b"x", b"y"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (whole(b"ab"), "reports of 1 and 2 bytes"),
+        (whole(b"a", epsilon=1.0), "differ in more than their payloads"),
+        (whole(b"a", size=6, chunk=6), "differ in more than their payloads"),
+        (whole(b"a", chunk=2), "a report of several messages"),
+        (whole(b"a", client=4), "name or reveal their senders"),
+        (whole(b"a", weight=2.0), "name or reveal their senders"),
+    ],
+)
+def test_values_that_distinguish_clients_do_not_pass(other: Report, line: str) -> None:
+    with pytest.raises(RunError, match=line):
+        shuffled((1, whole(b"a")), (2, other))
+
+
+def made(**changes: Any) -> RunConfig:
+    settings: dict[str, Any] = {
+        "system": "composed", "dataset": "digits", "model": "linear", "num_clients": 12,
+        "rounds": 2, "learning_rate": 0.1, "mechanism": "k_closest", "bound": "norm",
+        "epsilon": 4.0, "channel": "shuffle", "participation": "all",
+    }  # fmt: skip
+    return find_system("composed").model_validate(settings | changes)
+
+
+@pytest.mark.parametrize("mechanism", ["k_closest", "nearest_direction"])
+def test_a_run_learns_the_same_as_from_named_reports(mechanism: str) -> None:
+    config = made(mechanism=mechanism)
+    through = simulate(config)
+    named = simulate(config.changed(channel="named"))
+    assert [each.uplink_bits_per_client for each in through.rounds] == [
+        each.uplink_bits_per_client for each in named.rounds
+    ]
+    for name, weights in through.weights.items():
+        np.testing.assert_allclose(weights, named.weights[name], rtol=1e-4, atol=1e-6)
+    lines = {(g["unit"], g["adversary"]): g["epsilon"] for g in through.privacy["guarantees"]}
+    without = {(g["unit"], g["adversary"]): g["epsilon"] for g in named.privacy["guarantees"]}
+    assert {key: lines[key] for key in without} == without
+    assert lines["client-round", "shuffled-server"] <= lines["client-round", "server"]
+    assert through.privacy["warnings"] == named.privacy["warnings"]
+
+
+def test_a_client_is_charged_for_the_weights_of_its_category() -> None:
+    event = made().algorithm(PROBLEM).encoder(0).event()
+    mechanism = KClosest(4.0, 1.0)
+    size = made().layout(PROBLEM).size
+    assert event == mechanism.category(size)
+    assert isinstance(event, SubsetResponse)
+    window = mechanism.choice(size).window
+    assert (event.high, event.low) == (window.high, window.low)
+    assert (event.closest, event.categories) == (window.width, window.cells)
+    assert loss_of(event) == loss_of(mechanism.event(size))
+    assert made(channel="named").algorithm(PROBLEM).encoder(0).event() == mechanism.event(size)
+
+
+def test_with_single_participation_a_round_hides_a_client_among_its_own_cohort() -> None:
+    def of(**changes: Any) -> dict[str, Any]:
+        found = plan(made(num_clients=60, **changes), PROBLEM).privacy["guarantees"]
+        return next(
+            g for g in found if (g["unit"], g["adversary"]) == ("client-run", "shuffled-server")
         )
-        mine = bits[:, 0] == 1
-        times = np.empty(3000)
-        times[positions[mine]] = arrivals[mine]
-        found.append(times)
-    assert stats.spearmanr(*found).pvalue > 1e-7
+
+    once = of(participation="once", rounds=3, untrusted_clients=2)
+    assert "18 honest reports in every round" in " ".join(once["assumptions"])
+    assert once["epsilon"] == pytest.approx(of(rounds=1, untrusted_clients=42)["epsilon"])
+    assert of(rounds=1)["epsilon"] < once["epsilon"] < of(rounds=3)["epsilon"]
 
 
-# Several budgets
-
-
-def test_budgets_are_kept_apart() -> None:
-    budgets = [2.0, 0.5, 2.0, 0.5, 8.0]
-    sent = random_bits(5, 30)
-    blocks, _ = shuffle([report(b, 4, e) for b, e in zip(sent, budgets, strict=True)])
-    assert {block.epsilon for block in blocks} == set(budgets)
-    for epsilon in set(budgets):
-        own = [block for block in blocks if block.epsilon == epsilon]
-        positions, bits, _ = joined(own)
-        rows = sent[[i for i, e in enumerate(budgets) if e == epsilon]]
-        assert len(positions) == 8 * len(rows)
-        sums = np.zeros((8, 4), np.int64)
-        np.add.at(sums, positions, bits)
-        np.testing.assert_array_equal(sums.reshape(-1)[:30], rows.sum(0))
-
-
-def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
-    sent = only(1, 4, 100)
-    together = joined(shuffle([report(row, 1) for row in sent])[0])
-    apart, _ = shuffle([report(r, 1, e) for r, e in zip(sent, [1.0, 2.0, 1.0, 1.0], strict=True)])
-    (mine,) = [block for block in apart if block.epsilon == 2.0]
-    marked = together[1][:, 0] == 1
-    np.testing.assert_array_equal(together[2][marked], mine.arrival_seconds)
-    np.testing.assert_array_equal(together[0][marked], mine.positions)
-
-
-def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
-    """Return everything that a shuffler delivers if clients 0, 1, ... answer with ``contents``."""
-    shuffler = Shuffler(Given(contents), delays(), 9, streams())
-    return list(shuffler.exchange(request(), range(len(contents)))), shuffler
-
-
-def test_shuffled_messages_are_not_shuffled_again() -> None:
-    (block,), _ = shuffle([report(random_bits(1, 8)[0], 1)])
-    with pytest.raises(RunError, match="whole reports"):
-        exchanged([block])
-
-
-@pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
-def test_a_report_that_reveals_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
-    told = replace(report(random_bits(1, 8)[0], 1), **field)
-    with pytest.raises(RunError, match="name or reveal their senders"):
-        exchanged([report(random_bits(1, 8)[0], 1), told])
-
-
-def test_refusals_pass_with_their_senders_and_are_not_waited_for() -> None:
-    """Every message of the other clients comes out, and each of them counts once as taking part."""
-    sent, refusal = random_bits(3, 20), Refusal(1, Reason.OVER_BUDGET)
-    first, second, third = (report(row, 1) for row in sent)
-    delivered, _ = exchanged([first, refusal, second, third, refusal])
-    assert delivered[:5] == [(0, None), (1, refusal), (2, None), (3, None), (4, refusal)]
-    positions, bits, _ = joined([content for _, content in delivered[5:]])  # type: ignore[misc]
-    sums = np.zeros((20, 1), np.int64)
-    np.add.at(sums, positions, bits)
-    assert np.bincount(positions).tolist() == [3] * 20
-    np.testing.assert_array_equal(sums[:, 0], sent.sum(0))
-
-
-@pytest.mark.parametrize("refusals", [0, 3])
-def test_without_reports_nothing_is_delivered(refusals: int) -> None:
-    contents = [Refusal(1, Reason.OVER_BUDGET)] * refusals
-    delivered, shuffler = exchanged(contents)
-    assert delivered == list(enumerate(contents))
-    assert shuffler.arrivals() is None
-
-
-# The server gets the same result
-
-
-def server_results(
-    epsilons: list[float], chunk: int, ranges: str
-) -> tuple[Broadcast, Broadcast, np.ndarray]:
-    """Return the next broadcast without and with shuffling, and the plain mean of the reports."""
-    single = len(set(epsilons)) == 1
-    settings = config(
-        num_clients=len(epsilons), epsilon=epsilons[0] if single else epsilons, chunk=chunk,
-        ranges=ranges, range_radius=0.3,
-    )  # fmt: skip
-    roles = Roles(settings, Problem((1, 8, 8), 10, 1437))
-    broadcast = roles.broadcast
-    size = broadcast.weights.size
-    reports, decoded = [], []
-    for client, epsilon in enumerate(epsilons):
-        mechanism = TwoPoint(epsilon)
-        stream = Stream.simulation(seed=0, round=1, client=client, purpose="mechanism")
-        payload = mechanism.encode(np.linspace(-1, 1, size), stream)
-        reports.append(
-            Report(round=1, size=size, payload=payload, chunk=chunk,
-                   epsilon=None if single else epsilon)
-        )  # fmt: skip
-        bits = np.unpackbits(np.frombuffer(payload, np.uint8), count=size)
-        decoded.append(mechanism.scale * (2.0 * bits - 1))
-    plain, shuffled = (
-        roles.server.publish(roles.aggregate(iter(messages))[0])
-        for messages in (reports, shuffle(reports)[0])
+def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None:
+    target = {"unit": "client-run", "epsilon": 1.0, "adversary": "shuffled-server", "delta": 1e-5}
+    calibrated = plan(
+        made(mechanism="nearest_direction", num_clients=200, epsilon=1.0, target=target), PROBLEM
     )
-    assert broadcast.ranges is not None
-    return plain, shuffled, broadcast.ranges.restore(np.mean(decoded, axis=0))
+    found = {(g["unit"], g["adversary"]): g["epsilon"] for g in calibrated.privacy["guarantees"]}
+    assert 0.9 < found["client-run", "shuffled-server"] <= 1.0
+    assert found["client-run", "server"] > 1.5
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 649, 650])
-@pytest.mark.parametrize("ranges", ["fixed", "adaptive"])
-def test_the_server_step_is_the_same_with_and_without_shuffling(chunk: int, ranges: str) -> None:
-    plain, shuffled, expected = server_results([1.0] * 9, chunk, ranges)
-    assert plain.round == shuffled.round == 2
-    assert plain.weights.tobytes() == shuffled.weights.tobytes()
-    assert plain.ranges is not None
-    assert shuffled.ranges is not None
-    assert plain.ranges.radii.tolist() == shuffled.ranges.radii.tolist()
-    np.testing.assert_allclose(plain.weights, expected, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("chunk", [1, 100])
-def test_the_server_step_is_also_the_same_with_several_budgets(chunk: int) -> None:
-    plain, shuffled, expected = server_results([0.5, 4.0, 1.0, 4.0, 0.5, 4.0], chunk, "fixed")
-    np.testing.assert_allclose(plain.weights, expected, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(shuffled.weights, expected, rtol=1e-6, atol=1e-7)
+@pytest.mark.parametrize("name", ["k_closest", "nearest_direction"])
+def test_the_seed_of_a_report_does_not_identify_its_sender(name: str) -> None:
+    mechanism = made(mechanism=name).algorithm(PROBLEM).release(0).mechanism
+    keys = SecretKeys(bytes(32), "run")
+    values = np.zeros(made().layout(PROBLEM).size)
+    seeds = {mechanism.encode(values, keys.fresh(1, 0, "mechanism"))[:16] for _ in range(4)}
+    assert len(seeds) == 4

@@ -78,13 +78,6 @@ def test_each_of_many_rounds_has_at_least_its_own_figure() -> None:
     assert found[-1] == stated("quickstart", rounds)["client-run", "server"]
 
 
-def test_a_thousand_rounds_ask_the_accountant_rarely() -> None:
-    counts = spending("quickstart", 1000)
-    for round in range(1, 1001):
-        counts.after(round)
-    assert len(counts._known) == MOST
-
-
 def test_the_run_folder_records_spending_in_every_round(tmp_path: Path) -> None:
     budget = {"kind": "zcdp", "limit": 700.0}  # a round costs rho 325
     with pytest.raises(fedldp.FedldpError, match="took part"):

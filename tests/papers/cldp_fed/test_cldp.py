@@ -44,7 +44,7 @@ def largest_ratio(of: WeightTable) -> Fraction:
     return max(max(column) / min(column) for column in columns)
 
 
-alphas = st.floats(-3, 1.5).map(lambda x: 10.0**x)
+alphas = st.floats(-6, 3).map(lambda x: 10.0**x)
 
 
 # The guarantee, from the integers
@@ -57,6 +57,9 @@ def test_epsilon_is_the_largest_ratio(alpha: float, end: int) -> None:
     assert largest <= exp_bounds(Fraction(found))[1]
     assert math.log(largest) >= found * (1 - 1.1e-9)
     assert found <= 2 * alpha * end * (1 + 1e-9)
+    law, numbers = laws(table(alpha, end)), range(-end, end)
+    neighbours = max(law[v][y] / law[v + 1][y] for v in numbers for y in law[v])
+    assert neighbours <= exp_bounds(Fraction(alpha))[1], "the condensed guarantee"
 
 
 def test_the_papers_setting() -> None:

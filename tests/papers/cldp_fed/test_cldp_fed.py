@@ -64,10 +64,3 @@ def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> Non
     assert pure["weight"] == pytest.approx(39.3, abs=0.05)
     assert pure["client-round"] == pytest.approx(650 * pure["weight"], rel=1e-12)
     assert pure["client-run"] == pytest.approx(15 * 650 * pure["weight"], rel=1e-12)
-
-
-def test_alpha_can_be_calibrated() -> None:
-    target = {"unit": "client-round", "epsilon": 1000.0, "delta": 0.0}
-    config = fedldp.recipe("cldp-fed-digits", clip=0.4, precision=1, target=target)
-    planned = plan(config, PROBLEM)
-    assert planned.config.model_dump()["alpha"] == pytest.approx(1000 / 650 / 4, rel=1e-6)

@@ -5,17 +5,12 @@ Known answers: independent computations of the published formulas named next to 
 
 from __future__ import annotations
 
-import math
-
 import mpmath as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedldp.accounting.numerics.compose import two_valued_epsilon
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.papers.ldpfl.numerics import bit_losses, bits_epsilon, ldpfl_epsilon
-from fedldp.papers.personalized.mechanism_sign import sign_epsilon, sign_epsilon_per_coordinate
 
 PROBABILITIES = st.floats(1e-9, 1 - 1e-9)
 
@@ -64,25 +59,3 @@ def test_ldpfl_agrees_with_the_sum_over_its_bits(alpha: float, bits: int) -> Non
         slow = bits_epsilon([float(p) for p in ps], [float(q) for q in qs])
         found = ldpfl_epsilon(alpha, 0.5, bits, alternating=alternating)
         assert found == pytest.approx(slow, rel=1e-13)
-
-
-def test_the_sign() -> None:
-    # dp-sign at epsilon 5, delta 1e-5, Delta_2 8 and clip 4
-    sigma = 8 / 5 * math.sqrt(2 * math.log(1.25 / 1e-5))
-    assert sigma == pytest.approx(7.75168842016862, rel=1e-14)
-    assert sign_epsilon_per_coordinate(4.0, sigma) == pytest.approx(0.833424791950697, rel=1e-13)
-
-
-@settings(max_examples=25)
-@given(st.floats(-12, 1.5).map(lambda exponent: 10.0**exponent))
-def test_the_sign_against_forty_digits(ratio: float) -> None:
-    slow = mp.log(mp.ncdf(mp.mpf(ratio)) / mp.ncdf(-mp.mpf(ratio)))
-    found = sign_epsilon_per_coordinate(ratio, 1.0)
-    assert slow <= found <= slow * (1 + mp.mpf("1e-13"))
-
-
-def test_the_sign_takes_the_smaller_route() -> None:
-    as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(1.0, 5.0), 100, 1e-5)
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5) == as_bits
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=100.0) == as_bits
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=0.1) == gaussian_epsilon(0.1, 1e-5) < as_bits

@@ -11,22 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
+from fedldp.accounting.events import Memoized, PerRecord, PureCoordinates
+from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained
-from fedldp.papers.ldpfl.networks import train
+from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained, to_public
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
+from fedldp.papers.ldpfl.networks import FeatureNet, build, train
 from fedldp.papers.ldpfl.parts import Bits, OnBits
 from fedldp.papers.ldpfl.preset import ldpfl
+from fedldp.papers.ldpfl.training import TrainOnBits
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.roles import Client
-from fedldp.protocol.wire import Reports
+from fedldp.protocol.wire import Broadcast, Reports
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan
-from fedldp.testing.clients import Roles, client_of, trained
+from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.testing.clients import Roles, client_of, clients_of, trained, trained_apart
+from fedldp.testing.data import PROBLEM as TINY
+from fedldp.testing.data import SMALL, images
+from fedldp.training.batched_sgd import GROUP
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -208,56 +218,23 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
     np.testing.assert_allclose(found, expected, atol=2e-4 if optimizer == "adam" else 1e-5)
 
 
-def test_a_report_holds_the_global_networks_weights_and_nothing_else(
-    client: Callable[..., Client],
-) -> None:
-    roles, _ = built(config())
-    report = roles.report(roles.broadcast, client())
-    size = 240 * 64 + 64 + 640 + 10
-    assert roles.layout.size == report.size == size
-    assert report.uplink_bits == 32 * size
-    assert (report.weight, report.epsilon, report.client) == (None, None, None)
+def test_the_fused_adam_agrees_with_adam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A fused optimizer that receives a gradient with other strides steps in a wrong direction.
+    roles, _ = built(config(encoder="public", optimizer="adam", learning_rate=0.001))
+    step, told = roles.local_update, roles.broadcast
+    assert isinstance(step, TrainOnBits)
+    clients = clients_of(OWN, [60, 60, 60], folder=tmp_path)
+    together = step(told, clients, GROUP).open().rows
+    alone = trained_apart(step, told, clients).rows
 
+    def plain(self: TrainOnBits, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.learning_rate, foreach=False)
 
-# The tests
-
-
-def scores(settings: RunConfig, client: Callable[..., Client]) -> list[Any]:
-    roles, _ = built(settings)
-    broadcast = roles.broadcast
-    tester = settings.algorithm(PROBLEM).tester(CPU)
-    return [tester(broadcast, client(index), DIGITS.test) for index in range(settings.num_clients)]
-
-
-def test_a_common_test_takes_every_example_of_the_test_set_once(
-    client: Callable[..., Client],
-) -> None:
-    found = scores(config(evaluation="common"), client)
-    assert sum(score.total for score in found) == len(DIGITS.test)
-    assert {score.total for score in found} == {90}
-
-
-# Whole runs
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem", "named"),
-    [
-        ({}, Problem((54,), 7, 1437), "dataset"),
-        ({"encoder_padding": False}, PROBLEM, "encoder_padding"),
-        ({}, replace(PROBLEM, num_examples=4), "num_clients"),
-        ({"encoder": "public", "public_dataset": "mnist"}, PROBLEM, "public_dataset = mnist"),
-    ],
-)
-def test_settings_that_do_not_fit_the_data_are_refused_in_one_line(
-    changes: dict[str, Any], problem: Problem, named: str
-) -> None:
-    settings = config(**changes)
-    with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
-        plan(settings, problem)
+    monkeypatch.setattr(TrainOnBits, "_optimizer", plain)
+    expected = trained_apart(step, told, clients).rows
+    for found in (together, alone):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.abs(expected - told.weights).max() > 1e-3
 
 
 # The statement
@@ -387,3 +364,118 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         ((epsilon, _),) = label.event(1).groups
         assert groups[epsilon] == max(num_trained(size, settings.test_share) for size in sizes)
         assert all(1 <= num_trained(size, settings.test_share) <= size for size in sizes)
+
+
+def small(**changes: Any) -> RunConfig:
+    small = {"encoder_channels": [3], "encoder_epochs": 1, "label_epsilon": 1.0}
+    return ldpfl(**{**SMALL, **small, **changes})
+
+
+def test_bits_are_drawn_once_even_if_a_later_broadcast_has_another_encoder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = small(encoder="public")
+    codes, first = local_of(config).codes(TINY, torch.device("cpu")), Roles(config).broadcast
+    drawn: list[int] = []
+    bits = RandomisedBits.randomise
+
+    def randomise(self: RandomisedBits, x: NDArray[np.uint8], stream: Stream) -> NDArray[np.uint8]:
+        drawn.append(len(x))
+        return bits(self, x, stream)
+
+    monkeypatch.setattr(RandomisedBits, "randomise", randomise)
+    kept = codes.for_training(first, client_of(images(20), folder=tmp_path))
+    net = build(bits_of(config).architecture(TINY), Stream(bytes(32), simulated=True))
+    other = Broadcast(round=2, weights=first.weights, public=to_public(net))
+    again = codes.for_training(other, client_of(images(20), round=2, folder=tmp_path))
+    assert np.array_equal(kept["bits"], again["bits"])
+    assert np.array_equal(kept["labels"], again["labels"])
+    assert drawn == [num_trained(20, config.test_share)]
+
+
+@pytest.mark.parametrize("what", ["bits", "labels"])
+def test_bits_drawn_again_after_a_loss_are_the_same_or_independent(
+    what: str, tmp_path: Path
+) -> None:
+    config = small(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
+    codes, first = local_of(config).codes(TINY, torch.device("cpu")), Roles(config).broadcast
+    net = build(bits_of(config).architecture(TINY), Stream(bytes(32), simulated=True))
+    other = Broadcast(round=1, weights=first.weights, public=to_public(net))
+    keys = SecretKeys(bytes(32), "run")
+
+    def drawn(told: Broadcast, life: str, seed: int = 0, codes: Codes = codes) -> NDArray[np.uint8]:
+        client = replace(client_of(images(200, seed=seed), folder=tmp_path / life), kept=keys.kept)
+        found = codes.for_training(told, client)[what]
+        return np.unpackbits(found) if what == "bits" else found
+
+    one = drawn(first, "one")
+    assert np.array_equal(one, drawn(first, "two"))
+    other_epsilon = config.changed(epsilon=2e-6, label_epsilon=2e-3)
+    others = [
+        drawn(first, "three", seed=1),
+        drawn(first, "four", codes=local_of(other_epsilon).codes(TINY, torch.device("cpu"))),
+    ]
+    if what == "bits":
+        others.append(drawn(other, "five"))
+    else:  # encoders do not affect labels
+        assert np.array_equal(one, drawn(other, "five"))
+    classes = 2 if what == "bits" else TINY.num_classes
+    for again in others:
+        # Like two coins: with the same stream for both, all entries that do not differ would be
+        # equal.
+        equal_share = np.mean(one == again)
+        assert equal_share == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
+
+
+def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = small(encoder="public", epsilon=1e-6, randomisation="symmetric")
+    codes, told = local_of(config).codes(TINY, torch.device("cpu")), Roles(config).broadcast
+    keys, features = SecretKeys(bytes(32), "run"), FeatureNet.features
+
+    def drawn(life: str, change: float) -> NDArray[np.uint8]:
+        def here(net: FeatureNet, images: NDArray[np.float32], device: torch.device) -> Any:
+            found = features(net, images, device).copy()
+            found[0, 0] += change
+            return found
+
+        monkeypatch.setattr(FeatureNet, "features", here)
+        client = replace(client_of(images(200), folder=tmp_path / life), kept=keys.kept)
+        return np.unpackbits(codes.for_training(told, client)["bits"])
+
+    one, step = drawn("one", 0.0), 2.0**-codes.code.fraction_bits
+    assert np.array_equal(one, drawn("two", 1e-9 * step))  # the same bits
+    assert np.mean(one == drawn("three", step)) == pytest.approx(0.5, abs=5 / math.sqrt(len(one)))
+
+
+def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
+    config = small(num_clients=5, partition="drawn:20", encoder="public", evaluation="common")
+    problem = problem_of(config, None)
+    event = config.algorithm(problem).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, Memoized)
+    assert isinstance(event.client, Memoized)
+    assert isinstance(event.client.drawn, PureCoordinates)
+    trained = num_trained(20, config.test_share)
+    assert trained < 20
+    assert sum(count for _, count in event.client.drawn.groups) == trained * (
+        bits_of(config).num_bits(problem) + 1
+    )
+    price = cost(event.record, "pure") * trained
+    privacy = plan(config, problem).privacy
+    for unit in ("client-round", "client-run"):
+        pure, _ = (line for line in privacy["guarantees"] if line["unit"] == unit)
+        assert pure["epsilon"] == pytest.approx(price, rel=1e-12)
+    assert SHARED in privacy["warnings"]
+    result = simulate(config.changed(rounds=1))
+    assert result.privacy == plan(config.changed(rounds=1), problem).privacy
+
+
+def test_public_data_are_distinguished_from_the_clients_even_if_given_as_objects() -> None:
+    """Otherwise the public encoder could be trained on the clients' records."""
+    config = small(dataset="svhn", encoder="public", public_dataset="digits")
+    with pytest.raises(ConfigError, match=r"dataset = svhn: the run was given .* digits"):
+        simulate(config, dataset=load_dataset("digits"))
+    with pytest.raises(ConfigError, match="it is not public here"):
+        small(encoder="public", public_dataset="digits")

@@ -148,16 +148,6 @@ def test_a_client_with_a_label_outside_the_classes_is_refused_at_the_start(
     refused_at_the_start(case, tmp_path, line, examples=Examples(own.features, labels))
 
 
-def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
-    tmp_path: Path,
-) -> None:
-    case = sound()
-    most = case.config.algorithm(case.problem).most_examples()
-    line = f"^examples: the client has {most + 1} examples, .* charged for {most}; leave some out$"
-    refused_at_the_start(case, tmp_path, line, examples=examples_like_digits(most + 1))
-    start(case, tmp_path, examples=examples_like_digits(most))
-
-
 def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
     """What the client draws once for a run would be what it drew for the other run."""
     keys = replace(secret_keys(0), run="another")

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
+from fedldp.accounting.events import Memoized, PerRecord, PureReport, SelfComposed
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError
-from fedldp.data import Examples, load_dataset
-from fedldp.mechanisms import mechanisms
-from fedldp.papers.ldpfl.parts import RandomisedGradients
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.data import Examples, load_dataset, partition
+from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.papers.ldpfl.preset_sound import ldpfl_sound
 from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.plan import plan
+from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.testing.clients import Roles, client_of
 from fedldp.testing.clients import trained as trained_by
+from fedldp.testing.data import SMALL, images, with_another
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -72,38 +74,6 @@ def features_of(settings: Settings, examples: Examples) -> np.ndarray:
 
 
 # One example, one round, one gradient
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 1000])
-def test_every_example_is_randomised_once_in_the_run(
-    client: Callable[..., Client], batch_size: int
-) -> None:
-    settings = config(batch_size=batch_size)
-    local, start = settings.composition.local, broadcast(settings)
-    assert isinstance(local, RandomisedGradients)
-    mechanism = local.mechanism(1280)
-    seen: list[np.ndarray] = []
-
-    class Watching:
-        def encode(self, values: np.ndarray, stream: Any) -> bytes:
-            seen.append(values)
-            return mechanism.encode(values, stream)
-
-        def aggregate(self, size: int) -> Any:
-            return mechanism.aggregate(size)
-
-    step = replace(built(settings).local_update, mechanism=Watching())
-    for round in (1, 2, 3):
-        trained_by(step, replace(start, round=round), client(round=round))
-    assert len(seen) == len(OWN)
-    # A gradient is (p - label) x features, so its features identify the example.
-    rows = features_of(settings, OWN)
-    owners = []
-    for values in seen:
-        gradient = values.reshape(10, 128)
-        direction = np.linalg.svd(gradient)[2][0]
-        owners.append(int(np.abs(rows @ direction).argmax()))
-    assert sorted(owners) == list(range(len(OWN)))
 
 
 def test_files_kept_for_a_round_are_deleted_in_the_next(tmp_path: Path) -> None:
@@ -208,20 +178,117 @@ def test_a_whole_client_costs_all_of_its_records_and_its_number_is_not_protected
     assert uneven["client-run"]["kind"] == "none"
 
 
-# Settings
+def small(**changes: Any) -> Settings:
+    settings = {**SMALL, "model": "linear", "epsilon": 8.0, **changes}
+    return ldpfl_sound(**settings)
 
 
-def test_the_accepted_mechanisms_are_those_that_a_refusal_names() -> None:
-    def taken(mechanism: str) -> bool:
-        try:
-            plan(config(mechanism=mechanism, epsilon=1.0), PROBLEM)
-        except ConfigError:
-            return False
-        return True
+class Watched:
+    """PrivUnit that records its input, and randomises zeros instead."""
 
-    description = ldpfl_sound.model_fields["mechanism"].description or ""
-    named = set(description.split(": ")[1].replace(" or ", ", ").split(", "))
-    assert named == {mechanism for mechanism in mechanisms() if taken(mechanism)}
-    with pytest.raises(ConfigError) as refused:
-        plan(config(mechanism="two_point"), PROBLEM)
-    assert all(mechanism in str(refused.value) for mechanism in named)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: list[NDArray[Any]] = []
+        original = PrivUnit.encode
+
+        def encode(mechanism: PrivUnit, values: NDArray[Any], stream: Stream) -> bytes:
+            self.given.append(values.copy())
+            return original(mechanism, np.zeros_like(values), stream)
+
+        monkeypatch.setattr(PrivUnit, "encode", encode)
+
+
+def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes]:
+    roles = Roles(config)
+    first, payloads = roles.broadcast, []
+    for round in range(1, config.rounds + 1):
+        client = client_of(examples, round=round, folder=folder)
+        told = Broadcast(round=round, weights=first.weights + np.float32(round))
+        payloads.append(roles.report(told, client).payload)
+    return payloads
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "model"), [(1, "linear"), (3, "mlp"), (1000, "own_models:dropout")]
+)
+def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(
+    model: str, batch_size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = small(model=model, batch_size=batch_size)
+    seen, sent = [], []
+    for run, examples in enumerate((images(20), with_another(images(20), 7))):
+        with monkeypatch.context() as patch:
+            watched = Watched(patch)
+            sent.append(all_rounds(config, examples, tmp_path / str(run)))
+        seen.append(watched.given)
+    assert sent[0] == sent[1]
+    assert len(seen[0]) == len(seen[1]) == 20, "every example is randomised exactly once"
+    moved = [not np.array_equal(a, b) for a, b in zip(*seen, strict=True)]
+    assert sum(moved) == 1
+
+
+def test_a_repeated_request_draws_nothing_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    roles, watched = Roles(small()), Watched(monkeypatch)
+    first = roles.broadcast
+    client = client_of(images(20), folder=tmp_path)
+    once = roles.report(first, client).payload
+    randomised = len(watched.given)
+    other = Broadcast(round=1, weights=first.weights + 1)
+    assert roles.report(other, client).payload == once
+    assert len(watched.given) == randomised
+
+
+@pytest.mark.parametrize("round", [-1, 0, 5])
+def test_a_round_outside_the_run_cannot_use_an_example_twice(
+    round: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As an index from the end, round 0 would be the last round under a second name."""
+    roles, watched = Roles(small()), Watched(monkeypatch)
+    told = Broadcast(round=round, weights=roles.first.weights)
+    with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 4"):
+        roles.report(told, client_of(images(20), round=round, folder=tmp_path))
+    assert not watched.given
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_client_with_fewer_examples_than_rounds_still_reports(count: int, tmp_path: Path) -> None:
+    lengths = {len(payload) for payload in all_rounds(small(), images(count), tmp_path)}
+    assert lengths == {4 * Roles(small()).layout.size}
+
+
+def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
+    """As with equal shares, the number is then public, and every client has exactly that many."""
+    config = small(num_clients=5, partition="drawn:7", mechanism="laplace")
+    problem = problem_of(config, None)
+    event = config.algorithm(problem).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.client, Memoized)
+    assert event.client.drawn == SelfComposed(each=PureReport(epsilon=8.0), count=7)
+    parts = partition(images(60).labels, 5, "drawn:7", np.random.default_rng(0))
+    assert {len(part) for part in parts} == {7}
+    found = plan(config, problem).privacy
+    for unit in ("client-round", "client-run"):
+        pure, approximate = (line for line in found["guarantees"] if line["unit"] == unit)
+        assert pure["epsilon"] == pytest.approx(7 * 8.0, rel=1e-12)
+        assert approximate["epsilon"] <= pure["epsilon"]
+    assert SHARED in found["warnings"]
+
+
+def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:
+    roles = Roles(small(model="own_models:branching"))
+    with pytest.raises(ConfigError, match=r"torch\.func cannot differentiate it") as refused:
+        roles.report(roles.broadcast, client_of(images(8), folder=tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_no_broadcast_makes_sound_ldpfl_refuse_a_single_example(tmp_path: Path) -> None:
+    roles = Roles(small(num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0))
+    # An image without slopes has features of 0, so a finite gradient at any weights.
+    flat = np.full((6, 1, 8, 8), 0.5, np.float32)
+    one = flat.copy()
+    one[3, 0, 2:6, 2:4] = 0
+    huge = Broadcast(round=1, weights=np.full(roles.layout.size, 3e38, np.float32))
+    for i, features in enumerate((flat, one)):
+        client = client_of(Examples(features, np.arange(6)), folder=tmp_path / f"disk-{i}")
+        assert np.isfinite(trained_by(roles.local_update, huge, client)).all()

@@ -22,7 +22,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.papers.ldpfl import bits as bits_module
 from fedldp.papers.ldpfl.bits import FULL, BitLaw
-from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
+from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -157,6 +157,34 @@ def test_all_inputs_and_outputs_of_three_bits(mechanism: RandomisedBits) -> None
         square = sum(float(mass) * estimates[out] ** 2 for out, mass in law.items())
         np.testing.assert_allclose(mean, mechanism.expected(values), atol=1e-9)
         np.testing.assert_allclose(square - mean**2, mechanism.variance(values), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("size", "epsilon", "variant"),
+    [(1, 1e-6, "symmetric"), (2, 1.0, "theorem_1"), (3, 1e3, "theorem_2"), (501, 1e9, "theorem_1")],
+)
+def test_randomised_bits_cost_at_least_the_sum_of_their_worst_ratios(
+    variant: Variant, epsilon: float, size: int
+) -> None:
+    for alpha in (1e-3, 1.0, 10.0, 1e6):
+        mechanism = RandomisedBits(epsilon, variant, alpha)
+        try:
+            laws = mechanism.laws(size)
+        except ConfigError:
+            continue  # a bit that reveals nothing is refused
+        event = mechanism.event(size)
+        exact = mp.mpf(0)
+        for place in range(size):
+            law = laws[place % len(laws)]
+            ones = Fraction(law.if_one, law.if_zero)
+            zeros = Fraction(FULL - law.if_one, FULL - law.if_zero)
+            worst = max(ones, 1 / ones, zeros, 1 / zeros)
+            exact += mp.log(mp.mpf(worst.numerator) / worst.denominator)
+        printed = sum(mp.mpf(each) * count for each, count in event.groups)
+        assert exact <= printed <= exact * (1 + 1e-15)
+        assert sum(count for _, count in event.groups) == size
+        if variant == "symmetric":
+            assert printed <= mp.mpf(epsilon)
 
 
 # Comparing integers

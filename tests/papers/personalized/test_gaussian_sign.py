@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedldp.algorithms.calibration import PerRun
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
@@ -39,3 +40,10 @@ def test_a_bit_estimates_its_stated_expectation() -> None:
     # Gaussian.clip scales the vector down: its norm is 0.7.
     assert abs(expected - 0.005) < 2e-4
     assert abs(found - expected) < 5 * np.sqrt(sign.variance(values)[0] / SIZE / 20)
+
+
+def test_signs_are_calibrated_as_the_noise_itself() -> None:
+    common = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
+    signs = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12, kind=GaussianSign).gaussian(0)
+    assert isinstance(signs, GaussianSign)
+    assert (signs.clip, signs.sigma) == (1.5, common.sigma(0))

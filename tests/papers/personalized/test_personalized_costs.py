@@ -47,15 +47,6 @@ def test_the_statement_of_the_randomised_sign() -> None:
         assert found[key]["epsilon"] == pytest.approx(epsilon, rel=digits), key
 
 
-def test_the_event_of_the_gaussian_has_the_sensitivity_of_the_clip() -> None:
-    settings = config(clip=[1.0, 2.0, 200.0])
-    for client, limit in enumerate((1.0, 2.0, 200.0)):
-        event = Roles(settings, DIGITS).encoder(client).event()
-        assert isinstance(event, GaussianReport)
-        mu = 2 * limit * math.sqrt(SIZE) / noise(settings).sigma(client)
-        assert event.mu == pytest.approx(mu, rel=1e-4)
-
-
 @given(st.floats(1e-3, 1e3), st.floats(0.1, 20), st.integers(1, 400), st.integers(0, 2**32 - 1))
 def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
     limit: float, epsilon: float, size: int, seed: int

@@ -4,6 +4,9 @@ variance."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +16,23 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport
+from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.papers.personalized.preset import personalized
 from fedldp.papers.personalized.preset_sound import personalized_sound
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.protocol.roles import State
-from fedldp.protocol.wire import Broadcast, Report
+from fedldp.protocol.roles import Batch, State, Update
+from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.cases import Case, asking, secret_keys
 from fedldp.testing.clients import Roles, sender_of
+from fedldp.training.tensors import one_thread
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650
@@ -111,17 +120,6 @@ def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
     assert run_lines(settings)[0]["epsilon"] < 10.0
 
 
-def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None:
-    settings = config(clip=0.5)
-    far = np.full(SIZE, 100.0)
-    mechanism = noise(settings).gaussian(0)
-    distance = np.linalg.norm(mechanism.bound(far) - mechanism.bound(-far))
-    event = mechanism.event(SIZE)
-    assert isinstance(event, GaussianReport)
-    assert distance == pytest.approx(1.0, rel=1e-4)
-    assert distance / mechanism.sigma <= event.mu * (1 + 1e-12)
-
-
 # Selection before anyone trains
 
 
@@ -191,6 +189,42 @@ def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
         ConfigError, match=r"^turns: client 0 has \d+, but the server's draws select it \d+ times"
     ):
         simulate(fewer)
+
+
+def test_simultaneous_requests_do_not_exceed_a_clients_rounds(tmp_path: Path) -> None:
+    """Each request arrives while the client trains for the one before."""
+    case = Case.of(config(rounds=6, selects_first=True, epsilon=[0.3, 1.0, 1.0]))
+    told, role, answers = case.first_broadcast, case.role(0), list[bytes]()
+
+    def ask(round: int) -> None:
+        def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:
+            if round > 1:
+                ask(round - 1)
+            return role.local_update(broadcast, batch, group)
+
+        runtime = case.start(
+            0, secret_keys(0), tmp_path,
+            ledger=SqliteLedger(tmp_path / "ledger", Budget("zcdp", 1e9)),
+            role=replace(role, local_update=train),  # type: ignore[arg-type]
+        )  # fmt: skip
+        answers.append(runtime.answer(asking(told, round)))
+
+    with one_thread():
+        ask(6)
+    assert len(answers) == 6, "all were open at once"
+    released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
+    epsilon, delta = noise(case.config).budget(0)
+    assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
+    assert 0 < released.total() <= noise(case.config).rounds_of(0) < 6
+
+
+@pytest.mark.parametrize("kind", [personalized_sound, personalized])
+def test_a_client_with_few_examples_still_reports(kind: Any) -> None:
+    """A refusal would reveal the number, and no event charges for that."""
+    few = {"num_clients": 4, "rounds": 5, "num_examples": 22, "partition": "power-law:3"}
+    settings = config(perturbation="sign", sampling_probability=0.01, epsilon=1.0, **few)
+    made = kind(**settings.model_dump(include={*kind.model_fields} - {"system"}))
+    assert [record.clients for record in simulate(made).rounds] == [4] * 5
 
 
 # The average
@@ -264,13 +298,6 @@ def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: flo
     assert "\n" not in refused[0]
 
 
-def test_a_client_refuses_settings_that_do_not_fit_by_itself() -> None:
-    settings = config(epsilon=[1.0, 1e-6, 1.0])
-    settings.for_client(0).algorithm(DIGITS).encoder(0)
-    with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* for client 1"):
-        settings.for_client(1).algorithm(DIGITS).encoder(1)
-
-
 # Secure sums
 
 
@@ -292,10 +319,3 @@ def test_the_grid_of_sums_follows_from_the_largest_budget_alone() -> None:
         noises.append(mechanism.sigma)
     assert len(units) == 1
     assert noises == sorted(noises, reverse=True)
-
-
-def test_a_sum_has_the_servers_lines_and_states_what_it_shows() -> None:
-    settings = in_sums()
-    found = plan(settings, problem_of(settings, None)).privacy
-    assert {line["adversary"] for line in found["guarantees"]} == {"server"}
-    assert any("the squares of all deviations" in each for each in found["warnings"])

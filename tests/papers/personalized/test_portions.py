@@ -15,7 +15,7 @@ from torch import nn
 
 from fedldp.algorithms.features import scale_features
 from fedldp.algorithms.participation import draw_selection
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
@@ -108,13 +108,6 @@ def test_a_real_client_uses_no_example_in_two_rounds_even_after_a_restart() -> N
     first, again, other = of_run("run"), of_run("run"), of_run("another run")
     assert sorted(number for portion in first for number in portion) == list(range(40))
     assert first == again != other
-
-
-@pytest.mark.parametrize("round", [-1, 0, 8])
-def test_a_round_outside_the_run_has_no_portion(round: int) -> None:
-    """As an index from the end, round 0 would be the last round under a second name."""
-    with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 7 only"):
-        sampled(portions(7), 40, round)
 
 
 def test_a_sample_keeps_each_example_with_its_probability() -> None:

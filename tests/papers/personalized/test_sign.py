@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -13,10 +14,18 @@ from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import MechanismSettings
-from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma, sign_epsilon_per_coordinate
+from fedldp.papers.personalized.mechanism_sign import (
+    Sign,
+    paper_sigma,
+    sign_epsilon,
+    sign_epsilon_per_coordinate,
+)
 
 mp.mp.dps = 40
 FULL = 2**64
@@ -41,6 +50,33 @@ def test_known_figures() -> None:
     assert event.epsilon == pytest.approx(float(slow_epsilon(4.0, sigma)), rel=1e-13)
     assert cost(event, "pure") == pytest.approx(541.726, abs=5e-4)
     assert event.whole is None
+
+
+@settings(max_examples=25)
+@given(st.floats(-12, 1.5).map(lambda exponent: 10.0**exponent))
+def test_the_sign_against_forty_digits(ratio: float) -> None:
+    slow = slow_epsilon(ratio, 1.0)
+    found = sign_epsilon_per_coordinate(ratio, 1.0)
+    assert slow <= found <= slow * (1 + mp.mpf("1e-13"))
+
+
+def test_the_sign_takes_the_smaller_route() -> None:
+    as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(1.0, 5.0), 100, 1e-5)
+    assert sign_epsilon(1.0, 5.0, 100, 1e-5) == as_bits
+    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=100.0) == as_bits
+    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=0.1) == gaussian_epsilon(0.1, 1e-5) < as_bits
+
+
+@pytest.mark.parametrize("sigma", [0.8, 7.75168842016862, 1e4])
+def test_no_lower_bound_is_above_what_two_inputs_reach(sigma: float) -> None:
+    mechanism = Sign(4.0, sigma)
+    high, low = thresholds(mechanism, [4.0, -4.0])
+    reached = 3 * max(mp.log(mp.mpf(high) / low), mp.log(mp.mpf(FULL - low) / (FULL - high)))
+    pure, composed = local_guarantees(Counter([mechanism.event(3)]), "client-round", 1e-5)
+    assert pure.epsilon is not None
+    assert pure.lower is None or pure.lower <= reached
+    assert reached <= pure.epsilon
+    assert (pure.lower is None) == (composed.lower is None)
 
 
 sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)

@@ -14,7 +14,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.data import Examples, load_dataset
 from fedldp.papers.nbafl.parts import NbaflNoise
-from fedldp.papers.priority.importance import FirstLayer, pick_features, variance_importance
+from fedldp.papers.priority.importance import pick_features, variance_importance
 from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.papers.priority.preset import priority
 from fedldp.papers.priority.training import RankingSgd, sensitivity_importance
@@ -192,20 +192,3 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
     first = sent.values[0][: 256 * FEATURES].reshape(256, FEATURES)
     noisiest = np.argsort(first.std(axis=0))[-26:]
     assert set(noisiest) == set(np.flatnonzero(pick_features(sent.importance, 0.4, "least")))
-
-
-# Refusals
-
-
-def test_the_first_layer_is_that_of_the_model_that_trains() -> None:
-    roles = Roles(config_of(model="mlp"), DIGITS)
-    encoder, step = roles.encoder(), roles.local_update
-    assert isinstance(encoder, Encoder)
-    assert isinstance(encoder.release, UnevenRelease)
-    assert isinstance(step, RankingSgd)
-    layer = encoder.release.noisier.first_layer
-    assert isinstance(layer, FirstLayer)
-    assert layer == step.first_layer
-    assert layer.layout == roles.layout
-    assert roles.broadcast.weights.size == layer.layout.size
-    assert read_weights(step.training.model).size == layer.layout.size

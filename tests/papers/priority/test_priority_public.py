@@ -104,14 +104,6 @@ def test_the_statement_has_the_epsilon_of_the_least_noise(noise_ratio: float) ->
     assert one["epsilon"] == pytest.approx(exact, rel=1e-4)
 
 
-def test_a_budget_is_calibrated_to_a_target() -> None:
-    target = {"unit": "client-run", "epsilon": 30.0, "delta": 1e-5}
-    planned = plan(config_of(target=target), DIGITS)
-    runs = [line for line in planned.privacy["guarantees"] if line["unit"] == "client-run"]
-    assert runs[0]["epsilon"] <= 30.0
-    assert runs[0]["epsilon"] == pytest.approx(30.0, rel=1e-4)
-
-
 # The mask
 
 
@@ -128,20 +120,6 @@ def test_the_mask_follows_from_the_broadcast_and_no_client(noisier: str) -> None
         found = noise_of(config, state, weights)
         np.testing.assert_allclose(found[expected], 5 * sigma, rtol=0.25)
         np.testing.assert_allclose(found[~expected], sigma, rtol=0.25)
-
-
-def test_the_servers_step_uses_public_values_only() -> None:
-    """The server reads reports and its own state; equal ones give an equal next broadcast."""
-    config = config_of()
-    first, second = (
-        roles_of(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
-        for _ in range(2)
-    )
-    told = roles_of(config).server.publish(first)
-    assert set(told.public) == {"importance", "precision"}
-    for name in ("importance", "precision"):
-        np.testing.assert_array_equal(first.arrays[name], second.arrays[name])
-        np.testing.assert_array_equal(first.arrays[name], told.public[name])
 
 
 # The ranking
@@ -197,6 +175,3 @@ def test_rounds_are_averaged_by_the_precision_of_their_noise() -> None:
         after.arrays["importance"], (old + share * 0.25) / (1 + share), atol=0.01
     )
     np.testing.assert_allclose(after.weights, before.weights + 0.5, atol=0.25)
-
-
-# Refusals

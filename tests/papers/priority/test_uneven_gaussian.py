@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,10 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedldp.accounting.numerics.gaussian import joint_clip_mu
+from fedldp.algorithms.bounds import InNorm
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.papers.priority.importance import FirstLayer, NoisierFeatures
 from fedldp.papers.priority.mechanism import UnevenGaussian, check_ratio
+from fedldp.papers.priority.parts import UnevenRelease
+from fedldp.protocol.wire import Layout
 
 SIZE = 20_000
 NOISIER = np.arange(SIZE) % 4 == 1
@@ -106,3 +112,16 @@ def test_nan_is_refused() -> None:
     values[7] = np.nan
     with pytest.raises(PrivacyError):
         UnevenGaussian(1.0, 1.0, NOISIER, 2.0).encode(values, simulated())
+
+
+def test_a_release_is_claimed_for_the_noise_that_is_drawn() -> None:
+    layer = FirstLayer(Layout(names=("a.weight",), shapes=((1, 13),)))
+    noisier = NoisierFeatures(
+        first_layer=layer, least=Gaussian(1.0, 2.0), ratio=3.0, which="least", share=0.5
+    )
+    right: dict[str, Any] = {
+        "bound": InNorm(clip=1.0), "size": 13, "noisier": noisier, "ranks": "public"
+    }  # fmt: skip
+    assert UnevenRelease(mechanism=noisier.least, **right).event() == noisier.least.event(13)
+    with pytest.raises(PrivacyError, match="least noise"):
+        UnevenRelease(mechanism=Gaussian(1.0, 200.0), **right)

@@ -58,6 +58,17 @@ def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int)
         assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
 
 
+def test_a_zero_update_is_sent_like_any_other() -> None:
+    mechanism = PrivUnitScalar(4.0, 1.0)
+    stream = Stream.simulation(seed=0, round=1, client=0, purpose="mechanism")
+    for values in (np.zeros(50), np.full(50, 5e-324), np.full(50, 1e308), np.eye(50)[0]):
+        for _ in range(20):
+            payload = mechanism.encode(values, stream)
+            direction = np.frombuffer(payload, "<f4", 50).astype(np.float64)
+            assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-5)
+            assert len(payload) == 50 * 4 + 1
+
+
 def test_privunit_is_for_simulation_only() -> None:
     with pytest.raises(PrivacyError, match="privunit_scalar protects real numbers"):
         PrivUnitScalar(1.0, 1.0).encode(np.ones(3), Stream.fresh())

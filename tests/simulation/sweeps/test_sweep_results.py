@@ -115,15 +115,6 @@ def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> No
     assert proven(ideal) == Stated(1.0, 0.0, True)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "epsilon"), [("quickstart", 4875.5189), ("fedavg-quickstart", math.inf)]
-)
-def test_the_proven_epsilon_is_that_of_the_statement(recipe: str, epsilon: float) -> None:
-    config = fedldp.recipe(recipe)
-    found = Stated.of(plan(config, problem_of(config, None)).privacy)
-    assert found.epsilon == pytest.approx(epsilon)
-
-
 def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
     settings = {"recipe": "quickstart", "epsilon": epsilon, **settings}
     shown = None if proven == math.inf else proven
