@@ -259,7 +259,7 @@ def of_run(name: str) -> dict[str, Any]:
         {
             "run": result.run,
             "config": from_mapping(document["config"]).identity(),
-            "statement": result.privacy,
+            "statement": result.privacy.to_json(),
             "planned": table(planned.releases),
             "released": table(result.ledger.releases(result.run)),
             "ledgers": digest(json.dumps(result.ledger.to_record()).encode()),

@@ -41,7 +41,7 @@ def of_recipe(name: str) -> dict[str, Any]:
     use. config: what that hash takes of the configuration.
     told: what client 0 is told: its differences from config, and the digest of all of it. The same
         for the next and the last client, if they are told something else.
-    statement: what `fedldp account RECIPE --json` prints.
+    statement: its kinds and numbers, as JSON without words.
     """
     config = find_recipe(name).config
     key = json.dumps(config.identity())
@@ -77,7 +77,7 @@ def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[st
     with one_core():
         planned = plan(config, problem_of(config, NO_DATA))
     kept = as_read(planned.config.identity())
-    return run_name(planned.config, None), kept, _told(planned, kept), as_read(planned.privacy)
+    return run_name(planned.config, None), kept, _told(planned, kept), as_read(planned.privacy.to_json())
 
 
 def _told(planned: Plan, kept: dict[str, Any]) -> dict[str, Any]:

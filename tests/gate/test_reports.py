@@ -80,7 +80,7 @@ def test_a_changed_bit_is_found_with_the_same_arithmetic(change: Any) -> None:
         lambda run: run["rounds"][2].update(accuracy=0.01),
         lambda run: run["released"][0]["rounds"].update({"3": "1"}),
         lambda run: run["planned"][0]["event"].update(epsilon=2.0),
-        lambda run: run["statement"]["warnings"].append("more"),
+        lambda run: run["statement"]["warnings"].append({"kind": "more", "values": {}}),
         lambda run: run.update(run="simulation-0"),
     ],
 )

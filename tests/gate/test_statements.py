@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fedldp.accounting.statement import Statement
+from fedldp.reporting import words
 from gate import golden, statements
 
 BY_SYSTEM = statements.by_system()
@@ -50,7 +52,8 @@ def test_the_command_prints_the_bytes_of_the_recorded_statement(
     with golden.one_core():
         printed = fedldp_command("account", name, "--json").out
     if document["arithmetic"] == golden.arithmetic():
-        expected = document["recipes"][name]["statement"]
-        assert printed == json.dumps(expected, indent=2) + "\n"
+        known = Statement.from_json(document["recipes"][name]["statement"])
+        assert printed == json.dumps(words.document(known), indent=2) + "\n"
     else:
-        assert statements.of_recipe(name)["statement"] == json.loads(printed)
+        known = Statement.from_json(statements.of_recipe(name)["statement"])
+        assert words.document(known) == json.loads(printed)
