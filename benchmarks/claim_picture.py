@@ -15,8 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.formatting import number
 from fedldp.reproduction.results import published
@@ -122,7 +122,7 @@ class Row:
     proven_for: str
 
 
-def statement(recipe: str) -> dict[str, Any]:
+def statement(recipe: str) -> Statement:
     """Return the statement of a recipe, without lines about a shuffled server."""
     config = find_recipe(recipe).config
     with tempfile.TemporaryDirectory() as empty:  # built-in data sets are described without files
@@ -135,17 +135,17 @@ def rows() -> list[Row]:
     found = []
     for name, recipe in (PUBLISHED | OURS).items():
         said = statement(recipe)
-        claim = said["claim"] or {"epsilon": None, "unit": ""}
+        claim = said.claim
         lines = [
-            (line["epsilon"], line["unit"])
-            for line in said["guarantees"]
-            if line["adversary"] == "server" and line["epsilon"] is not None
+            (line.epsilon, line.unit)
+            for line in said.guarantees
+            if line.adversary == "server" and line.epsilon is not None
         ]
         whole = [line for line in lines if line[1] == "client-run"]
         if recipe in OURS.values():
             whole = whole or lines
         proven, unit = min(whole, default=(None, "client-run"))
-        found.append(Row(name, claim["epsilon"], claim["unit"], proven, unit))
+        found.append(Row(name, claim and claim.epsilon, claim.unit if claim else "", proven, unit))
     return found
 
 

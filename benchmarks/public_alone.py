@@ -151,11 +151,11 @@ def measured(kind: str, column: Column, seed: int) -> dict[str, Any]:
         line["accuracy"] = alone(kind, data)
     else:
         config = configuration(kind, column.dataset, epsilon=column.epsilon, seed=seed)
-        lines = plan(config, problem_with(config, data, None)).privacy["guarantees"]
+        lines = plan(config, problem_with(config, data, None)).privacy.guarantees
         line["proven"] = min(
-            each["epsilon"]
+            each.epsilon
             for each in lines
-            if (each["unit"], each["adversary"]) == ("client-run", "server")
+            if (each.unit, each.adversary) == ("client-run", "server")
         )
         line["accuracy"] = fedldp.run(config, dataset=data).accuracy
     line["date"] = f"{datetime.now(UTC):%Y-%m-%d}"

@@ -93,15 +93,24 @@ class Proven:
                 adversary=adversary,
                 conditions=statement.warnings,
             )
-        _check_known(best.assumptions)
+        return cls.of_line(best, statement)
+
+    @classmethod
+    def of_line(cls, line: Guarantee, statement: Statement) -> Self:
+        """Return a line of a statement.
+
+        Raises:
+            ConfigError: the line rests on an assumption that this version does not know.
+        """
+        _check_known(line.assumptions)
         return cls(
-            epsilon=best.epsilon,
-            delta=best.delta,
-            unit=unit,
-            adversary=adversary,
-            conditions=(*in_order(best.assumptions), *statement.warnings),
-            stated_by=best.stated_by,
-            reason=best.reason,
+            epsilon=line.epsilon,
+            delta=line.delta,
+            unit=line.unit,
+            adversary=line.adversary,
+            conditions=(*in_order(line.assumptions), *statement.warnings),
+            stated_by=line.stated_by,
+            reason=line.reason,
         )
 
 
@@ -134,14 +143,18 @@ class Together:
         proven: what the protected runs cost together.
         runs: how many runs are protected.
         unprotected: how many runs on the same rows protect nothing.
+        data: the name of the data.
     """
 
     proven: Proven
     runs: int
     unprotected: int
+    data: str = ""
 
 
-def together(runs: Sequence[Released], unit: Unit, adversary: Adversary) -> Together:
+def together(
+    runs: Sequence[Released], unit: Unit, adversary: Adversary, data: str = ""
+) -> Together:
     """Return what several runs on the same rows guarantee together.
 
     Each run's worst history is unfolded before histories are added: what is drawn once in a run is
@@ -151,6 +164,7 @@ def together(runs: Sequence[Released], unit: Unit, adversary: Adversary) -> Toge
         runs: the runs; those without a guarantee for the unit are counted, and not added.
         unit: a unit that covers whole runs.
         adversary: who sees all of them.
+        data: the name of the data.
 
     Raises:
         ConfigError: a statement rests on an assumption that this version does not know.
@@ -181,6 +195,7 @@ def together(runs: Sequence[Released], unit: Unit, adversary: Adversary) -> Toge
         ),
         runs=len(known),
         unprotected=len(runs) - len(known),
+        data=data,
     )
 
 

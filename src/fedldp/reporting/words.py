@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
+from fedldp.accounting.proven import Together
 from fedldp.accounting.statement import Statement, delta_to_take, revealed
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import number
@@ -168,15 +169,78 @@ def document(privacy: Statement) -> dict[str, Any]:
             | {
                 "method": shown(guarantee.method),
                 "reason": shown(guarantee.reason),
-                "assumptions": [shown(each) for each in in_order(guarantee.assumptions)],
+                "assumptions": facts(in_order(guarantee.assumptions)),
                 "text": size_of(guarantee),
             }
             for guarantee, each in lines
         ],
-        "warnings": [shown(each) for each in privacy.warnings],
+        "warnings": facts(privacy.warnings),
     }
 
 
 def shown(fact: Fact | None) -> dict[str, Any] | None:
     """Return a fact as JSON shows it, with its words; None for None."""
     return None if fact is None else fact.to_json() | {"text": line(fact)}
+
+
+def facts(of: Iterable[Fact]) -> list[dict[str, Any]]:
+    """Return facts as JSON shows them, each with its words."""
+    return [each.to_json() | {"text": line(each)} for each in of]
+
+
+def conditions(of: Mapping[str, Sequence[Fact]]) -> list[str]:
+    """Return the conditions of several epsilons in sentences, those of all of them first.
+
+    Args:
+        of: the conditions of each row of a table, by the row's name.
+    """
+    found: dict[Fact, list[str]] = {}
+    for name, each in of.items():
+        for fact in each:
+            found.setdefault(fact, []).append(name)
+    told = [f"condition: {short(fact)}" for fact, names in found.items() if len(names) == len(of)]
+    few: dict[str, list[str]] = {}
+    for fact, names in found.items():
+        if len(names) < len(of):
+            few.setdefault(", ".join(names), []).append(short(fact))
+    return ["; ".join(told)] * bool(told) + [
+        f"condition of {names}: {'; '.join(those)}" for names, those in few.items()
+    ]
+
+
+def together_line(together: Together) -> str:
+    """Return what a set of runs costs, in a sentence."""
+    proven, runs, bare = together.proven, together.runs, together.unprotected
+    found = []
+    if runs:
+        delta = f" (delta {proven.delta!r})" if proven.delta else ""
+        found.append(
+            f"{_counted(runs, 'run')} used the same rows: together epsilon "
+            f"{number(proven.epsilon)}{delta} {UNITS[proven.unit]}, against the {proven.adversary}"
+        )
+    if bare:
+        found.append(
+            f"{_counted(bare, 'run')} on the same rows protect{'s' if bare == 1 else ''} nothing: "
+            "publish neither their models nor their scores"
+        )
+    return "; ".join(found)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def together_document(together: Together) -> dict[str, Any]:
+    """Return what a set of runs costs, as JSON shows it."""
+    proven = together.proven
+    return {
+        "unit": proven.unit,
+        "adversary": proven.adversary,
+        "epsilon": proven.epsilon,
+        "delta": proven.delta,
+        "stated_by": proven.stated_by,
+        "conditions": facts(proven.conditions),
+        "data": together.data,
+        "runs": together.runs,
+        "unprotected": together.unprotected,
+    }

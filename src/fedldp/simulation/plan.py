@@ -13,6 +13,7 @@ from fedldp.accounting.accountants import Normal, loss_of, sides_of
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.accounting.numerics.solve import solve
+from fedldp.accounting.proven import Released
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
     ShufflerInPath,
@@ -196,6 +197,27 @@ def state(
     if config.rows_per_person is not None:
         more.append(ROWS_DRAWN(rows=config.rows_per_person))
     return found.warning(*more, *notes(config))
+
+
+def released(config: RunConfig, problem: Problem, privacy: Statement) -> Released:
+    """Return what a run with this statement releases, as planned, for a set of runs.
+
+    A run that ended early released less, so what is planned is an upper bound.
+
+    Args:
+        config: the configuration, with a budget that was solved for a target.
+        problem: the shape of the data.
+        privacy: the run's statement.
+    """
+    draws = draws_of_seed(config.seed)
+    scheduled = config.with_schedule(draws)
+    releases = planned_releases(scheduled, problem, draws)
+    return Released(
+        releases=releases,
+        statement=privacy,
+        at=lambda delta: state(scheduled, problem, releases, delta=delta),
+        persons_at_sites=config.persons_at_sites,
+    )
 
 
 def stated_without_shuffler(config: RunConfig, problem: Problem) -> Statement:

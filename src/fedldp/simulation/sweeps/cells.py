@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
+from fedldp.core.facts import Fact
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import about, behind_sums, headline
 
@@ -27,15 +29,17 @@ class Stated:
         unit: what is protected.
         adversary: against whom it is protected.
         behind_sums: see ``fedldp.reporting.text.behind_sums``.
+        conditions: what the epsilon rests on, and the warnings of the statement.
     """
 
     epsilon: float
     delta: float
     idealised: bool
     by: str = HOUSE
-    unit: str = "client-run"
-    adversary: str = "server"
+    unit: Unit = "client-run"
+    adversary: Adversary = "server"
     behind_sums: float | None = None
+    conditions: tuple[Fact, ...] = ()
 
     @property
     def about(self) -> str:
@@ -59,7 +63,7 @@ class Stated:
         return self.by == HOUSE
 
     @classmethod
-    def of(cls, privacy: Statement, guarantee: tuple[str, str] | None = None) -> Stated:
+    def of(cls, privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None) -> Stated:
         """Return a statement's headline; lines for the numbers that are sent take precedence.
 
         Args:
@@ -69,7 +73,8 @@ class Stated:
         line = headline(privacy, guarantee)
         if line is None or line.epsilon is None:
             unit, adversary = guarantee or ("client-run", "server")
-            return cls(math.inf, 0.0, False, unit=unit, adversary=adversary)
+            warned = privacy.warnings
+            return cls(math.inf, 0.0, False, unit=unit, adversary=adversary, conditions=warned)
         return cls(
             epsilon=float(line.epsilon),
             delta=float(line.delta),
@@ -78,6 +83,7 @@ class Stated:
             unit=line.unit,
             adversary=line.adversary,
             behind_sums=behind_sums(privacy) if guarantee is None else None,
+            conditions=Proven.of_line(line, privacy).conditions,
         )
 
 
@@ -134,6 +140,11 @@ class Cell:
         """The largest epsilon of the cell's runs, which holds for each of them."""
         found = [stated for _, stated in self.runs]
         return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
+
+    @property
+    def conditions(self) -> tuple[Fact, ...]:
+        """What the epsilons of the cell's runs rest on, and the warnings of their statements."""
+        return tuple(dict.fromkeys(each for _, s in self.runs for each in s.conditions))
 
     def _values(self, name: str) -> list[float]:
         found = [{**run.get("metrics", {}), **run}.get(name) for run, _ in self.runs]

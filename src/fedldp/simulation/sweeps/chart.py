@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,12 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = "osD^vPX*<>"
 
 
-def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) -> Any:
+def draw(
+    cells: Sequence[Cell],
+    path: Path | None,
+    metric: str | None = None,
+    notes: Sequence[str] = (),
+) -> Any:
     """Draw the means of ``cells``, with error bars of one standard deviation in each direction.
 
     The metric is ``metric``; if None, the accuracy, or the AUC if most of the test set is one
@@ -58,7 +64,15 @@ def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) ->
     shown = "area under the ROC curve" if figure_of == "auc" else NAMES[figure_of]
     shown += "" if figure_of in AS_IT_IS else " in %"
     axes.set_ylabel(f"{shown}, with its standard deviation over seeds")
+    write_notes(figure, notes)
     return finished(figure, path, len(lines))
+
+
+def write_notes(figure: Any, notes: Sequence[str]) -> None:
+    """Write what a reader of a chart must know below its title."""
+    if notes:
+        lines = [each for note in notes for each in textwrap.wrap(note, 110)]
+        figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
 
 
 def check_kind(path: Path | None) -> None:

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.proven import Together
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import CHOOSING, HELD_OUT
@@ -46,6 +47,8 @@ class Sweep:
         score_releases: what the scores of some recipes reveal about clients' examples, by recipe
             name.
         doubts: for every run whose metrics are doubtful, the first reason.
+        together: what the runs on the same rows cost together, for each data set, unit and
+            adversary of an epsilon in the table.
     """
 
     cells: Sequence[Cell]
@@ -55,6 +58,7 @@ class Sweep:
     metric: str | None = None
     score_releases: Mapping[str, str] = field(default_factory=dict)
     doubts: Sequence[str] = ()
+    together: Sequence[Together] = ()
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -89,6 +93,7 @@ class Sweep:
                 "deviation": cell.deviation,
                 "seeds": len(cell.runs),
                 "stated_by": cell.stated.by,
+                "conditions": words.facts(cell.conditions),
             }
             for cell in self.cells
             if cell.stated is not None
@@ -100,6 +105,7 @@ class Sweep:
             "runs": self.runs,
             "table": self.table,
             "failed": self.failed,
+            "together": [words.together_document(each) for each in self.together],
             "notes": self.notes(),
             "warnings": self.warnings(),
         }
@@ -153,7 +159,11 @@ class Sweep:
                 f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
                 "simulation"
             )
-        return found + self.warnings()
+        found += words.conditions({self._name_of(cell): cell.conditions for cell in self.cells})
+        return [*found, *map(words.together_line, self.together), *self.warnings()]
+
+    def _name_of(self, cell: Cell) -> str:
+        return ", ".join(_text(cell.settings.get(key)) for key in self.keys()) or "each run"
 
     @property
     def leads(self) -> bool:
@@ -221,7 +231,7 @@ class Sweep:
     def to_csv(self) -> str:
         """Return the runs as CSV, one run per line, with the columns of ``to_records``.
 
-        The warnings follow, each in a comment that begins with #.
+        The notes follow, each in a comment that begins with #.
         """
         records = self.to_records()
         text = io.StringIO()
@@ -229,7 +239,7 @@ class Sweep:
             writer = csv.DictWriter(text, records[0], lineterminator="\n")
             writer.writeheader()
             writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
-        return text.getvalue() + "".join(f"# {warning}\n" for warning in self.warnings())
+        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Draw accuracy against epsilon; a notebook shows the returned figure.
@@ -246,7 +256,8 @@ class Sweep:
             ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
-        return draw(self.cells, None if path is None else Path(path), self.metric)
+        notes = words.conditions({self._name_of(cell): cell.conditions for cell in self.cells})
+        return draw(self.cells, None if path is None else Path(path), self.metric, notes)
 
     def write(self, folder: Path) -> None:
         """Write the result to the sweep's folder."""
@@ -350,6 +361,7 @@ def run_of(
         "adversary": stated.adversary,
         "stated_by": stated.by,
         "idealised": stated.idealised,
+        "conditions": words.facts(stated.conditions),
         "guarantee": {
             "unit": stated.unit,
             "adversary": stated.adversary,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.guarantees import unit_and_adversary
-from fedldp.accounting.statement import Statement, scores_are_private
+from fedldp.accounting.guarantees import Adversary, Unit, unit_and_adversary
+from fedldp.accounting.proven import Released, together
+from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting import words
-from fedldp.simulation.settings import named, nested
+from fedldp.simulation.plan import problem_of, problem_with, released
+from fedldp.simulation.settings import from_mapping, named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, write_design
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
@@ -140,7 +144,7 @@ class View:
         metric: the metric that is shown first; None chooses one that suits the labels.
     """
 
-    guarantee: tuple[str, str] | None = None
+    guarantee: tuple[Unit, Adversary] | None = None
     metric: str | None = None
 
     @classmethod
@@ -154,7 +158,7 @@ class View:
             raise ConfigError(f"metric {metric}: choose {', '.join(SHOWN)}")
         return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
 
-    def of_run(self, config: RunConfig) -> tuple[str, str] | None:
+    def of_run(self, config: RunConfig) -> tuple[Unit, Adversary] | None:
         """Return the unit and the adversary whose epsilon is shown for a run."""
         if self.guarantee is not None or config.target is None:
             return self.guarantee
@@ -232,7 +236,7 @@ def carry_out_all(
         reasons = _do(
             sweep_executor, [_task_of(places[place], place) for place in left], places, watcher
         )
-        result = _result(found, places, reasons, kept, view or View())
+        result = _result(found, places, reasons, kept, view or View(), context)
         if kept is not None:
             result.write(kept)
     return result
@@ -274,6 +278,7 @@ def _result(
     reasons: Mapping[Path, str],
     out: Path | None,
     view: View,
+    context: RunContext,
 ) -> Sweep:
     place_of = {id(job): place for place, job in places.items()}
     cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
@@ -281,6 +286,8 @@ def _result(
     private_scores = False
     score_releases: dict[str, str] = {}
     doubts: list[str] = []
+    released_by: dict[str, list[Released]] = {}
+    shown: dict[tuple[str, Unit, Adversary], None] = {}
     for job in found:
         _, runs, why = cells.setdefault(in_words(job.settings), (job, [], []))
         place = place_of.get(id(job))
@@ -291,6 +298,11 @@ def _result(
             stated = Stated.of(privacy, view.of_run(job.config))
             run = run_of(job.settings, job.seed, summary, None if out is None else place, stated)
             runs.append((run, stated))
+            config = from_mapping(summary["config"])
+            problem = _problem(config, context)
+            released_by.setdefault(config.dataset, []).append(released(config, problem, privacy))
+            if stated.epsilon < math.inf and stated.unit in WHOLE_RUN:
+                shown[config.dataset, stated.unit, stated.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(map(words.line, told))
@@ -308,7 +320,14 @@ def _result(
         view.metric,
         score_releases,
         doubts,
+        [together(released_by[data], unit, who, data) for data, unit, who in shown],
     )
+
+
+def _problem(config: RunConfig, context: RunContext) -> Problem:
+    if context.dataset is None:
+        return problem_of(config, context.data_dir)
+    return problem_with(config, context.dataset, context.data_dir)
 
 
 def _values(name: str, values: Iterable[Any]) -> list[Any]:
