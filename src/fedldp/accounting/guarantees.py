@@ -293,7 +293,7 @@ def _lines(
         if loss is None or isinstance(loss, Sampled):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
         losses.append((_moved(loss, shift), times))
-    clear = {each for loss, _ in losses if isinstance(loss, Clear) for each in loss.what}
+    clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
     if clear:
         return [
             Guarantee(
@@ -302,7 +302,11 @@ def _lines(
                 kind="none",
                 epsilon=None,
                 delta=0.0,
-                reason=SENT_IN_CLEAR(what=tuple(in_order(clear))),
+                reason=SENT_IN_CLEAR(
+                    what=tuple(
+                        dict.fromkeys(each for sent in sorted(clear, key=repr) for each in sent)
+                    )
+                ),
             )
         ]
     idealised = {IDEALISED} if any(map(real_arithmetic_only, history)) else set[Assumption]()

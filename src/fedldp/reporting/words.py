@@ -88,12 +88,14 @@ def _filled(fact: Fact, form: str) -> str:
         values |= _COMPUTED[fact.kind](values)
     if form in entry:
         return _with_values(entry[form], values)
-    fitting = (
-        each["line"]
-        for each in entry.get("when", [entry])
-        if all(values[name] == fixed for name, fixed in each.items() if name != "line")
-    )
-    return _with_values(next(fitting), values)
+    for each in entry.get("when", [entry]):
+        if all(_is(values[name], fixed) for name, fixed in each.items() if name != "line"):
+            return _with_values(each["line"], values)
+    raise ValueError(f"{FILE} has no words for {fact.kind} with {values}")
+
+
+def _is(value: Any, fixed: Any) -> bool:
+    return bool(fixed == "none" if value is None else value == fixed)  # TOML has no None
 
 
 def _with_values(template: str, values: Mapping[str, Any]) -> str:

@@ -238,7 +238,8 @@ class OnBits(Local):
     @property
     def private_scores(self) -> list[Unprotected]:
         """Scores that reveal the examples that they or an encoder were computed from."""
-        on, encoder = self.settings.evaluation, self.settings.encoder
+        on = "own" if self.settings.evaluation == "clients" else "common"
+        encoder = self.settings.encoder
         return [] if (on, encoder) == ("common", "public") else [SCORES(on=on, encoder=encoder)]
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
