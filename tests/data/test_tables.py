@@ -134,16 +134,6 @@ def test_for_a_trained_model_only_the_rows_can_be_corrected(
         load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
 
 
-def test_booleans_become_0_and_1_however_they_are_written(tmp_path: Path) -> None:
-    path = table(tmp_path, "a,b\n0,False\n1,TRUE\n2,true\n3,1\n4,0.0\n5,\n")
-    with_gaps = Columns(filled={"b": 0.0})
-    assert load_features(path, columns=with_gaps)[:, 1].tolist() == [0, 1, 1, 1, 0, 0]
-    assert load_features(path, columns=with_gaps)[:, 2].tolist() == [0, 0, 0, 0, 0, 1]
-    path = table(tmp_path, "b\nyes\n")
-    with pytest.raises(DataError, match="holds 'yes', which is not a number"):
-        load_features(path, columns=Columns())
-
-
 def test_an_undeclared_text_column_says_how_to_declare_it(tmp_path: Path) -> None:
     refused(
         DataError,
@@ -215,33 +205,6 @@ def parquet(folder: Path, **cells: Any) -> Path:
     path = folder / "mine.parquet"
     write_table(arrow.table(cells), path)
     return path
-
-
-def test_parquet_is_read_like_the_same_csv(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    number = range(30)
-    path = parquet(
-        tmp_path,
-        id=[f"p{i}" for i in number],
-        hospital=arrow.array(["north" if i % 3 else "south" for i in number]).dictionary_encode(),
-        age=[20 + i for i in number],
-        sex=["fm"[i % 2] for i in number],
-        outcome=["ill" if i % 4 else "well" for i in number],
-    )
-    one = load_dataset(str(path), columns=columns())
-    other = load_dataset(str(table(tmp_path)), columns=columns())
-    assert (one.features, one.classes) == (other.features, other.classes)
-    np.testing.assert_array_equal(one.train.features, other.train.features)
-    np.testing.assert_array_equal(one.test.labels, other.test.labels)
-    assert one.clients is not None
-    assert one.clients.sizes.tolist() == [16, 8]
-
-
-def test_parquet_of_numbers_keeps_integer_labels(tmp_path: Path) -> None:
-    path = parquet(tmp_path, x=[0.5, 1.5, 2.5], ok=[True, False, True], label=[0, 2, 1])
-    found = load_examples(path, columns=Columns(categories={"ok": ("false", "true")}))
-    assert found.labels.tolist() == [0, 2, 1]
-    assert found.features.tolist() == [[0.5, 0, 1], [1.5, 1, 0], [2.5, 0, 1]]
 
 
 def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
