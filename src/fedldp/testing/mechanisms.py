@@ -129,7 +129,7 @@ def value(at: Instance) -> Iterator[str]:
         with suppress(dataclasses.FrozenInstanceError):
             setattr(m, name, fields.get(name))
             yield f"{name} can be set: write @dataclass(frozen=True)"
-    for twin in (type(m)(**fields), pickle.loads(pickle.dumps(m))):
+    for twin in (dataclasses.replace(m), pickle.loads(pickle.dumps(m))):
         if not (twin == m and hash(twin) == hash(m) and repr(twin) == repr(m)):
             yield "a copy differs in ==, hash or repr"
     examples = type(m).examples()
