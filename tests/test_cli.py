@@ -143,7 +143,7 @@ def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> 
         {"epsilon": [1.0, 2.0, 0.25], "num_clients": 3, "range_radius": [0.1, 0.2]},
         {"dataset": 'a "quoted" \\ path\n.csv', "label_column": "größe"},
         {"learning_rate": 1e-7, "seed": 2**40, "clients_per_round": 1, "epsilon": 1 / 3},
-        {"model": "mine:build", "partition": "dirichlet:1e-9", "shuffle": True, "chunk": 650},
+        {"model": "mine:build", "partition": "dirichlet:1e-9", "channel": "shuffle", "chunk": 650},
     ],
 )
 def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:
@@ -155,14 +155,14 @@ def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:
 
 def test_set_reads_values_as_toml_or_text(fedldp_command: Any) -> None:
     printed = fedldp_command(
-        "run", "--set", "num_clients = 2", "--set", "epsilon=[0.5, 4]", "--set", "shuffle=false",
+        "run", "--set", "num_clients = 2", "--set", "epsilon=[0.5, 4]", "--set", "channel=named",
         "--set", "model=mlp", "--set", 'partition="shards:2"', "--set", "seed=3", "--seed", 4,
         "--rounds", 9, "--print-config",
     )  # fmt: skip
     assert printed.status == 0
     Path("it.toml").write_text(printed.out)
     found = read_toml(Path("it.toml")).model_dump()
-    expected = {"num_clients": 2, "epsilon": [0.5, 4.0], "shuffle": False, "model": "mlp",
+    expected = {"num_clients": 2, "epsilon": [0.5, 4.0], "channel": "named", "model": "mlp",
                 "partition": "shards:2", "seed": 4, "rounds": 9}  # fmt: skip
     assert {key: found[key] for key in expected} == expected
 

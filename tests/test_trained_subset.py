@@ -25,7 +25,7 @@ from fedldp.simulation.recorded import load_trained
 
 SMALL: dict[str, Any] = {
     "num_clients": 4, "rounds": 2, "num_examples": 120, "local_epochs": 1, "learning_rate": 0.1,
-    "shuffle": False,
+    "channel": "named",
 }  # fmt: skip
 PARTS = [
     ("mlp", "head", 2570),

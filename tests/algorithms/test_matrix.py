@@ -135,12 +135,12 @@ def shuffled(settings: Settings) -> Composition:
     )
 
 
-def test_a_users_preset_with_a_shuffler_is_refused_at_sites() -> None:
+def test_a_users_preset_with_a_shuffler_runs_without_it_at_sites() -> None:
     config = shuffled.model_validate(SHARED)
     assert config.composition.channel.kind == "shuffle"
     with pytest.raises(ConfigError, match="a deployment has none; set channel = sum"):
-        without_simulation(config)
-    assert without_simulation(config.changed(channel="sum")).composition.channel.kind == "sum"
+        check_told(config)
+    assert without_simulation(config).composition.channel.kind == "named"
 
 
 def test_a_channel_adds_the_line_of_its_adversary_and_changes_no_other() -> None:

@@ -80,7 +80,7 @@ def test_cohorts_follow_from_the_servers_secret_alone() -> None:
     [
         ("composed", {"epsilon": 1.0}, "server"),
         ("composed", {"epsilon": 8.0, "mechanism": "laplace", "bound": "norm"}, "server"),
-        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, "server"),
+        ("ldp_fl", {"epsilon": 1.0, "channel": "named"}, "server"),
         ("privunit_fl", {"epsilon": 8.0, "clip": 1.0}, "server"),
         ("nbafl", {"epsilon": 8.0, "clip": 1.0, "exposures": 1}, "server"),
         ("personalized_sound", {"epsilon": 1.0, "clip": 1.0}, "server"),
@@ -198,7 +198,7 @@ def test_participation_is_written_and_stated() -> None:
         ("composed", {"epsilon": 1.0, "channel": "shuffle"}, All),
         ("composed", {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest",
                       "bound": "norm"}, All),
-        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, Once),
+        ("ldp_fl", {"epsilon": 1.0, "channel": "named"}, Once),
         ("composed", {"epsilon": 1.0, "mechanism": "privunit", "bound": "norm"}, Once),
         ("ldp_fl", {"epsilon": 1.0}, All),
         ("privunit_fl", {"epsilon": 1.0, "clip": 1.0}, Once),

@@ -77,12 +77,12 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     ),
     "ldp_fl": run("ldp-fl-digits", MANY),
     "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),
-    "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update shuffle=false momentum=0.9"),
+    "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update channel=named momentum=0.9"),
     "ldp_fl-own": run("ldp-fl-digits", MANY, f"epsilon={own(1, 2, 1, 4)}"),
     "ldp_fl-chunk": run("ldp-fl-digits", MANY, "chunk=8 clients_per_round=66"),
     "ldp_fl-reports": run("ldp-fl-digits", MANY, "chunk=650"),
     "ldp_fl-budget": run(
-        "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 shuffle=false"
+        "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 channel=named"
     ),
     "ldp_fl-budget-own": run(
         "ldp-fl-digits", MANY, f"epsilon={own(1, 2)} client_budget.limit=1950"
@@ -96,7 +96,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     ),
     "ldp_fl-gaussian": run("ldp-fl-digits", MANY, "mechanism=gaussian epsilon=8 clip=3"),
     "ldp_fl-sign-own": run(
-        "ldp-fl-digits", MANY, f"mechanism=sign epsilon={own(1, 2)} shuffle=false"
+        "ldp-fl-digits", MANY, f"mechanism=sign epsilon={own(1, 2)} channel=named"
     ),
     "ldp_fl-laplace": run("ldp-fl-digits", FEW, "mechanism=laplace epsilon=100"),
     "ldp_fl-drawn-data": run("ldp-fl-digits", MANY, "partition=drawn:12 num_clients=150"),

@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own(**settings: Any) -> fedldp.algorithms.config.RunConfig:
     base = {"dataset": "own.csv", "client_column": "who", "num_clients": 6, "rounds": 2}
     return fedldp.recipe(
-        "quickstart", model="logistic", shuffle=False, standardise=False, **{**base, **settings}
+        "quickstart", model="logistic", channel="named", standardise=False, **{**base, **settings}
     )
 
 
