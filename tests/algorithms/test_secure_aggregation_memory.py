@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.events import InClear, NoRelease
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -110,15 +109,6 @@ class Sites:
 
 
 # One phase
-
-
-def test_three_of_the_four_answers_are_computed_from_no_example(roles: Roles) -> None:
-    events = {phase: roles.encoder().event(phase) for phase in Phase}
-    assert [phase for phase, event in events.items() if not isinstance(event, NoRelease)] == [
-        Phase.MASKED_INPUT
-    ]
-    assert isinstance(events[Phase.MASKED_INPUT], InClear)
-    assert "exact sum" in events[Phase.MASKED_INPUT].what
 
 
 def test_the_clients_own_count_decides_the_phase_and_not_the_server(
