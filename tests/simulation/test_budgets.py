@@ -63,15 +63,6 @@ def test_clients_whose_budget_is_used_up_end_the_run_with_one_line(
     assert metrics(tmp_path / "run") == kept
 
 
-def test_a_budget_below_one_report_leaves_no_folder(tmp_path: Path, fedldp_command: Any) -> None:
-    outcome = fedldp_command(
-        "run", *SENT, "--set", "client_budget.limit=0.999999", "--out", tmp_path / "run"
-    )
-    assert outcome.status == 2
-    assert outcome.err.splitlines()[-1] == EVERYONE_REFUSES.format(round=1)
-    assert not (tmp_path / "run").exists()
-
-
 # Some clients refuse, and the round continues without them
 
 
