@@ -20,7 +20,6 @@ from fedldp.mechanisms.none import Plain
 from fedldp.training.batched_sgd import train_alone
 
 LARGEST = [1.0]
-SEEN: dict[bytes, torch.Tensor] = {}
 
 
 class Largest(Base):
@@ -31,34 +30,6 @@ class Largest(Base):
     def forward(self, x):
         self.largest = max(self.largest, float(x.abs().max()))
         return super().forward(x / self.largest)
-
-
-class LargestTensor(Base):
-    """The same, kept as a tensor."""
-
-    largest = torch.tensor(1.0)
-
-    def forward(self, x):
-        self.largest = torch.maximum(self.largest, x.detach().abs().max())
-        return super().forward(x / self.largest)
-
-
-class Average(Base):
-    """Subtracts a running mean that is an attribute, not a buffer."""
-
-    mean = 0.0
-
-    def forward(self, x):
-        self.mean = 0.99 * self.mean + 0.01 * x.detach().mean()
-        return super().forward(x - self.mean)
-
-
-class Counting(Base):
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return super().forward(x) * (1 + 1 / self.calls)
 
 
 class Caching(Base):
@@ -103,16 +74,6 @@ class Global(Base):
     def forward(self, x):
         LARGEST[0] = max(LARGEST[0], float(x.abs().max()))
         return super().forward(x / LARGEST[0])
-
-
-class GlobalCache(Base):
-    """Keeps logits for the exact input, for all models of this class."""
-
-    def forward(self, x):
-        key = x.detach().numpy().tobytes()
-        if x.any() and key not in SEEN:
-            SEEN[key] = super().forward(x)
-        return SEEN[key] if x.any() else super().forward(x)
 
 
 class OwnGenerator(Base):
@@ -192,19 +153,6 @@ class Shapes(Base):
         return super().forward(x if x.ndim > 2 else x[:, None])
 
 
-class Attention(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.queries = nn.Linear(shape[-1], 8)
-        self.norm = nn.LayerNorm(8)
-        self.head = nn.Linear(8, classes)
-
-    def forward(self, x):
-        rows = self.norm(self.queries(x.reshape(len(x), -1, x.shape[-1])))
-        mixed = functional.scaled_dot_product_attention(rows, rows, rows)
-        return self.head(mixed.mean(1))
-
-
 class Gru(nn.Module):
     def __init__(self, shape, classes):
         super().__init__()
@@ -235,18 +183,6 @@ def scaled(logits, labels):
     """Divide by the largest logit so far."""
     LOGITS[0] = max(LOGITS[0], float(logits.detach().abs().max()))
     return functional.cross_entropy(logits / LOGITS[0], labels, reduction="none")
-
-
-class _Counted:
-    calls = 0
-
-    def __call__(self, logits, labels):
-        self.calls += 1
-        losses = functional.cross_entropy(logits, labels, reduction="none")
-        return losses * (1 + 1 / self.calls)
-
-
-counted = _Counted()
 
 
 def focal(logits, labels):

@@ -80,15 +80,6 @@ def double(shape, classes):
     return dense(shape, classes).double()
 
 
-def complex_one(shape, classes):
-    return WithParameter(shape, classes, nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
-
-
-def integers(shape, classes):
-    parameter = nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
-    return WithParameter(shape, classes, parameter)
-
-
 def frozen(shape, classes):
     return WithParameter(shape, classes, nn.Parameter(torch.zeros(2), requires_grad=False))
 
@@ -119,10 +110,6 @@ def meta(shape, classes):
 
 def too_many_classes(shape, classes):
     return dense(shape, classes + 1)
-
-
-def one_logit(shape, classes):
-    return nn.Sequential(dense(shape, classes), nn.Flatten(0))
 
 
 class Pair(Base):
@@ -185,17 +172,6 @@ def batch_of_one(shape, classes):
 
 def no_parameters(shape, classes):
     return nn.Flatten()
-
-
-def number(shape, classes):
-    return 3
-
-
-def no_arguments():
-    return dense((1, 8, 8), 10)
-
-
-three = 3
 
 
 # For DP-SGD, which needs per-example gradients

@@ -1,4 +1,5 @@
-"""The command line as a user types it: its JSON, its files, its lists."""
+"""The command line as a user types it: its JSON, its files, its lists; mistakes are rows of
+tests/refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import SHORT, check_run, document, run_folders
+import torch
+from documents import SHORT, check_run, check_statement, document, run_folders
 
 import fedldp
 from fedldp.algorithms.recipes import recipes
@@ -87,13 +89,6 @@ def test_without_json_a_run_prints_a_table_and_the_statement(fedldp_command: Any
     assert (Path("here") / "report.html").read_text().startswith("<!")
 
 
-def test_a_run_goes_to_a_new_folder_below_runs(fedldp_command: Any, tmp_path: Path) -> None:
-    assert fedldp_command("run", *SHORT).status == 0
-    (folder,) = run_folders(tmp_path)
-    assert folder.parent == tmp_path / "runs"
-    assert folder.name.startswith("quickstart-seed0-")
-
-
 def test_an_empty_folder_may_be_filled_and_a_full_one_not(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
@@ -125,14 +120,11 @@ def test_a_resumed_run_refuses_new_settings(fedldp_command: Any) -> None:
 # Configurations
 
 
-@pytest.mark.parametrize(
-    "name", {recipe.config.system: name for name, recipe in recipes().items()}.values()
-)
-def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> None:
-    printed = fedldp_command("run", name, "--print-config")
+def test_a_printed_configuration_is_a_recipe(fedldp_command: Any) -> None:
+    printed = fedldp_command("run", "quickstart", "--print-config")
     assert (printed.status, printed.err) == (0, "")
     Path("again.toml").write_text(printed.out)
-    assert read_toml(Path("again.toml")) == recipes()[name].config
+    assert read_toml(Path("again.toml")) == recipes()["quickstart"].config
     assert fedldp_command("run", "again.toml", "--print-config") == printed
     assert run_folders(Path()) == []
 
@@ -143,7 +135,7 @@ def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> 
         {"epsilon": [1.0, 2.0, 0.25], "num_clients": 3, "range_radius": [0.1, 0.2]},
         {"dataset": 'a "quoted" \\ path\n.csv', "label_column": "größe"},
         {"learning_rate": 1e-7, "seed": 2**40, "clients_per_round": 1, "epsilon": 1 / 3},
-        {"model": "mine:build", "partition": "dirichlet:1e-9", "shuffle": True, "chunk": 650},
+        {"model": "mine:build", "partition": "dirichlet:1e-9", "channel": "shuffle", "chunk": 650},
     ],
 )
 def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:
@@ -155,16 +147,40 @@ def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:
 
 def test_set_reads_values_as_toml_or_text(fedldp_command: Any) -> None:
     printed = fedldp_command(
-        "run", "--set", "num_clients = 2", "--set", "epsilon=[0.5, 4]", "--set", "shuffle=false",
+        "run", "--set", "num_clients = 2", "--set", "epsilon=[0.5, 4]", "--set", "channel=named",
         "--set", "model=mlp", "--set", 'partition="shards:2"', "--set", "seed=3", "--seed", 4,
         "--rounds", 9, "--print-config",
     )  # fmt: skip
     assert printed.status == 0
     Path("it.toml").write_text(printed.out)
     found = read_toml(Path("it.toml")).model_dump()
-    expected = {"num_clients": 2, "epsilon": [0.5, 4.0], "shuffle": False, "model": "mlp",
+    expected = {"num_clients": 2, "epsilon": [0.5, 4.0], "channel": "named", "model": "mlp",
                 "partition": "shards:2", "seed": 4, "rounds": 9}  # fmt: skip
     assert {key: found[key] for key in expected} == expected
+
+
+def test_settings_may_be_at_their_limits_or_unset(fedldp_command: Any) -> None:
+    for delta in ("0", "1e-300"):
+        outcome = fedldp_command("account", "nbafl-digits", "--delta", delta, "--json")
+        check_statement(document(outcome.out))
+    fixed, median = (
+        document(fedldp_command("account", "central-dp-digits", *more, "--json").out)
+        for more in ((), ("--set", "clip="))
+    )
+    assert fixed["claim"] is None
+    assert median["claim"] is not None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_refused(fedldp_command: Any) -> None:
+    assert "cuda" in fedldp_command("run", *SHORT, "--device", "cuda").assert_refused()
+
+
+def test_what_is_no_toml_file_is_refused_in_one_line(fedldp_command: Any) -> None:
+    Path("it.toml").write_bytes(b"\xff\xfe\x00")
+    fedldp_command("run", "it.toml").assert_refused()
+    Path("folder.toml").mkdir()
+    fedldp_command("run", "folder.toml").assert_refused()
 
 
 # Lists

@@ -195,7 +195,7 @@ def test_agree_with_json_prints_one_document(agreed: Any) -> None:
         (("--site", "other=keys/none.pub"), "none.pub"),
         (("--site", "other=keys/clinic.key"), "clinic.key"),
         (("--site", "other=keys/clinic.pub"), "two sites have the key"),
-        (("--set", "shuffle=true"), "shuffle = true"),
+        (("--set", "channel=shuffle"), "channel = shuffle"),
         (("--set", "epsilon=-1"), "epsilon = -1"),
         (("--input-shape", "1xx8"), "input_shape = 1xx8"),
         (("--input-shape", "1x8x8", "--classes", "1", "--examples", "9"), "classes = 1"),

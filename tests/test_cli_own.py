@@ -11,7 +11,6 @@ import pytest
 
 import fedldp
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import TIMED, stated
 from fedldp.simulation.plan import plan
@@ -139,18 +138,6 @@ def test_predictions_do_not_replace_data(fedldp_command: Any, folder: Path) -> N
     assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
 
 
-def test_a_run_on_arrays_needs_data_to_be_evaluated(fedldp_command: Any, folder: Path) -> None:
-    data = fedldp.Dataset.from_arrays(np.eye(40)[:, :3], np.arange(40) % 2, name="arrays")
-    config = fedldp.recipe(
-        "fedavg-quickstart", rounds=1, model="logistic", num_clients=4, standardise=False
-    )
-    fedldp.run(config, dataset=data, out=folder / "run")
-    line = fedldp_command("evaluate", "run").assert_refused()
-    assert "--data FILE" in line
-    np.savez(folder / "a.npz", features=data.test.features, labels=data.test.labels)
-    assert fedldp_command("evaluate", "run", "--data", "a.npz", "--json").status == 0
-
-
 def test_a_run_is_evaluated_and_resumed_from_another_folder(
     fedldp_command: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,28 +231,13 @@ def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
     assert fedldp.recipe("fedavg-quickstart", model=Base).model == "own_models:Base"
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     config = fedldp.recipe("fedavg-quickstart", model=net, rounds=1, learning_rate=1e-9)
-    with Changed(net):  # the object that was given is the one that is trained
-        weights = fedldp.run(config).weights
-    np.testing.assert_allclose(weights["1.weight"], net[1].weight.detach().numpy(), atol=1e-6)
+    given = net[1].weight.detach().numpy().copy()
+    net[1].weight.data.add_(1.0)  # it is trained as it was when it was given
+    np.testing.assert_allclose(fedldp.run(config).weights["1.weight"], given, atol=1e-6)
     with pytest.raises(ConfigError, match=r"workers = 2: the model was given as an object"):
         fedldp.run(config, workers=2)
     with pytest.raises(ConfigError, match="model = 3"):
         fedldp.recipe("quickstart", model=3)
-
-
-class Changed:
-    """Changes a module in a with block."""
-
-    def __init__(self, net: Any) -> None:
-        self.net = net
-        self.before = {name: each.clone() for name, each in net.state_dict().items()}
-
-    def __enter__(self) -> None:
-        for each in self.net.parameters():
-            each.data.add_(1.0)
-
-    def __exit__(self, *error: object) -> None:
-        self.net.load_state_dict(self.before)
 
 
 # What show prints, and files of settings
@@ -296,14 +268,6 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
         ]  # fmt: skip
         assert "without names" in found["parts"]["channel"]
         assert "secure sum" in fedldp_command("show", "composed-digits").out
-
-
-@pytest.mark.parametrize("system", sorted(systems()))
-def test_every_setting_is_described(fedldp_command: Any, system: str) -> None:
-    found = json.loads(fedldp_command("show", system, "--json").out)
-    for each in found["settings"]:
-        assert each["meaning"], each["name"]
-        assert each["type"], each["name"]
 
 
 def test_settings_show_their_units(fedldp_command: Any) -> None:

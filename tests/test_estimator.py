@@ -12,7 +12,6 @@ import sklearn
 import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -22,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fedldp
 from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
 from fedldp.comparing.advising import starting_point
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import FedldpError
 from fedldp.estimator import CLONED, SCORED
 from fedldp.simulation.settings import from_mapping
 
@@ -135,53 +134,6 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
     ]
     assert lines
     assert 3.5 < min(lines) <= 4.0
-
-
-# What is refused
-
-
-@pytest.mark.parametrize(
-    ("parameters", "extra", "line"),
-    [
-        ({}, {}, "unit, adversary, epsilon: say what to protect"),
-        (
-            {"epsilon": 1.0},
-            {},
-            "unit = None, adversary = None, epsilon = 1.0: these three define one",
-        ),
-        ({**PRIVATE, "unit": "person"}, {}, "unit = person: nothing says which person each row"),
-        (PRIVATE, {"persons": np.arange(200)}, "unit = record: persons are given"),
-        (PRIVATE, {"groups": None}, "groups: not given; pass the client of each row"),
-        ({**PRIVATE, "num_clients": 2}, {}, "num_clients = 2: groups already name"),
-        (PRIVATE, {"groups": np.arange(3)}, "clients have shape (3,); give one for each of the"),
-        (PRIVATE, {"groups": np.full(200, 0.5)}, "clients are of type float64"),
-        ({**PRIVATE, "unit": "weight"}, {}, "unit = weight, adversary = server: without a recipe"),
-        ({**PRIVATE, "epsilon": -1}, {}, "target.epsilon"),
-        ({**PRIVATE, "random_state": None}, {}, "random_state = None: give a whole number"),
-        ({**PRIVATE, "settings": {"seed": 1}}, {}, "settings: seed is set by random_state"),
-        ({**PRIVATE, "settings": {"rouns": 1}}, {}, "rouns is not a setting of person_dp_sgd"),
-        ({**PRIVATE, "classes": ["ill", "dead"]}, {}, "is not one of classes (dead, ill)"),
-        (
-            {**PRIVATE, "unit": "person"},
-            {"groups": np.arange(200) // 8, "persons": np.arange(200) // 8 % 4},
-            "groups names 25 clients but persons names only 4 people, so somebody would have",
-        ),
-        ({"recipe": "qickstart"}, {}, "did you mean quickstart"),
-        (
-            PRIVATE,
-            {"X": np.full((200, 3), np.nan)},
-            "features of row 0 are NaN, infinite or too large for float32; replace them",
-        ),
-    ],
-)
-def test_a_mistake_is_refused_in_one_line(parameters: Any, extra: Any, line: str) -> None:
-    features, labels, sites = rows()
-    model = FederatedClassifier(**parameters)
-    given = {"X": features, "groups": sites, **extra}
-    found = refusal(lambda: model.fit(y=labels, **given))
-    assert line in found
-    with pytest.raises(NotFittedError):
-        model.predict(features)
 
 
 # Labels and columns
@@ -328,21 +280,3 @@ def test_hiding_one_of_few_clients_gets_a_warning() -> None:
     model = FederatedClassifier(**{**PRIVATE, "unit": "client-run"}, settings={"rounds": 1})
     with pytest.warns(DoubtWarning, match="there are 4 clients, and with fewer than"):
         model.fit(features, labels, groups=sites)
-
-
-def test_names_of_columns_are_kept() -> None:
-    pandas = pytest.importorskip("pandas")
-    features, labels, sites = rows()
-    frame = pandas.DataFrame(features, columns=["age", "dose", "weight"])
-    model = FederatedClassifier(**PRIVATE, **QUICK)
-    model.fit(frame, pandas.Series(labels), groups=pandas.Series(sites))
-    assert model.feature_names_in_.tolist() == ["age", "dose", "weight"]
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(frame[["dose", "age", "weight"]])
-
-
-def test_starting_points_are_those_that_advice_tries() -> None:
-    assert starting_point("person", "summing-server")["channel"] == "sum"
-    assert starting_point("client-run", "downlink")["system"] == "central_dp"
-    with pytest.raises(ConfigError, match="without a recipe, the unit must be"):
-        starting_point("person", "shuffled-server")

@@ -13,9 +13,8 @@ import guides
 import pytest
 
 import fedldp
-from fedldp.algorithms.recipes import find_recipe, installed_recipes, recipe_names, recipes
+from fedldp.algorithms.recipes import find_recipe, recipe_names, recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
-from fedldp.audit import attacks
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import installed_papers, paper_modules
 from fedldp.mechanisms import mechanisms
@@ -238,13 +237,6 @@ def test_a_package_in_a_package_is_found_without_importing_either(install: Insta
     assert not is_imported("other")
 
 
-def test_a_summary_that_cannot_be_filled_in_is_shown_as_it_is(install: Install) -> None:
-    recipe = RECIPE.format("x-digits", "{rounds.none} {rounds[0]}", "fedavg-digits")
-    install("toypaper", {"recipes/r.toml": recipe})
-    (found,), left_out = installed_recipes()
-    assert (found.summary, left_out) == ("{rounds.none} {rounds[0]}", [])
-
-
 def test_a_report_imports_nothing(toy: None, fedldp_command: Any) -> None:
     ran = fedldp_command("run", "toypaper-digits", "--rounds", "1", "--out", "run")
     assert ran.status == 0, ran.err
@@ -264,9 +256,3 @@ def test_its_attacks_run_against_its_own_systems_alone(install: Install) -> None
     user = type(find_recipe("toypaper-digits").config).__module__
     *others, own = (module.__name__ for module in paper_modules("attacks", user))
     assert (others, own) == (ours, "toypaper.attacks")
-
-
-def test_an_attack_of_another_package_speaks_in_its_own_name() -> None:
-    found = attacks.Result(subject="s", game="attack", attack="codes", measure="auc", measured=None)
-    named = attacks._by("toypaper.attacks", found)
-    assert (named.attack, named.stated_by) == ("toypaper.attacks:codes", "toypaper.attacks")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from html import unescape
@@ -14,8 +13,8 @@ import pytest
 from documents import SHORT
 
 import fedldp
+from fedldp.cli import run as cli_run
 from fedldp.reporting.html import page
-from fedldp.reporting.text import explain, run_in_words
 from fedldp.simulation.recorded import read_run
 
 MECHANISM = """
@@ -74,43 +73,20 @@ def test_a_statement_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
     assert "stated by" not in ours._repr_html_() + repr(ours)
 
 
-def test_the_last_line_of_a_run_marks_both_figures(fedldp_command: Any) -> None:
-    # A run on the user's own data has no early plan, so its statement comes at the end; here it
-    # came earlier.
-    for mechanism, setting, whole in (
-        ("two_point", "epsilon 1 per weight (proven)", ", proven"),
-        (OWN, "epsilon 1 per weight (claimed)", f", stated by {OWN}"),
+def test_the_last_line_of_a_run_marks_both_figures(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_run, "_one_place", lambda: True)  # the statement was shown before
+    for more, setting, whole in (
+        ((), "epsilon 1 per weight (proven)", ", proven"),
+        (("--set", f"mechanism={OWN}"), "epsilon 1 per weight (claimed)", f", stated by {OWN}"),
     ):
-        ran = fedldp_command(
-            "run", *SHORT, "--set", f"mechanism={mechanism}", "--out", mechanism[:3]
-        )
-        assert ran.status == 0, ran.err
-        privacy = read_run(Path(mechanism[:3])).summary["privacy"]
-        assert explain(privacy)
-        (line,) = [li for li in last_lines(privacy, setting) if li.startswith("privacy ")]
-        assert line.endswith(whole)
-        assert run_in_words(privacy) in line
+        shown = fedldp_command("run", *SHORT, *more).out
+        (line,) = [li for li in shown.splitlines() if li.startswith("privacy ")]
         assert setting in line
-
-
-def last_lines(privacy: dict[str, Any], setting: str) -> list[str]:
-    from rich.console import Console
-
-    from fedldp.reporting.text import print_result
-
-    text = io.StringIO()
-    summary = {
-        "rounds": [], "final": {"accuracy": None, "loss": None, "most_frequent": None},
-        "seconds": 1.0, "privacy": privacy, "run_dir": None, "config": {}, "doubts": [],
-    }  # fmt: skip
-    print_result(Console(file=text, width=300), summary, "nothing", {}, setting, stated=True)
-    return text.getvalue().splitlines()
-
-
-def test_no_guarantee_has_no_mark() -> None:
-    privacy = fedldp.account("fedavg-quickstart")
-    (line,) = [li for li in last_lines(privacy, "no setting") if li.startswith("privacy ")]
-    assert line.endswith("against the server: no guarantee")
+        assert line.endswith(whole)
+    shown = fedldp_command("run", "fedavg-quickstart", *SHORT).out
+    assert "against the server: no guarantee\n" in shown
 
 
 def test_a_users_system_proves_nothing_about_its_setting(fedldp_command: Any) -> None:

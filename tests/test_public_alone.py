@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.public_alone import COLUMNS, ENCODER, KINDS, public_digits, read, updated
+from benchmarks.public_alone import COLUMNS, ENCODER, KINDS, read, updated
 from fedldp.algorithms.features import KINDS as FEDLDP
 
 ROOT = Path(__file__).parents[1]
@@ -50,11 +50,3 @@ def test_what_the_page_says_about_the_results_is_true() -> None:
     better = {(k, epsilon) for k in KINDS for epsilon in (4.0, 16.0) if mean(k, epsilon) > alone}
     of_pose = {(k, e) for k in ("pose", "public-axes:strokes") for e in (4.0, 16.0)}
     assert better == of_pose | {("soft-gradients", 16.0)}
-
-
-def test_public_digits_have_the_shape_of_the_clients_images() -> None:
-    digits = public_digits()
-    assert digits.features.shape == (1797, 1, 28, 28)
-    assert (digits.features.min(), digits.features.max()) == (0, 1)
-    assert not digits.features[:, :, :4].any()
-    assert np.bincount(digits.labels).min() > 170

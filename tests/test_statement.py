@@ -127,7 +127,7 @@ def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
     privacy = planned(small(prediction_error=0.1))
     assert not [g for g in privacy["guarantees"] if g["adversary"] == "shuffled-server"]
     assert any("arrival times" in warning for warning in privacy["warnings"])
-    assert not [g for g in planned(small(shuffle=False))["guarantees"]
+    assert not [g for g in planned(small(channel="named"))["guarantees"]
                 if g["adversary"] == "shuffled-server"]  # fmt: skip
 
 

@@ -15,17 +15,17 @@ import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.data import Examples
 from fedldp.models import build_model, frozen_digest
-from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.evaluating import evaluate
-from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.plan import problem_of
 from fedldp.simulation.recorded import load_trained
+from fedldp.testing.clients import clients_of
+from fedldp.testing.data import images
 
 SMALL: dict[str, Any] = {
     "num_clients": 4, "rounds": 2, "num_examples": 120, "local_epochs": 1, "learning_rate": 0.1,
-    "shuffle": False,
+    "channel": "named",
 }  # fmt: skip
 PARTS = [
     ("mlp", "head", 2570),
@@ -50,6 +50,12 @@ def test_frozen_weights_never_change_and_are_in_no_report(
     before = dict(algorithm.frozen())
     result = fedldp.run(config, out=tmp_path / "run")
     assert algorithm.layout.size == size
+    (cost,) = (
+        line["epsilon"]
+        for line in result.privacy["guarantees"]
+        if (line["unit"], line["adversary"], line["kind"]) == ("client-round", "server", "pure")
+    )
+    assert cost == pytest.approx(size * config.epsilon)
     assert {one.uplink_bits_per_client for one in result.rounds} == {8 * -(-size // 8)}
     for name, value in before.items():
         assert result.weights[name].tobytes() == value.tobytes(), name
@@ -63,18 +69,6 @@ def test_frozen_weights_never_change_and_are_in_no_report(
     }
     # The model is used as a whole: its own code builds it, with the file's weights.
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
-
-
-@pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
-def test_a_trained_subset_costs_what_its_size_costs(model: str, trainable: str, size: int) -> None:
-    config = of(model, trainable)
-    found = plan(config, problem_of(config, None)).privacy["guarantees"]
-    (of_round,) = [
-        line["epsilon"]
-        for line in found
-        if (line["unit"], line["adversary"], line["kind"]) == ("client-round", "server", "pure")
-    ]
-    assert of_round == pytest.approx(size * config.epsilon)
 
 
 def test_frozen_weights_do_not_depend_on_the_seed_and_trained_ones_do() -> None:
@@ -185,30 +179,9 @@ def test_every_system_that_offers_trainable_trains_that_part_alone(recipe: str) 
 def test_clients_that_train_in_a_batch_do_what_each_does_alone() -> None:
     algorithm = of("partly_frozen:normed", "requires_grad").algorithm(Problem((1, 8, 8), 10, 12))
     sgd, generator = algorithm.sgd(torch.device("cpu")), np.random.default_rng(0)
-    examples = Examples(generator.random((12, 1, 8, 8), np.float32), generator.integers(0, 10, 12))
     weights = generator.normal(0, 0.1, algorithm.layout.size).astype(np.float32)
-    batch = Batch(
-        indices=range(3),
-        examples=examples,
-        rows=list(np.arange(12).reshape(3, 4)),
-        fresh=lambda purpose: [stream(place, purpose) for place in range(3)],
-        kept=lambda purpose: [],
-        alone=lambda place: Client(
-            index=place,
-            examples=examples.taken(np.arange(4 * place, 4 * place + 4)),
-            fresh=lambda purpose: stream(place, purpose),
-            kept=lambda purpose: stream(place, purpose),
-            store=NOTHING,
-        ),
-    )
+    batch = clients_of(images(12), [4] * 3)
     broadcast = Broadcast(round=1, weights=weights, ranges=None)
     together, alone = (np.asarray(sgd(broadcast, batch, group).open().rows) for group in (3, 1))
     assert together == pytest.approx(alone, abs=1e-6)
     assert not np.allclose(alone, weights)
-
-
-NOTHING: Any = None
-
-
-def stream(client: int, purpose: str) -> Stream:
-    return Stream.simulation(seed=0, round=1, client=client, purpose=purpose)

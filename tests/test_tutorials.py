@@ -35,9 +35,8 @@ from fedldp import cli
 
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.md"))
-WITH_PROCESSES = {"three_sites.md"}
-GUIDES = {"deployment.md": "starlette"}
-"""Guides in docs, with the packages that they need."""
+GUIDE = FOLDER.parent / "deployment.md"
+"""The guide to real sites."""
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PLAIN = re.compile(r"fedldp [^|&;<>$]+")
@@ -217,7 +216,7 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md", "own_mechanism.md"}
 """The tutorials that train for a long time."""
 
-IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]
+IN_A_SHELL = [FOLDER / "three_sites.md"]
 """The tutorials that run in a shell, line by line, because no single process can run them."""
 
 
@@ -234,24 +233,16 @@ def test_a_tutorial_works_as_it_says(page: Path, reader: Reader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", IN_A_SHELL, ids=lambda page: page.stem)
-def test_a_tutorial_works_in_a_shell(page: Path, reader: Reader) -> None:
-    pytest.importorskip("starlette")
-    reader.one_process = False
-    reader.follow(page)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", GUIDES)
-def test_the_guide_to_real_sites_works_as_it_says(
-    page: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", [*IN_A_SHELL, GUIDE], ids=lambda page: page.stem)
+def test_a_page_works_in_a_shell(
+    page: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run the guide's commands, except installation and systemd."""
-    pytest.importorskip(GUIDES[page])
+    """Run its commands; of the guide to real sites, all except installation and systemd."""
+    pytest.importorskip("starlette")
     monkeypatch.setenv("HOME", str(reader.folder))
     reader.one_process = False
-    reader.follow(FOLDER.parent / page)
-    if page == "deployment.md":
+    reader.follow(page)
+    if page == GUIDE:
         summary = reader.call(
             ["fedldp", "evaluate", "server/run", "--data", "server/patients.csv", "--json"]
         )

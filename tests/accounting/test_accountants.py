@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 from ledger_helpers import release
-from tables import DOWNLINK, released
+from tables import released
 
 from fedldp.accounting import events
 from fedldp.accounting.accountants import (
@@ -45,7 +45,7 @@ from fedldp.accounting.events import (
     SelfComposed,
     to_record,
 )
-from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
+from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
 from fedldp.accounting.prices import cost, price
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.core.errors import ConfigError
@@ -226,43 +226,12 @@ def test_a_new_event_is_stated(subset: Subset) -> None:
 # A person
 
 
-def test_protection_of_a_person_is_stated_against_every_adversary() -> None:
+def test_a_budget_for_a_person_covers_what_leaves_many_people_in_clear() -> None:
     share = GaussianShare(squared_distance=10_000, variance=400)
     event = PerPerson(person=share, client=InClear(what="all that many people add up to"))
-    with pytest.raises(ConfigError, match="cannot be nested there"):
-        Memoized(drawn=event, identity="all")
     for side in ("record", "person"):
         assert price(event, "zcdp", side=side) == cost(share, "zcdp") < math.inf
     assert price(event, "zcdp") == math.inf
-    assert from_record(to_record(event)) == event
-    assert protects_in_training(event)
-
-    noise = PureReport(epsilon=3.0)
-    downlink = PerPerson(person=noise, client=InClear(what="the mean of a site's people"))
-    of_round = {**dict.fromkeys(range(50), event), DOWNLINK: downlink}
-    table = dict.fromkeys((1, 2, 3), of_round)
-    found = statement(
-        released(table),
-        claim=None,
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1),
-        delta=1e-5,
-    )
-    history = Counter({share: 3})
-    _, in_sum = summing_guarantees(history, summands=49, untrusted=1, delta=1e-5)
-    (alone,) = local_guarantees(history, "person", 1e-5)
-    for adversary, expected in (
-        ("server", alone.epsilon),
-        ("summing-server", in_sum.epsilon),
-        ("downlink", 9.0),
-    ):
-        line = lines_of(found, "person", adversary)[0]
-        assert line["neighbours"] == "replace-person"
-        assert line["epsilon"] == expected
-        assert not lines_of(found, "record", adversary)
-    for adversary in ("server", "downlink"):
-        assert [g["kind"] for g in lines_of(found, "client-run", adversary)] == ["none"]
-    assert not lines_of(found, "client-run", "summing-server")
 
 
 def test_in_a_sum_other_clients_bits_hide_a_client_but_not_its_records() -> None:
@@ -281,12 +250,3 @@ def test_in_a_sum_other_clients_bits_hide_a_client_but_not_its_records() -> None
     assert lines_of(found, "record", "server")
     assert lines_of(found, "client-run", "summing-server")
     assert not lines_of(found, "record", "summing-server")
-
-
-def test_people_whose_noise_is_drawn_once_pay_once() -> None:
-    once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
-    event = PerPerson(person=once, client=InClear(what="weights"))
-    assert price(event, "pure", [event], side="person") == 0.0
-    assert price(event, "pure", [event]) == math.inf
-    other = PerRecord(record=once, client=PureReport(epsilon=2.0))
-    assert price(event, "pure", [other], side="person") == 1.0

@@ -49,18 +49,6 @@ def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: floa
     assert slow <= fast <= slow * (1 + 1e-9) + mp.mpf("2e-320")
 
 
-@pytest.mark.parametrize(("delta", "epsilon"), [(1e-300, 1e-4), (1e-5, 1.0), (0.5, 20.0)])
-def test_a_hundred_million_bits(epsilon: float, delta: float) -> None:
-    count = 10**8
-    found = two_valued_epsilon(epsilon, count, delta)
-    # Between the neighbours of the normal approximation; smaller counts are checked exactly.
-    mean = count * epsilon * math.tanh(epsilon / 2)
-    deviation = epsilon * math.sqrt(count) / math.cosh(epsilon / 2)
-    reach = math.sqrt(-2 * math.log(delta)) + 2
-    assert mean - 2 * deviation <= found <= min(mean + reach * deviation, count * epsilon)
-    assert two_valued_delta(epsilon, count, found) <= delta
-
-
 def test_binomial_errors_are_bounded() -> None:
     for count in (1, 16, 1000, 10**8):
         for epsilon in (1e-4, 1.0, 20.0):

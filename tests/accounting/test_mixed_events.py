@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tables import DOWNLINK, Table, released
+from tables import Table, released
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -15,12 +15,10 @@ from fedldp.accounting.events import (
     Memoized,
     PerRecord,
     PureReport,
-    SampledClientsGaussian,
     SampledGaussian,
 )
 from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
 from fedldp.accounting.statement import statement
-from fedldp.core.errors import ConfigError
 
 BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=10)
 CLEAR = InClear(what="weights")
@@ -111,24 +109,3 @@ def test_events_drawn_once_and_drawn_anew_both_count() -> None:
     assert pure["epsilon"] == 2.0 + 3.0 + 2 * 2.0
     # The client takes part in five rounds, and the line must not rest on fewer.
     assert "the client takes part in at most 5 rounds" in pure["assumptions"]
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        Memoized(drawn=STEPS, identity="all"),
-        PerRecord(record=BITS, client=STEPS),
-        SampledClientsGaussian(noise_multiplier=1.0, sample_size=5, population=10),
-    ],
-)
-def test_a_meaningless_nesting_raises_and_is_never_free(event: Event) -> None:
-    with pytest.raises(ConfigError):
-        lines({1: {0: event}})
-
-
-def test_the_downlinks_line_does_not_cover_the_server() -> None:
-    downlink = SampledClientsGaussian(noise_multiplier=2.0, sample_size=5, population=10)
-    found = lines({r: {0: CLEAR, DOWNLINK: downlink} for r in (1, 2)})
-    assert {x["kind"] for x in found if x["adversary"] == "server"} == {"none"}
-    (line,) = of_unit(found, "client-run", "downlink")
-    assert line["epsilon"] > 0

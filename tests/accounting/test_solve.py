@@ -41,21 +41,6 @@ def test_the_solution_meets_its_target_as_closely_as_requested(
     assert function(solve(function, target, start, end)) <= target
 
 
-@pytest.mark.parametrize("case", SMOOTH)
-def test_a_slow_smooth_function_is_evaluated_a_few_times(
-    case: tuple[Function, float, float, float],
-) -> None:
-    function, target, start, end = case
-    calls = []
-
-    def slow(x: float) -> float:
-        calls.append(x)
-        return function(x)
-
-    solve(slow, target, start, end, 1e-10)
-    assert len(calls) <= 25
-
-
 def test_an_end_that_meets_the_target_is_taken_and_an_impossible_target_is_refused() -> None:
     assert solve(lambda x: x, 3.0, 0.0, 2.0, 1e-10) == 2.0
     with pytest.raises(ConfigError, match="the smallest value is 1; give a larger target"):

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from fedldp.accounting.numerics import pld_fft
 from fedldp.accounting.numerics.compose import two_valued_epsilon
-from fedldp.accounting.numerics.losses import Losses, two_valued_losses
+from fedldp.accounting.numerics.losses import two_valued_losses
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, end_losses, exponent_for
 
@@ -36,45 +31,6 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
     assert upper >= exact * (1 - 1e-13)
     assert lower == pytest.approx(exact, rel=1e-5)
     assert upper == pytest.approx(exact, rel=1e-5)
-
-
-def three_outcomes(
-    log_masses: NDArray[np.float64], losses: NDArray[np.float64], count: int, delta: float
-) -> float:
-    """Return epsilon by enumerating all counts of outcomes, in the order of their losses."""
-    first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
-    first, second = (numbers[first + second <= count] for numbers in (first, second))
-    numbers = np.stack([first, second, count - first - second])
-    ways = gammaln(count + 1) - gammaln(numbers + 1).sum(axis=0)
-    sums, log_p = losses @ numbers, ways + log_masses @ numbers
-    order = np.argsort(-sums)
-    p_sets = np.exp(np.logaddexp.accumulate(log_p[order]))
-    log_q_sets = np.logaddexp.accumulate((log_p - sums)[order])
-    above = p_sets > delta
-    return max(0.0, float(np.max(np.log(p_sets[above] - delta) - log_q_sets[above], initial=0.0)))
-
-
-@pytest.mark.slow
-@settings(max_examples=6)
-@given(
-    st.tuples(*[st.floats(-9, 0)] * 3),
-    st.tuples(*[st.floats(-1, 1)] * 3),
-    st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
-    st.integers(2, 300),
-    st.floats(-8, -1).map(lambda exponent: 10.0**exponent),
-)
-def test_any_counts_of_three_outcomes(
-    log_p: tuple[float, ...], gaps: tuple[float, ...], scale: float, count: int, delta: float
-) -> None:
-    log_q = np.array(log_p) - scale * np.array(gaps)
-    log_masses = np.array(log_p) - np.logaddexp.reduce(log_p)
-    losses = log_masses - log_q + np.logaddexp.reduce(log_q)
-    assume(np.ptp(losses) > 1e-3 * scale)
-    exact = three_outcomes(log_masses, losses, count, delta)
-    parts = [(Losses(losses, log_masses, np.full(3, 1e-15)), count)]
-    tolerance = 1e-10 * max(1.0, count * float(np.abs(losses).max()))
-    assert compose_lower(parts, delta) <= exact + tolerance
-    assert compose_upper(parts, delta) >= exact - tolerance
 
 
 @pytest.mark.parametrize("count", [700])

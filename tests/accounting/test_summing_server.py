@@ -22,7 +22,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
+from fedldp.accounting.statement import SumInPath, statement
 from fedldp.core.errors import ConfigError
 
 BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=1000)
@@ -136,15 +136,3 @@ def test_clients_with_different_events_are_kept_apart() -> None:
         )
     with pytest.raises(ConfigError, match="one kind of report"):
         summing_guarantees(Counter({BITS: 1, other: 1}), summands=9, untrusted=0, delta=1e-5)
-
-
-def test_the_local_lines_do_not_change() -> None:
-    released = ReleaseHistory.planned({BITS: range(100)}, {1: None})
-
-    def stated(**path: Any) -> list[dict[str, Any]]:
-        made = statement(released, claim=None, **{"shuffler": None, **path}, delta=1e-5)
-        return [g for g in made["guarantees"] if g["adversary"] == "server"]
-
-    summed = stated(summed=SumInPath(untrusted_clients=0))
-    shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
-    assert summed == stated() == stated(shuffler=shuffler)

@@ -15,15 +15,18 @@ from torch import nn
 from torch.nn import functional
 
 import fedldp
+from fedldp.accounting.events import PerRecord, SampledGaussian
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.testing.clients import client_of, trained
+from fedldp.testing.clients import Roles, client_of, trained
+from fedldp.testing.data import PROBLEM, SMALL, images
 from fedldp.training.noisy_sums import NoisySums, sampling_rate
 from fedldp.training.private_sgd import PIECE, PrivateSgd
 from fedldp.training.tensors import load_weights, read_weights
@@ -123,9 +126,12 @@ def test_the_noise_comes_from_the_clients_stream(name: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e8, 1e38, math.inf])
-def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: float) -> None:
-    """The noise and the sample are the same for every example."""
-    step = PrivateSgd(model_of("mlp"), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
+@pytest.mark.parametrize("model", ["mlp", "own_models:dropout"])
+def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(
+    model: str, scale: float
+) -> None:
+    """The noise, the sample and what is dropped are the same for every example."""
+    step = PrivateSgd(model_of(model), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
     examples, others = examples_of(4), examples_of(4, seed=1)
     replaced = Examples(examples.features.copy(), examples.labels.copy())
     replaced.features[2] = others.features[2] * np.float32(scale)
@@ -137,16 +143,37 @@ def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: flo
 # Poisson samples
 
 
-def test_every_example_is_sampled_independently() -> None:
-    sums = replace(SUMS, sampling_rate=0.2, steps=4000)
-    taken = np.zeros((4000, 10))
-    stream = client_of(examples_of(10)).fresh("batches")
-    for row, places in zip(taken, sums.samples(stream, 10), strict=True):
-        row[places] = 1
-    # Means within 4 standard errors of 0.2, covariances within 4 of 0.
-    np.testing.assert_allclose(taken.mean(axis=0), 0.2, atol=4 * math.sqrt(0.16 / 4000))
-    covariance = np.cov(taken.T) - np.diag(np.diag(np.cov(taken.T)))
-    assert np.abs(covariance).max() < 4 * 0.16 / math.sqrt(4000)
+def test_a_clients_samples_do_not_reveal_its_number_of_examples() -> None:
+    config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
+    sums = NoisySteps(settings=config).sums(PROBLEM)
+    released = Roles(config).encoder().event()
+    assert isinstance(released, PerRecord)
+    event = released.record
+    assert isinstance(event, SampledGaussian)
+    for count in (1, 7, 53):
+        for round in (1, 2):
+            stream = client_of(images(count), round=round).fresh("batches")
+            assert len(list(sums.samples(stream, count))) == event.steps
+    assert event.sampling_rate >= config.batch_size * config.num_clients / 60
+    assert event.sampling_rate == sums.sampling_rate
+
+
+def test_steps_rounds_and_examples_are_sampled_independently() -> None:
+    sums = NoisySums(steps=400, sampling_rate=0.5, batch_size=1, clip=1.0, noise_multiplier=1.0)
+    drawn = np.zeros((800, 20))
+    for round in (1, 2):
+        steps = sums.samples(client_of(images(20), round=round).fresh("batches"), 20)
+        for step, places in enumerate(steps, start=400 * (round - 1)):
+            drawn[step, places] = 1
+    # 16,000 fair bits, consecutive in steps, examples and rounds: five standard deviations.
+    signs = 2 * drawn - 1
+    for product in (
+        signs,
+        signs[1:] * signs[:-1],
+        signs[:, 1:] * signs[:, :-1],
+        signs[:400] * signs[400:],
+    ):
+        assert abs(product.mean()) < 5 / math.sqrt(product.size)
 
 
 def test_the_rate_is_that_of_the_mean_client_and_an_exact_probability() -> None:
@@ -200,11 +227,3 @@ def test_a_record_is_protected_as_by_all_steps_of_the_rounds_with_its_client() -
     assert (line["kind"], line["neighbours"]) == ("approximate", "replace-record")
     fewer = lines(config.changed(clients_per_round=1))["record"]
     assert fewer["epsilon"] < line["epsilon"]
-
-
-def test_the_noise_can_be_calibrated() -> None:
-    config = fedldp.recipe("dp-sgd-digits", rounds=5, target={"unit": "record", "epsilon": 2.0})
-    calibrated = plan(config, problem_of(config, None)).config.model_dump()["noise_multiplier"]
-    rate = sampling_rate(24, 10, 1437)
-    assert poisson_gaussian_epsilon(calibrated, rate, 30, 1e-5) <= 2.0
-    assert poisson_gaussian_epsilon(calibrated * 0.999, rate, 30, 1e-5) > 2.0

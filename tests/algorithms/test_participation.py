@@ -10,17 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fedldp
-from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import All, Balanced, Drawn, Once, cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.deployment.deployable import without_simulation
-from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
-from fedldp.protocol.server_loop import Round
-from fedldp.reporting.text import run_text
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 
@@ -80,7 +75,7 @@ def test_cohorts_follow_from_the_servers_secret_alone() -> None:
     [
         ("composed", {"epsilon": 1.0}, "server"),
         ("composed", {"epsilon": 8.0, "mechanism": "laplace", "bound": "norm"}, "server"),
-        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, "server"),
+        ("ldp_fl", {"epsilon": 1.0, "channel": "named"}, "server"),
         ("privunit_fl", {"epsilon": 8.0, "clip": 1.0}, "server"),
         ("nbafl", {"epsilon": 8.0, "clip": 1.0, "exposures": 1}, "server"),
         ("personalized_sound", {"epsilon": 1.0, "clip": 1.0}, "server"),
@@ -100,18 +95,6 @@ def test_a_client_is_charged_one_round(system: str, given: dict[str, Any], adver
     if system != "personalized_sound":  # whose budget covers the run
         assert ("client-run", adversary, True) in worse
         assert all(unit == "client-run" for unit, _, _ in worse)
-
-
-def test_each_report_has_the_whole_budget_of_the_run() -> None:
-    for system in ("personalized_sound", "priority_public"):
-        given: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0}
-        if system == "priority_public":
-            given |= {"model": "logistic", "noisier_share": 0.5, "noise_ratio": 2.0}
-        once = made(system, **given, participation="once").algorithm(PROBLEM).release(0)
-        alone = made(system, **given, rounds=1).algorithm(PROBLEM).release(0)
-        assert isinstance(once.mechanism, Gaussian)
-        assert isinstance(alone.mechanism, Gaussian)
-        assert once.mechanism.sigma == alone.mechanism.sigma
 
 
 def test_behind_a_shuffler_the_crowd_is_that_of_one_round() -> None:
@@ -155,39 +138,6 @@ def test_ledgers_hold_one_round_of_each_client(tmp_path: Path) -> None:
     assert [record.clients for record in result.rounds] == [6, 6, 6, 5]
 
 
-class Stopped(Exception):
-    pass
-
-
-@pytest.mark.parametrize("after", [1, 3])
-def test_a_resumed_run_has_the_same_cohorts(tmp_path: Path, after: int) -> None:
-    config = made("composed", epsilon=1.0, num_clients=23, num_examples=230, participation="once")
-
-    def stop(record: Round) -> None:
-        if record.round == after:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        simulate(config, out=tmp_path / "run", after_round=stop)
-    resumed, whole = fedldp.resume(tmp_path / "run"), simulate(config)
-    for name, weights in whole.weights.items():
-        assert resumed.weights[name].tobytes() == weights.tobytes()
-    assert resumed.ledger.to_record() == whole.ledger.to_record()
-
-
-def test_participation_is_written_and_stated() -> None:
-    plain = made("ldp_fl", epsilon=1.0)
-    once = plain.changed(participation="once")
-    assert once.model_dump()["participation"] == "once"
-    assert once.for_client(3).model_dump()["participation"] == "once"
-    assert "10 clients, each in one round, 4 rounds" in run_text("it", once)
-    assert once.claim() is None
-    assert plain.claim() is not None
-
-
-# Refused
-
-
 # Auto
 
 
@@ -198,7 +148,7 @@ def test_participation_is_written_and_stated() -> None:
         ("composed", {"epsilon": 1.0, "channel": "shuffle"}, All),
         ("composed", {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest",
                       "bound": "norm"}, All),
-        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, Once),
+        ("ldp_fl", {"epsilon": 1.0, "channel": "named"}, Once),
         ("composed", {"epsilon": 1.0, "mechanism": "privunit", "bound": "norm"}, Once),
         ("ldp_fl", {"epsilon": 1.0}, All),
         ("privunit_fl", {"epsilon": 1.0, "clip": 1.0}, Once),
@@ -232,13 +182,3 @@ def test_auto_is_once_if_reports_are_pure_and_local(
     assert lines(found) == lines(chosen)
     if found.composition.channel.kind != "shuffle":  # sites are not told about a shuffler
         assert without_simulation(found).answers_once is found.answers_once
-
-
-def test_auto_runs_as_the_participation_it_chose() -> None:
-    given: dict[str, Any] = {"epsilon": 4.0, "num_examples": 100}
-    auto, once = (
-        simulate(made("composed", **given, participation=each)) for each in ("auto", "once")
-    )
-    for name, weights in once.weights.items():
-        assert auto.weights[name].tobytes() == weights.tobytes()
-    assert isinstance(auto.ledger.releases(auto.run), ReleaseHistory)

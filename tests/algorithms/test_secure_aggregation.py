@@ -18,11 +18,10 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
-from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.wire import Broadcast, Incoming, Report
-from fedldp.secure_sum.client_role import Phase, SummedEncoder
+from fedldp.secure_sum.client_role import Phase
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
 from fedldp.testing.clients import Roles, sender_of
@@ -113,33 +112,6 @@ def test_the_mean_is_that_of_the_clients_who_sent_their_input(seed: int, tmp_pat
     assert len(found.wire.seen[Phase.UNMASK]) >= 5
 
 
-def test_a_clients_messages_reveal_nothing_about_its_weights(tmp_path: Path) -> None:
-    found = one_round(tmp_path)
-    encoder = config().algorithm(found.wire.roles.problem).encoder(0)
-    assert isinstance(encoder, SummedEncoder)
-    setup = encoder.setup
-    codes = ClippedCodes(clip=8.0, bits=24)
-    for client, message in found.wire.seen[Phase.MASKED_INPUT].items():
-        code = setup.words(codes.codes(weights_of(client, setup.size)))
-        masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
-        assert not (masked == code).any()
-        # Words are uniform below the modulus, so their bits are fair and reveal nothing about the
-        # code.
-        bits = masked[:, None] >> np.arange(setup.bits, dtype=np.uint32) & 1
-        assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
-        correlation = np.corrcoef(masked.astype(float), code.astype(np.int32).astype(float))[0, 1]
-        assert abs(correlation) < 5 / np.sqrt(code.size)
-    (report,) = found.reports
-    assert report.client is None
-
-
-def test_the_statement_says_that_the_sum_is_unprotected() -> None:
-    """A sum has no epsilon, however many clients it hides."""
-    privacy = fedldp.run(config(rounds=1)).privacy
-    assert {line["kind"] for line in privacy["guarantees"]} == {"none"}
-    assert "exact sum" in privacy["guarantees"][0]["method"]
-
-
 @pytest.fixture(scope="module")
 def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
     """Return the result of a round that loses too many clients in a phase."""
@@ -205,29 +177,3 @@ def test_only_clients_that_were_charged_can_be_asked() -> None:
     made = Curious(**config(clients_per_round=3).model_dump())
     with pytest.raises(RunError, match=r"round 1: a client that does not take part was asked"):
         simulate(made)
-
-
-def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum(
-    tmp_path: Path,
-) -> None:
-    for who, staying in (((2,), 6), (tuple(CLIENTS), 0)):
-        wire = Wire(roles_of(config()), tmp_path / str(staying))
-
-        def altered(
-            phase: int, broadcast: Broadcast, clients: Sequence[int], own: Any,
-            wire: Wire = wire, who: Sequence[int] = who,
-        ) -> Iterator[Report]:  # fmt: skip
-            for report in wire.ask(phase, broadcast, clients, own):
-                cut = -1 if report.client in who and phase == Phase.MASKED_INPUT else None
-                yield replace(report, payload=report.payload[:cut])
-
-        _, metrics = wire.roles.aggregate(wire.reports(wire.roles.first, altered))
-        assert metrics == {"clients_in_sum": staying}
-
-
-def test_weights_beyond_the_clip_are_clipped(tmp_path: Path) -> None:
-    found = one_round(tmp_path, clip=0.5)
-    assert np.abs(found.after.weights).max() <= 0.5
-    size = found.wire.roles.layout.size
-    clipped = np.mean([np.clip(weights_of(c, size), -0.5, 0.5) for c in CLIENTS], axis=0)
-    np.testing.assert_allclose(found.after.weights, clipped, atol=1e-6)

@@ -14,18 +14,15 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.events import InClear, NoRelease
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
     Refusal,
     Report,
     RoundRequest,
-    Sensitive,
     pack_request,
     read_reply_to,
 )
@@ -112,15 +109,6 @@ class Sites:
 
 
 # One phase
-
-
-def test_three_of_the_four_answers_are_computed_from_no_example(roles: Roles) -> None:
-    events = {phase: roles.encoder().event(phase) for phase in Phase}
-    assert [phase for phase, event in events.items() if not isinstance(event, NoRelease)] == [
-        Phase.MASKED_INPUT
-    ]
-    assert isinstance(events[Phase.MASKED_INPUT], InClear)
-    assert "exact sum" in events[Phase.MASKED_INPUT].what
 
 
 def test_the_clients_own_count_decides_the_phase_and_not_the_server(
@@ -238,25 +226,6 @@ def test_a_client_that_lost_the_servers_messages_drops_out(
     for public in (told.public, again):  # it accepts no other instead
         assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
         assert f"what the client stored ({lost}) is lost" in str(sites.errors[-1])
-
-
-def test_no_second_vector_comes_under_the_same_masks(roles: Roles, tmp_path: Path) -> None:
-    """A client whose machine fails before the answer leaves, trains again and sends the same
-    answer."""
-    sites = Sites(roles, tmp_path)
-    broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
-    first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
-    assert isinstance(first, Report)
-    sent = {first.payload}
-    for weights in (0.25, -0.5, np.nan):
-        update = np.full(roles.layout.size, weights, np.float32)
-        encoder = roles.encoder()
-        sender = replace(
-            sender_of(1, phase=Phase.MASKED_INPUT, folder=folder),
-            kept=secret_keys(0).kept,
-        )
-        sent.add(alone(encoder, Sensitive(update), broadcast, sender).payload)
-    assert len(sent) == 1
 
 
 def test_a_request_of_a_later_round_removes_nothing_remembered(

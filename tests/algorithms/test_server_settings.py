@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,13 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.server_update import Estimated, Weighted
-from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.settings import from_mapping
-from fedldp.testing.clients import Roles
 
 SYSTEMS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
 every_system = pytest.mark.parametrize("config", SYSTEMS.values(), ids=SYSTEMS)
-NEW = ("server_optimizer", "server_rate", "average")
 ADAM = {"server_optimizer": "adam", "server_rate": 0.05}
 
 
@@ -45,28 +39,6 @@ def test_no_step_and_no_average_changes_a_line_of_a_statement(config: RunConfig)
         found = plan(made, problem)
         assert found.privacy == known.privacy
         assert found.releases == known.releases
-
-
-@every_system
-def test_every_system_has_server_settings(config: RunConfig) -> None:
-    assert set(NEW) <= set(config.model_dump())
-    made = stepped(config)
-    assert made.average == 0.7
-    assert from_mapping(json.loads(json.dumps(made.model_dump()))) == made
-
-
-@every_system
-def test_a_step_does_not_send_its_state_to_clients(config: RunConfig) -> None:
-    made, problem = stepped(config), problem_of(config, None)
-    plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
-    with_step, without = (
-        Roles(each.with_schedule(draws_of_seed(0)), problem) for each in (made, plain)
-    )
-    assert {"iterate_sum", "iterates"} <= set(with_step.first.arrays)
-    assert with_step.broadcast.public.keys() == without.broadcast.public.keys()
-    for name, value in without.broadcast.public.items():
-        np.testing.assert_array_equal(with_step.broadcast.public[name], value)
-    assert with_step.broadcast.weights.tobytes() == without.broadcast.weights.tobytes()
 
 
 # Runs
@@ -103,38 +75,6 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(seen) == 4
 
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "momentum": ("fedavg-quickstart", {"server_optimizer": "momentum", "average": 1.0}),
-    "a sum": ("secure-aggregation-digits", {**ADAM, "average": 0.5, "dropout": 0.2}),
-    "central": (
-        "central-dp-digits",
-        {"server_optimizer": "momentum", "average": 0.5, "clients_per_round": 5},
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "changes"), CASES.values(), ids=CASES)
-def test_a_resumed_run_equals_the_whole_one(
-    name: str, changes: dict[str, Any], tmp_path: Path
-) -> None:
-    config = short(name, **changes)
-    whole = simulate(config, out=tmp_path / "whole")
-
-    def stop(record: Round) -> None:
-        if record.round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(config, out=tmp_path / "cut", after_round=stop)
-    resumed = fedldp.resume(tmp_path / "cut")
-    assert weights_of(resumed) == weights_of(whole)
-    assert [(r.accuracy, r.loss) for r in resumed.rounds] == [
-        (r.accuracy, r.loss) for r in whole.rounds
-    ]
-    for file in ("model.safetensors", "config.json", "privacy.json"):
-        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
-
-
 def test_the_model_is_the_average_and_broadcasts_are_not(tmp_path: Path) -> None:
     config = short("fedavg-quickstart")
     last = simulate(config, out=tmp_path / "last")
@@ -152,6 +92,3 @@ def test_the_model_is_the_average_and_broadcasts_are_not(tmp_path: Path) -> None
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
     loaded = fedldp.load(tmp_path / "mean").weights
     assert all(np.array_equal(loaded[name], value) for name, value in mean.weights.items())
-
-
-# Messages and repeated runs

@@ -13,7 +13,6 @@ import pytest
 from fedldp.accounting.events import GaussianShare, InClear, PureReport
 from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.participation import Once
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.audit.canaries import Canary
@@ -208,14 +207,6 @@ def test_an_audit_replaces_statistics_by_statistics() -> None:
 # In a run
 
 
-def test_statistics_behind_a_sum_stay_within_the_budget_of_a_run() -> None:
-    result = simulate(made(**STATISTICS_OF, num_examples=600, rounds=2, participation="once"))
-    lines = {
-        (line["unit"], line["adversary"]): line["epsilon"] for line in result.privacy["guarantees"]
-    }
-    assert 3.9 < lines["client-run", "summing-server"] <= 4
-
-
 def test_a_weighted_mean_is_read_in_the_coordinates_that_were_sent() -> None:
     # All clients have the same number of examples, so weighting by it changes nothing.
     shared: dict[str, Any] = {"num_clients": 3, "partition": "iid", "num_examples": 1200}
@@ -227,25 +218,3 @@ def test_a_weighted_mean_is_read_in_the_coordinates_that_were_sent() -> None:
         )
         for name, weights in one.weights.items():
             np.testing.assert_allclose(weights, other.weights[name], rtol=1e-4, atol=1e-6)
-
-
-# Defaults of composed
-
-
-def test_each_client_answers_once_if_that_is_better() -> None:
-    def once(**settings: Any) -> bool:
-        parts = made(learning_rate=0.1, rounds=4, epsilon=4.0, **settings).composition
-        return isinstance(parts.participation, Once)
-
-    assert once()
-    assert not once(channel="shuffle")  # the reports of all clients hide each other better
-    assert not once(participation="all")
-    assert not once(channel="sum")
-    assert not once(clients_per_round=5)
-    assert not once(mechanism="gaussian", bound="norm")
-
-
-# Refusals
-
-
-# On the command line

@@ -45,7 +45,7 @@ def test_no_recipe_sets_an_unused_setting() -> None:
         ("composed-digits", ["local_update=solution", "ridge=1", "epsilon=4", "channel=named",
                              "mechanism=k_closest", "bound=direction", "untrusted_clients=0",
                              "local_epochs=1", "batch_size=10"], "learning_rate"),
-        ("quickstart", ["mechanism=gaussian", "shuffle=false", "chunk=2"], "chunk"),
+        ("quickstart", ["mechanism=gaussian", "channel=named", "chunk=2"], "chunk"),
     ],
 )  # fmt: skip
 def test_a_refused_setting_is_unset_on_the_command_line_as_its_line_says(

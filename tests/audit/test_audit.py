@@ -103,15 +103,14 @@ def test_all_bounds_share_the_confidence() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-@pytest.mark.parametrize("bits", [64, 32])
-def test_the_log_ratio_agrees_with_the_probabilities(epsilon: float, bits: Any) -> None:
-    mechanism = TwoPoint(epsilon, bits)
+def test_the_log_ratio_agrees_with_the_probabilities(epsilon: float) -> None:
+    mechanism = TwoPoint(epsilon)
     first, second = np.array([1.0, -0.3, 7.0]), np.array([-1.0, 0.2, 0.0])
     outcomes = np.arange(8, dtype=np.uint8)[:, None] << 5
     ratio = mechanism.log_ratio(outcomes, first, second)
     laws = []
     for values in (first, second):
-        ones = np.array([t / 2.0**bits for t in mechanism.thresholds(values)])
+        ones = np.array([t / 2.0**64 for t in mechanism.thresholds(values)])
         unpacked = np.unpackbits(outcomes, axis=1, count=3)
         laws.append(np.where(unpacked, ones, 1 - ones).prod(1))
     np.testing.assert_allclose(np.exp(ratio) * laws[1], laws[0], rtol=1e-12)

@@ -167,7 +167,7 @@ def test_masked_vectors_are_those_that_the_protocol_sums() -> None:
     ("name", "settings", "message"),
     [
         ("fedavg-digits", {}, "knows who sends"),
-        ("ldp-fl-digits", {"shuffle": False}, "knows who sends"),
+        ("ldp-fl-digits", {"channel": "named"}, "knows who sends"),
         ("ldp-fl-digits", {"num_clients": 2, "epsilon": [1.0, 2.0]}, "one number"),
         ("ldp-fl-digits", {"num_clients": 1}, "2 or more"),
         (

@@ -20,9 +20,8 @@ from subjects import subjects
 import fedldp
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import of_client
-from fedldp.algorithms.settings import ClientBudget, PersonBudget, PrivacyTarget
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.algorithms.settings import ClientBudget
+from fedldp.core.errors import PrivacyError
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import (
@@ -136,68 +135,23 @@ def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
 # What a client is told
 
 
-MARKS = {
-    "seed": 192837465,
-    "client_budget": ClientBudget(limit=64738.25),
-    "person_budget": PersonBudget(limit=64738.75),
-    "target": PrivacyTarget(unit="client-run", epsilon=64738.125),
-}
-
-
-OF_TABLES = ("client_column", "test_file")
-"""They describe a user's own table, and these systems use digits."""
-
-
-def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """Return a configuration whose settings for simulations have values that a text search can
-    find."""
-    texts = []
-    for place, name in enumerate(sorted(config.simulation_only.difference(OF_TABLES)), 1):
-        value = getattr(config, name)
-        mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
-        idle = config.unused_settings()
-        if mark is None or name in idle or (name == "target" and config.calibrated in idle):
-            continue
-        config = config.changed(**{name: mark})
-        texts.append(str(getattr(mark, "limit", getattr(mark, "epsilon", mark))))
-    return config, texts
-
-
-def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]]]:
-    """Return a configuration in which each client has its own value of every setting that allows
-    one."""
-    found: dict[str, list[float]] = {}
-    for name in config.per_client:
-        value = getattr(config, name)
-        if value is None:
-            continue
-        first = of_client(value, 0)
-        own = [first * (1 + (client + 1) / 65537) for client in range(config.num_clients)]
-        try:
-            config = config.changed(**{name: own})
-        except ConfigError:  # this mechanism takes one value for all
-            continue
-        found[name] = own
-    return config, found
-
-
 @pytest.mark.sampled(len(ALL))
 @every_config
 def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
-    config, marks = marked(config)
-    config, values = with_own_values(config)
+    """What a client of each recipe is told, and which own values, is recorded in tests/gate."""
+    config = config.changed(seed=192837465, client_budget=ClientBudget(limit=64738.25))
     case = Case.of(config)
-    client = config.num_clients - 1
-    told = ClientTerms.of(case.config, case.problem, client, case.own(client))
-    assert len(marks) >= 2, "the seed and the budget"
-    for mark in marks:
+    told, same = (
+        ClientTerms.of(each, case.problem, 0, case.own(0))
+        for each in (case.config, config.changed(seed=1))
+    )
+    for mark in ("192837465", "64738.25"):
         assert mark in repr(config.model_dump()), "else this looks for nothing"
         assert mark not in told.config
-    for own in values.values():
-        assert repr(own[client]) in told.config
-        assert not [value for value in own[:client] if repr(value) in told.config]
-    same = ClientTerms.of(config.changed(seed=1), case.problem, client, case.own(client))
     assert pickle.dumps(told) == pickle.dumps(same), "all that its process gets, byte for byte"
+
+
+OF_TABLES = ("client_column", "test_file")
 
 
 def test_a_client_is_not_told_the_persons_of_a_table() -> None:

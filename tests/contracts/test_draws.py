@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from subjects import subjects
 
+import fedldp
 from fedldp.accounting.events import InClear
+from fedldp.algorithms.problem import Problem
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import stated_event
@@ -30,6 +32,7 @@ from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.secure_sum.client_role import TOLD
 from fedldp.secure_sum.messages import KEYS_BYTES
 from fedldp.testing.cases import RUN, Case, deploys
+from fedldp.testing.clients import Roles
 
 FALSE_ALARM = 1e-9
 Floats = NDArray[np.float64]
@@ -121,8 +124,7 @@ class OneClient:
         )
         return self.case.role(0).local_update(broadcast, Batch.of_one(client)).open()
 
-    def sends_first(self, broadcast: Broadcast) -> bytes:
-        """Return the client's answer in the first of several phases."""
+    def encoded(self, encoder: Any, update: Update | None, broadcast: Broadcast) -> Report:
         sender = Sender(
             index=0,
             num_examples=Sensitive(len(self.examples)),
@@ -130,20 +132,16 @@ class OneClient:
             kept=self.keys.kept,
             store=self.store,
         )
-        encoder = self.case.role(0).encoder
-        return alone(encoder, Sensitive(None), broadcast, sender).payload
+        return alone(encoder, Sensitive(update), broadcast, sender)
+
+    def sends_first(self, broadcast: Broadcast) -> bytes:
+        """Return the client's answer in the first of several phases."""
+        return self.encoded(self.case.role(0).encoder, None, broadcast).payload
 
     def report(self, broadcast: Broadcast, update: Update) -> Report:
         """Return the client's report of an update, outside any secure sum."""
-        sender = Sender(
-            index=0,
-            num_examples=Sensitive(len(self.examples)),
-            fresh=partial(self.keys.fresh, broadcast.round),
-            kept=self.keys.kept,
-            store=self.store,
-        )
         encoder = self.case.config.algorithm(self.case.problem).report_encoder(0)
-        return alone(encoder, Sensitive(update), broadcast, sender)
+        return self.encoded(encoder, update, broadcast)
 
 
 def values_of(update: Update) -> Floats:
@@ -259,3 +257,12 @@ def test_a_servers_noise_is_new_in_each_round_and_for_each_sum(name: str) -> Non
         one_less = found - noisy(secret, 2, 2)
         other = independent - noisy(another, 2, 2)
         assert np.std(one_less - other) > np.std(found - independent) / 2
+
+
+def test_the_scale_of_central_noise_does_not_reveal_the_number_of_answers() -> None:
+    config = fedldp.recipe("central-dp-digits", clients_per_round=10, noise_multiplier=8.0)
+    roles = Roles(config, Problem((1, 8, 8), 10, 1437))
+    start = replace(roles.first, weights=np.zeros(650, np.float32))
+    report = Report(round=1, size=650, payload=bytes(4 * 650), chunk=650)
+    one, ten = (np.std(roles.aggregate([report] * count, start)[0].weights) for count in (1, 10))
+    assert one == pytest.approx(ten, rel=0.2)

@@ -18,7 +18,7 @@ from together import together
 import fedldp
 from fedldp.core import locks
 from fedldp.core.errors import RunError
-from fedldp.core.locks import LOCK, Held, OwnedFolder, alone, is_held, owned, owned_new, scratch
+from fedldp.core.locks import LOCK, Held, alone, is_held, owned, owned_new, scratch
 
 MANY = 8
 HELD = 3
@@ -319,8 +319,3 @@ def test_the_systems_temporary_folder_is_used_through_scratch_only() -> None:
             if ast.unparse(node.func).startswith("tempfile."):
                 found.append(ast.unparse(node).removeprefix("tempfile."))
     assert found == [KEPT_LOGS]
-
-
-def test_an_owned_folder_is_a_path(tmp_path: Path) -> None:
-    assert Path(OwnedFolder(tmp_path)) == tmp_path
-    assert f"{OwnedFolder(tmp_path)}" == str(tmp_path)

@@ -15,14 +15,11 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedldp
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import (
     PURPOSES,
-    SERVER,
     Source,
     Stream,
     check_purpose,
@@ -64,13 +61,6 @@ def test_the_keystream_is_counters_encrypted_one_by_one() -> None:
     assert taken(Stream(KEY, simulated=True), 320_000) == block_cipher.update(counters)
 
 
-@given(sizes=st.lists(st.integers(0, 300), max_size=12))
-def test_a_stream_can_be_read_in_any_pieces(sizes: list[int]) -> None:
-    stream = Stream(KEY, simulated=True)
-    pieces = b"".join(taken(stream, size) for size in sizes)
-    assert pieces == taken(Stream(KEY, simulated=True), sum(sizes))
-
-
 @pytest.mark.parametrize("first", [1, 15, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145])
 def test_a_stream_can_be_read_in_large_pieces(first: int) -> None:
     stream = Stream(KEY, simulated=True)
@@ -95,14 +85,6 @@ def test_integers_are_the_bytes_in_native_order(dtype: type[np.integer]) -> None
     assert found.tobytes() == taken(Stream(KEY, simulated=True), 1000 * np.dtype(dtype).itemsize)
 
 
-def test_integers_fill_their_whole_range_evenly() -> None:
-    words = Stream(KEY, simulated=True).integers(1 << 20, np.int32)
-    counts = np.bincount((words.astype(np.int64) + 2**31) >> 24, minlength=256)
-    assert len(counts) == 256
-    chi_square = ((counts - 4096.0) ** 2 / 4096).sum()
-    assert 255 - 6 * 22.6 < chi_square < 255 + 6 * 22.6  # standard deviation sqrt(2 * 255)
-
-
 @pytest.mark.parametrize("length", [0, 16, 24, 31, 33, 64])
 def test_a_key_of_another_length_is_an_internal_error(length: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
@@ -115,16 +97,6 @@ def test_a_key_of_another_length_is_an_internal_error(length: int) -> None:
 def test_the_same_names_give_the_same_stream() -> None:
     assert taken(simulated()) == taken(simulated())
     assert simulated().simulated
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"seed": 6}, {"round": 2}, {"client": 4}, {"client": SERVER}, {"purpose": "mechanism"},
-     {"seed": 51, "round": 1}, {"round": 11}, {"round": 13, "client": 3}, {"client": 31},
-     {"purpose": "batches/"}, {"purpose": ""}],
-)  # fmt: skip
-def test_each_name_makes_a_different_stream(change: dict[str, int | str]) -> None:
-    assert taken(simulated(**change)) != taken(simulated())
 
 
 def test_no_two_small_names_share_a_stream() -> None:
@@ -148,18 +120,14 @@ def test_the_streams_of_a_seed_stay_the_same_between_versions() -> None:
 
 
 def test_fresh_streams_cannot_be_repeated() -> None:
-    streams = [Stream.fresh() for _ in range(50)]
-    assert not any(stream.simulated for stream in streams)
-    assert len({taken(stream, 16) for stream in streams}) == 50
-
-
-def test_a_fresh_stream_ignores_every_seed() -> None:
-    found = []
-    for _ in range(2):
+    found = set()
+    for _ in range(50):
         np.random.seed(0)
         torch.manual_seed(0)
-        found.append(taken(Stream.fresh(), 16))
-    assert found[0] != found[1]
+        stream = Stream.fresh()
+        assert not stream.simulated
+        found.add(taken(stream, 16))
+    assert len(found) == 50
 
 
 # Generators for values that are not released
@@ -185,17 +153,10 @@ def test_torch_follows_the_stream_inside_and_not_outside() -> None:
     assert torch.equal(torch.rand(3), expected)
     with torch_seeded(simulated()):
         assert torch.equal(torch.rand(3), inside)
-    with torch_seeded(simulated(client=4)):
-        assert not torch.equal(torch.rand(3), inside)
-
-
-def test_torch_is_restored_after_an_error_too() -> None:
     torch.manual_seed(123)
-    expected = torch.rand(3)
-    torch.manual_seed(123)
-    with pytest.raises(RuntimeError, match="size"), torch_seeded(simulated()):
-        torch.rand(3) @ torch.rand(4)
-    assert torch.equal(torch.rand(3), expected)
+    with pytest.raises(AssertionError), torch_seeded(simulated(client=4)):
+        assert torch.equal(torch.rand(3), inside)
+    assert torch.equal(torch.rand(3), expected)  # after an error too
 
 
 def test_streams_leave_the_global_generators_alone() -> None:
@@ -252,23 +213,22 @@ def makes_randomness(source: str) -> list[str]:
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
 ALLOWED = {
-    SOURCE / "algorithms" / "own_code.py": {  # left as they were before a trial
-        "np.random.get_state",
-        "np.random.set_state",
-        "random",
-    },
-    SOURCE / "protocol" / "keys.py": {"os.urandom"},  # client keys
-    SOURCE / "deployment" / "agreeing.py": {"os.urandom"},  # run names
-    SOURCE / "deployment" / "joining.py": {"os.urandom"},  # the nonces of invitations
-    SOURCE / "deployment" / "checks.py": {
-        "os.urandom"
-    },  # stands in for a secret that does not exist yet
-    SOURCE / "deployment" / "sites.py": {"os.urandom"},  # the challenge that a site signs
-    SOURCE / "deployment" / "https" / "hello.py": {"os.urandom"},  # a secret and nonces
-    SOURCE / "deployment" / "https" / "server.py": {"os.urandom"},  # a session's token
-    SOURCE / "deployment" / "https" / "site.py": {"random"},  # the delay before reconnecting
-    SOURCE / "deployment" / "parties.py": {"secrets"},  # ports
+    # Left as they were before a trial.
+    "algorithms/own_code.py": {"np.random.get_state", "np.random.set_state", "random"},
+    "protocol/keys.py": {"os.urandom"},  # client keys
+    "deployment/agreeing.py": {"os.urandom"},  # run names
+    "deployment/joining.py": {"os.urandom"},  # the nonces of invitations
+    "deployment/checks.py": {"os.urandom"},  # stands in for a secret that does not exist yet
+    "deployment/sites.py": {"os.urandom"},  # the challenge that a site signs
+    "deployment/https/hello.py": {"os.urandom"},  # a secret and nonces
+    "deployment/https/server.py": {"os.urandom"},  # a session's token
+    "deployment/https/site.py": {"random"},  # the delay before reconnecting
+    "deployment/parties.py": {"secrets"},  # ports
 }
 
 
@@ -283,7 +243,7 @@ def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and not FREE & set(path.parents):
             found = set(makes_randomness(path.read_text(encoding="utf-8")))
-            assert found == ALLOWED.get(path, set()), path
+            assert found == ALLOWED.get(name_of(path), set()), path
 
 
 def test_the_scan_finds_randomness() -> None:
@@ -298,20 +258,20 @@ def test_the_scan_finds_randomness() -> None:
 
 
 KEYS = {
-    SOURCE / "audit" / "observations.py": {"Stream", "Stream.derived"},
-    SOURCE / "audit" / "adversary_views.py": {"Stream.simulation"},
-    SOURCE / "audit" / "byzantine_run.py": {"Stream.simulation"},  # what liars send
-    SOURCE / "audit" / "harness.py": {"Stream"},
-    SOURCE / "algorithms" / "participation.py": {"Stream"},  # the key was drawn for "cohorts"
-    SOURCE / "mechanisms" / "k_closest.py": {"Stream"},  # seeds that are sent
-    SOURCE / "mechanisms" / "nearest_direction.py": {"Stream"},  # a public table
-    SOURCE / "mechanisms" / "rotation.py": {"Stream.derived"},  # a public rotation
-    SOURCE / "protocol" / "keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
-    SOURCE / "papers" / "ldp_fl" / "claims.py": {"Stream.simulation"},  # a model to count
-    SOURCE / "secure_sum" / "client.py": {"Stream"},  # derived from the round's secret
-    SOURCE / "secure_sum" / "client_role.py": {"Stream"},  # the key was drawn for "secure sum"
-    SOURCE / "secure_sum" / "crypto.py": {"Stream"},  # masks
-    SOURCE / "simulation" / "shuffler.py": {"Stream.simulation"},
+    "audit/observations.py": {"Stream", "Stream.derived"},
+    "audit/adversary_views.py": {"Stream.simulation"},
+    "audit/byzantine_run.py": {"Stream.simulation"},  # what liars send
+    "audit/harness.py": {"Stream"},
+    "algorithms/participation.py": {"Stream"},  # the key was drawn for "cohorts"
+    "mechanisms/k_closest.py": {"Stream"},  # seeds that are sent
+    "mechanisms/nearest_direction.py": {"Stream"},  # a public table
+    "mechanisms/rotation.py": {"Stream.derived"},  # a public rotation
+    "protocol/keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
+    "papers/ldp_fl/claims.py": {"Stream.simulation"},  # a model to count
+    "secure_sum/client.py": {"Stream"},  # derived from the round's secret
+    "secure_sum/client_role.py": {"Stream"},  # the key was drawn for "secure sum"
+    "secure_sum/crypto.py": {"Stream"},  # masks
+    "simulation/shuffler.py": {"Stream.simulation"},
 }
 """Modules that give a stream its key. All others get their streams from these, for a purpose."""
 
@@ -335,7 +295,7 @@ def test_no_other_module_keys_a_stream() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and SOURCE / "testing" not in path.parents:
             found = keys_streams(path.read_text(encoding="utf-8"))
-            assert found == KEYS.get(path, set()), path
+            assert found == KEYS.get(name_of(path), set()), path
 
 
 # Purposes
@@ -406,11 +366,5 @@ def test_no_wildcard_lets_noise_come_from_a_stream_that_is_kept(purpose: str) ->
 
 
 def test_an_unknown_purpose_is_refused_in_one_line() -> None:
-    with pytest.raises(PrivacyError) as refused:
+    with pytest.raises(PrivacyError, match=r"^purpose 'unheard of': .*randomness.declare in "):
         check_purpose(Source.KEPT, "unheard of")
-    assert str(refused.value) == (
-        "purpose 'unheard of': it does not draw from a client's kept stream; call "
-        "randomness.declare in its module"
-    )
-    with pytest.raises(PrivacyError, match="draw from a client's fresh stream"):
-        check_purpose(Source.KEPT, "mechanism")

@@ -141,20 +141,17 @@ def test_the_listed_clients_are_used() -> None:
     parts = [tensors(20), tensors(30, 1)]
     arrays = [rows(20), rows(30, 1)]
     loaders = [DataLoader(part, batch_size=4, shuffle=True) for part in parts]
-    settings: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
-    found = [
-        fedldp.run("quickstart", dataset=each, **settings) for each in (arrays, parts, loaders)
-    ]
+    found = [as_dataset(each) for each in (arrays, parts, loaders)]
     for each in found:
-        assert each.config.num_clients == 2
-        assert each.privacy == found[0].privacy
-        for name, weights in each.weights.items():
-            np.testing.assert_array_equal(weights, found[0].weights[name])
-    assert "measured on rows" in " ".join(found[0].privacy["warnings"])
+        assert len(each.clients or ()) == 2
+        np.testing.assert_array_equal(each.train.features, found[0].train.features)
+        np.testing.assert_array_equal(each.owners, found[0].owners)
+    settings: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
+    run = fedldp.run("quickstart", dataset=parts, **settings)
+    assert run.config.num_clients == 2
+    assert "measured on rows" in " ".join(run.privacy["warnings"])
     tested = fedldp.run("quickstart", dataset=loaders, test=tensors(10, 2), **settings)
     assert "measured on rows" not in " ".join(tested.privacy["warnings"])
-    assert tested.confusion is not None
-    assert tested.confusion.sum() == 10
     # A pair is not a list of clients, whatever container holds it.
     assert as_dataset(list(rows(20))).clients is None
     assert as_dataset((arrays[0][0].tolist(), arrays[0][1].tolist())).clients is None
@@ -222,17 +219,6 @@ def test_a_column_that_cannot_be_a_feature_is_named(given: Any, line: str) -> No
     with pytest.raises(FedldpError) as found:
         fedldp.Dataset.from_table(given)
     assert line in str(found.value)
-
-
-def test_a_person_at_two_clients_is_refused_before_anything_is_trained() -> None:
-    data = fedldp.Dataset.from_arrays(
-        *rows(20), groups=np.tile(np.arange(10), 2), clients=np.repeat([0, 1], 10), test_share=0
-    )
-    for asked in (fedldp.run, fedldp.account):
-        with pytest.raises(FedldpError, match="10 persons have rows at more than persons_at_sites"):
-            asked("person-dp-sgd-digits", dataset=data, rounds=1)
-    stated = fedldp.account("person-dp-sgd-digits", dataset=data, rounds=1, persons_at_sites=2)
-    assert "person" in {line["unit"] for line in stated["guarantees"]}
 
 
 def test_the_representation_of_data_shows_no_row() -> None:
@@ -306,20 +292,3 @@ def test_a_hugging_face_table_has_clients_and_classes() -> None:
     library = pytest.importorskip("datasets")
     with pytest.raises(FedldpError, match="it has the splits train, test"):
         as_dataset(library.DatasetDict({"train": plain, "test": plain}))
-
-
-def test_a_federated_dataset_has_its_partitions(tmp_path: Path) -> None:
-    flower = pytest.importorskip("flwr_datasets")
-    given, _ = hugging_face(30)
-    plain = given.remove_columns("client")
-    plain.select(range(20)).to_parquet(tmp_path / "train.parquet")
-    plain.select(range(20, 30)).to_parquet(tmp_path / "test.parquet")
-    whole = flower.FederatedDataset(dataset=str(tmp_path), partitioners={"train": 4})
-    data = as_dataset(whole)
-    assert data.clients is not None
-    assert data.clients.sizes.tolist() == [5, 5, 5, 5]
-    assert (len(data.test), data.held_out) == (10, False)
-    parts = [whole.load_partition(number) for number in range(4)]
-    listed = as_dataset(parts, whole.load_split("test"))
-    np.testing.assert_array_equal(listed.train.features, data.train.features)
-    np.testing.assert_array_equal(listed.owners, data.owners)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import DataError, FedldpError
-from fedldp.data import Columns, Dataset, load_dataset
+from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import split
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -49,23 +49,13 @@ def test_from_arrays_pairs_rows_with_labels() -> None:
         assert [label_of[v] for v in part.features[:, 0].tolist()] == part.labels.tolist()
 
 
-def with_value(value: float) -> np.ndarray:
-    changed = X.copy()
-    changed[7, 1] = value
-    return changed
-
-
 @pytest.mark.parametrize(
     ("features", "labels", "says"),
     [
-        (with_value(np.nan), Y, "row 7 are NaN"),
-        (with_value(-np.inf), Y, "row 7 are NaN"),
-        (with_value(1e300), Y, "row 7 are NaN"),
+        (np.where(np.arange(40)[:, None] == 7, np.nan, X), Y, "row 7 are NaN"),
         (X, Y[:-1], "40 rows of features but 39 labels"),
         (X, Y.astype(object), "labels are of type object"),
-        (X, Y.astype(complex), "labels are of type complex128"),
         (X.astype(object), Y, "features are of type object"),
-        (X.astype(complex), Y, "features are of type complex128"),
         (X[:, 0], Y, "features have shape"),
         (X, Y[:, None], "features have shape"),
         ([[1.0], [1.0, 2.0]], [0, 1], "ragged"),
@@ -119,48 +109,3 @@ def test_npz_malformed(tmp_path: Path, content: bytes | str) -> None:
     with pytest.raises(DataError, match=r"cannot be read as \.npz") as caught:
         load_dataset(str(path))
     assert str(path) in one_line(caught)
-
-
-def csv_file(folder: Path, text: str) -> str:
-    path = folder / "mine.csv"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
-def test_csv_of_texts(tmp_path: Path) -> None:
-    rows = "".join(f"{'dog' if i % 2 else 'cat'}, {i + 0.5}, {i / 10}\n" for i in range(10))
-    data = load_dataset(
-        csv_file(tmp_path, f"\ufeffkind,a,b\n{rows}\n"), columns=Columns(label="kind")
-    )
-    assert (data.name, len(data.train), len(data.test)) == ("mine.csv", 8, 2)
-    for part in (data.train, data.test):
-        number = part.features[:, 0] - 0.5
-        np.testing.assert_array_equal(part.labels, number % 2)  # cat 0, dog 1
-        np.testing.assert_allclose(part.features[:, 1], number / 10)
-
-
-def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
-    rows = "".join(f"{i % 3},{i % 6}\n" for i in range(30))
-    data = load_dataset(csv_file(tmp_path, "label,x\n" + rows))
-    assert data.num_classes == 3
-    np.testing.assert_array_equal(data.train.labels, data.train.features[:, 0] % 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "is empty"),
-        ("a,label\n", "is empty"),
-        ("a,label\n1,0\n2\n", "line 3: 1 cells in this row, 2 in the header"),
-        ("a,label\n1,0\ntwo,1\n", "line 3: column 'a' holds 'two'"),
-        ("a,label\n1,0\n,1\n", "line 3: column 'a' holds ''"),
-        ("a,label\n1,cat\n2,\n", "empty label"),
-        ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
-        ("label\n0\n1\n", "are empty"),
-        ("a,label\n1,0\n", "only one class"),
-    ],
-)
-def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(DataError, match=says) as caught:
-        load_dataset(csv_file(tmp_path, text))
-    assert "mine.csv" in one_line(caught)

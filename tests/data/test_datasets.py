@@ -58,14 +58,6 @@ def test_small_versions(install: Install, tmp_path: Path, name: str, train: int,
     assert (data.name, len(data.train), len(data.test)) == (name, train, test)
 
 
-def test_the_environment_names_the_folder(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install("mnist")
-    monkeypatch.setenv("FEDLDP_DATA", str(tmp_path))
-    assert len(load_dataset("mnist").train) == 30
-
-
 def test_the_covertype_subset_is_used_under_its_own_name(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -272,48 +271,6 @@ def test_the_same_rules_hold_at_every_door(
 # Each rule for all values
 
 
-@given(
-    labels=st.one_of(
-        st.lists(st.integers(-2, 6), min_size=2, max_size=12),
-        st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.5, float("nan"), 1e300]), min_size=2),
-        st.lists(st.sampled_from(["a", "b", "c", "1", "", "NA", " a"]), min_size=2, max_size=9),
-        st.lists(st.booleans(), min_size=2, max_size=9),
-    )
-)
-@example(labels=[0, 2])
-@example(labels=[1, 2])
-@example(labels=[0, 2**62])
-@example(labels=["1", "a"])
-def test_all_labels_become_the_same_classes_at_every_door(
-    labels: list[Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    count, folder = len(labels), tmp_path_factory.mktemp("t")
-    features = {"age": np.arange(count) + 0.5, "dose": np.full(count, 0.5)}
-    rows = (features, np.array(labels))
-    found = set()
-    for door in (of_arrays, of_mapping, of_npz, of_csv, of_one_client_each):
-        try:
-            data = door(rows, folder)
-        except DataError:
-            found.add(None)
-            continue
-        every = [part.taken(slice(None)) for part in (data.train, data.test)]
-        values = np.concatenate([part.features[:, 0] for part in every])
-        classes = np.concatenate([part.labels for part in every])[np.argsort(values)]
-        found.add((data.num_classes, *classes.tolist()))
-    assert len(found) == 1, found
-    (one,) = found
-    if one is not None:  # no class without a row, and equal labels have equal classes
-        assert set(one[1:]) == set(range(one[0]))
-        assert len({*zip(labels, one[1:], strict=True)}) == len(set(labels))
-
-
-def of_one_client_each(rows: Rows, folder: Path) -> Dataset:
-    features = stacked(rows[0])
-    clients = [(features[row : row + 1], rows[1][row : row + 1]) for row in range(len(features))]
-    return Dataset.from_clients(clients, test_share=0)
-
-
 def numbers_rows(values: list[float], tables: list[int]) -> bool:
     """The rule for columns, in plain loops over all rows as one table, and over each client's."""
     for owners in ([0] * len(values), tables):
@@ -369,18 +326,6 @@ def test_a_declared_column_is_accepted(name: str, tmp_path: Path) -> None:
         assert data.features == ("age", "dose", name)[: 2 if how == "ignored" else 3]
 
 
-@given(st.lists(st.integers(-(10**30), 10**30), min_size=2, max_size=4, unique=True))
-def test_integers_that_are_no_classes_are_named_as_given(found: list[int]) -> None:
-    assume(set(found) != set(range(len(found))))
-    labels = np.array([found[place % len(found)] for place in range(12)]).astype(str)
-
-    with pytest.raises(DataError) as refusal:
-        Dataset.from_arrays(np.ones((12, 2)), labels)
-
-    named = min(found) if min(found) else max(found)
-    assert re.search(rf"(?<![\d-]){named}(?!\d)", str(refusal.value))
-
-
 def test_declared_classes_may_lack_rows() -> None:
     labels = np.where(LABELS == 1, 3, LABELS) + 1
     for classes in ([1, 2, 3, 4], ["1", "2", "3", "4"]):
@@ -424,13 +369,3 @@ def test_only_the_owner_of_a_table_is_told_and_never_a_round(tmp_path: Path) -> 
     # A model that has the column as a feature can be measured and used.
     assert load_examples(tmp_path / "t.csv", columns=Columns(), names=names).features[3, 2] == 3
     assert load_features(tmp_path / "t.csv", columns=Columns(), names=names)[3, 2] == 3
-
-
-def test_a_round_leaves_rows_with_other_labels_out(tmp_path: Path) -> None:
-    texts = np.array(["0", "1", "1.0", "-1", "2.5", "x", "", str(2**70), "7"])
-    of = plain(age=np.arange(9) / 9, dose=np.arange(9) / 7)[0]
-    with pytest.raises(DataError):
-        of_csv((of, texts), tmp_path)
-    site = open_source(tmp_path / "t.csv", "label")
-    assert site.examples(Columns()).labels.tolist() == [0, 1, 1, 7]
-    assert site.examples(Columns(classes=("x", "1"))).labels.tolist() == [1, 1, 0]

@@ -168,15 +168,6 @@ def parquet_of(folder: Path, **columns: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", [arrow.int64(), arrow.uint64(), arrow.decimal128(30)])
-def test_clients_of_64_bits_stay_apart(tmp_path: Path, kind: Any) -> None:
-    sites = arrow.array([decimal.Decimal(2**60 + i % 4) for i in range(80)]).cast(kind)
-    label = [i // 4 % 2 for i in range(80)]
-    path = parquet_of(tmp_path, site=sites, age=[20 + i % 7 for i in range(80)], label=label)
-    data = load_dataset(str(path), columns=Columns(client="site"))
-    assert len(data.clients or ()) == 4
-
-
 def test_floats_name_nobody_once_they_may_have_lost_digits(tmp_path: Path) -> None:
     columns = Columns(client="site", person="who", persons_at_sites=9)
     label, age = [0, 1] * 10, [i // 2 for i in range(20)]

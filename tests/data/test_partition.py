@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError
-from fedldp.data import Shares, check_partition, examples_of_all, parse_scheme, partition
+from fedldp.data import Shares, check_partition, examples_of_all, partition
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
            "power-law:1.5", "power-law:1e6"]  # fmt: skip
@@ -81,40 +81,6 @@ def test_power_law_sizes() -> None:
     largest = np.array(found[::-1], dtype=float)
     np.testing.assert_allclose(largest[1:10] / largest[0], np.arange(2, 11) ** -1.5, rtol=0.01)
     assert found[0] >= 1
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("iid", ("iid", None)), ("dirichlet:0.5", ("dirichlet", 0.5)), ("shards:2", ("shards", 2.0)),
-     ("power-law:1.5", ("power-law", 1.5))],
-)  # fmt: skip
-def test_parse_scheme(text: str, expected: tuple[str, float | None]) -> None:
-    assert parse_scheme(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("even", "unknown; give iid, dirichlet:0.5"),
-        ("", "unknown"),
-        ("iid:", "no parameter; give iid"),
-        ("iid:2", "no parameter; give iid"),
-        *(
-            (f"{name}{value}", "must be a.* as in")
-            for name in ("dirichlet", "shards", "power-law")
-            for value in ("", ":", ":x", ":0", ":-1", ":nan", ":inf", ":1e7", ":1:2")
-        ),
-        ("shards:1.5", "an integer from 1"),
-        ("shards:0.5", "an integer from 1"),
-        ("drawn", "an integer from 1"),
-        ("drawn:1.5", "an integer from 1"),
-    ],
-)
-def test_parse_scheme_refuses(text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as caught:
-        partition(BALANCED, 5, text, rng(0))
-    assert f"partition is {text!r}" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

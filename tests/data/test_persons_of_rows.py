@@ -123,17 +123,6 @@ def test_a_new_table_needs_no_persons(tmp_path: Path) -> None:
     assert load_features(path, columns=columns).tolist() == [[1], [2]]
 
 
-def test_the_person_column_has_no_other_role(tmp_path: Path) -> None:
-    for other in ("label", "client"):
-        with pytest.raises(ConfigError, match=f"'patient' is listed there and in {other}_column"):
-            Columns(**{other: "patient"}, person="patient")
-    with pytest.raises(
-        ConfigError, match="ignore_columns: the column 'patient' is listed there and in"
-    ):
-        Columns(person="patient", ignored=("patient",))
-    refused(ConfigError, "person_column names 'who'", table(tmp_path, visits(9)), person="who")
-
-
 def test_no_person_is_both_in_a_table_and_in_its_test_file(tmp_path: Path) -> None:
     path = table(tmp_path, visits(20))
     columns = Columns(**COLUMNS)
@@ -254,18 +243,6 @@ def test_a_person_at_two_clients_is_held_out_at_both_or_at_none(seed: int, share
     assert set(owners[~held]) == {0, 1}
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    whose = draw.integers(0, 30, 100)
-    labels = draw.integers(0, 2, 100)
-    whole = Dataset.from_arrays(whose[:, None] + 0.0, labels, groups=whose, seed=seed)
-    half = [(whose[part, None] + 0.0, labels[part], whose[part]) for part in (whose < 9, whose > 8)]
-    for data in (whole, Dataset.from_clients(half, seed=seed)):
-        assert not ages(data.train) & ages(data.test)
-        assert ages(data.train) | ages(data.test) == set(whose.tolist())
-
-
 # Persons and their rows
 
 
@@ -300,13 +277,3 @@ def test_persons_at_more_clients_than_declared_are_refused(tmp_path: Path) -> No
     assert not ages(data.train) & ages(data.test)
     assert data.clients is not None
     assert data.clients.sizes.min() > 0
-
-
-def test_rows_are_taken_with_their_persons() -> None:
-    whole = Examples(np.arange(6.0, dtype=np.float32)[:, None], np.arange(6), np.arange(6) // 2)
-    for rows in (np.array([4, 1, 1]), np.arange(6) > 3, slice(1, 4)):
-        found = whole.taken(rows)
-        assert found.people is not None
-        assert found.people.tolist() == [int(age) // 2 for age in found.features[:, 0]]
-        assert len(found.labels) == len(found)
-    assert Examples(whole.features, whole.labels).taken(slice(2)).people is None

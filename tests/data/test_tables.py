@@ -95,14 +95,8 @@ def test_declared_classes_keep_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "says"),
     [
-        ("p,north,,f,ill", "line 32: column 'age' holds '', a missing value"),
         ("p,north,NA,f,ill", "line 32: column 'age' holds 'NA', a missing value"),
         ("p,north,old,f,ill", "line 32: column 'age' holds 'old', which is not a number"),
-        ("p,north,inf,f,ill", "line 32: column 'age' holds 'inf', which is infinite or too large"),
-        (
-            "p,north,1e99,f,ill",
-            "line 32: column 'age' holds '1e99', which is infinite or too large",
-        ),
         ("p,north,30,,ill", "line 32: column 'sex' holds '', a missing value"),
         ("p,north,30,x,ill", r"line 32: column 'sex' holds 'x', .*\(f, m\); add it to categories"),
         ("p,,30,f,ill", "line 32: column 'hospital' holds '', a missing value"),
@@ -111,37 +105,6 @@ def test_declared_classes_keep_their_order(tmp_path: Path) -> None:
 )
 def test_a_bad_cell_is_named(tmp_path: Path, cells: str, says: str) -> None:
     refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), says)
-
-
-@pytest.mark.parametrize(
-    ("cells", "says"),
-    [
-        (",f", "column 'age' holds '', a missing value, .*; write a number, or drop the row"),
-        ("old,f", "column 'age' holds 'old', which is not a number; write one, or drop the row"),
-        ("30,x", r"column 'sex' holds 'x', which is not a category; write one of .* \(f, m\), or"),
-        ("30,", r"column 'sex' holds '', a missing value; write one of its categories \(f, m\)"),
-    ],
-)
-def test_for_a_trained_model_only_the_rows_can_be_corrected(
-    tmp_path: Path, cells: str, says: str
-) -> None:
-    path = table(tmp_path, f"age,sex\n20,f\n{cells}\n")
-    with pytest.raises(DataError, match=says) as found:
-        load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
-    assert not {"fill_columns.age", "ignore_columns", "add it"} & set(str(found.value).split())
-    path = table(tmp_path, "sex\nf\n")
-    with pytest.raises(ConfigError, match="the model needs the column 'age', which is missing"):
-        load_features(path, columns=columns(ignored=()), names=("age", "sex=f", "sex=m"))
-
-
-def test_booleans_become_0_and_1_however_they_are_written(tmp_path: Path) -> None:
-    path = table(tmp_path, "a,b\n0,False\n1,TRUE\n2,true\n3,1\n4,0.0\n5,\n")
-    with_gaps = Columns(filled={"b": 0.0})
-    assert load_features(path, columns=with_gaps)[:, 1].tolist() == [0, 1, 1, 1, 0, 0]
-    assert load_features(path, columns=with_gaps)[:, 2].tolist() == [0, 0, 0, 0, 0, 1]
-    path = table(tmp_path, "b\nyes\n")
-    with pytest.raises(DataError, match="holds 'yes', which is not a number"):
-        load_features(path, columns=Columns())
 
 
 def test_an_undeclared_text_column_says_how_to_declare_it(tmp_path: Path) -> None:
@@ -215,33 +178,6 @@ def parquet(folder: Path, **cells: Any) -> Path:
     path = folder / "mine.parquet"
     write_table(arrow.table(cells), path)
     return path
-
-
-def test_parquet_is_read_like_the_same_csv(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    number = range(30)
-    path = parquet(
-        tmp_path,
-        id=[f"p{i}" for i in number],
-        hospital=arrow.array(["north" if i % 3 else "south" for i in number]).dictionary_encode(),
-        age=[20 + i for i in number],
-        sex=["fm"[i % 2] for i in number],
-        outcome=["ill" if i % 4 else "well" for i in number],
-    )
-    one = load_dataset(str(path), columns=columns())
-    other = load_dataset(str(table(tmp_path)), columns=columns())
-    assert (one.features, one.classes) == (other.features, other.classes)
-    np.testing.assert_array_equal(one.train.features, other.train.features)
-    np.testing.assert_array_equal(one.test.labels, other.test.labels)
-    assert one.clients is not None
-    assert one.clients.sizes.tolist() == [16, 8]
-
-
-def test_parquet_of_numbers_keeps_integer_labels(tmp_path: Path) -> None:
-    path = parquet(tmp_path, x=[0.5, 1.5, 2.5], ok=[True, False, True], label=[0, 2, 1])
-    found = load_examples(path, columns=Columns(categories={"ok": ("false", "true")}))
-    assert found.labels.tolist() == [0, 2, 1]
-    assert found.features.tolist() == [[0.5, 0, 1], [1.5, 1, 0], [2.5, 0, 1]]
 
 
 def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_systems_that_cannot_be_deployed_are_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"shuffle": True}, ("shuffle = true", "channel = sum")),
+        ({"channel": "shuffle"}, ("channel = shuffle", "channel = sum")),
         ({"epsilon": [1.0, 2.0, 3.0, 4.0]}, ("epsilon has a value for each client",)),
         (
             {"target": {"unit": "weight", "epsilon": 1.0, "adversary": "shuffled-server"}},
@@ -266,8 +266,8 @@ def test_a_target_is_calibrated_before_the_agreement() -> None:
 
 CHANGES: list[dict[str, Any]] = [
     {"config": {"epsilon": [1.0, 9.0, 9.0, 9.0]}},  # the statement would show the first one
-    {"config": {"shuffle": True}},
-    {"config": {"shuffle": "auto"}},
+    {"config": {"channel": "shuffle"}},
+    {"config": {"channel": None}},
     {"config": {"seed": 3}},
     {"config": {"client_budget": {"limit": 9.0, "kind": "pure"}}},
     {"config": {"num_clients": 5}},

@@ -145,7 +145,7 @@ def test_words_are_the_same_on_both_sides_and_are_asked_for(
         (("--url", "https://localhost/x"), "write it as https://HOST:PORT"),
         ((*URL, "--channel", "mixed"), "channel = mixed"),
         ((*URL, "--set", "num_clients=1", "--quorum", "4"), "quorum = 4"),
-        ((*URL, "--set", "shuffle=true"), "shuffle"),
+        ((*URL, "--set", "channel=shuffle"), "shuffle"),
     ],
 )
 def test_an_impossible_run_gets_no_invite(

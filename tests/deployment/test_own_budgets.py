@@ -88,7 +88,7 @@ def refused(call: Any) -> str:
         ((), RECIPE),
         (("perturbation=sign", "weighting=deviation"), RECIPE),
         (("weighting=uniform",), RECIPE),
-        (("epsilon=[1.0,2.0,4.0]", "shuffle=false"), "quickstart"),
+        (("epsilon=[1.0,2.0,4.0]", "channel=named"), "quickstart"),
     ],
 )
 def test_a_run_gives_the_weights_of_the_simulation(
@@ -204,7 +204,7 @@ def test_a_signature_covers_one_purpose_and_one_key() -> None:
         (("epsilon=1.0",), "personalized-mnist-fig2-low", {"budgets": budgets_of(
             *EPSILONS, unit="record", delta=0.01)}, "proven against the server itself"),
         ((), RECIPE, {"channel": "sum"}, "set channel = named"),
-        (("shuffle=false",), "quickstart", {"channel": "sum", "budgets": budgets_of(
+        (("channel=named",), "quickstart", {"channel": "sum", "budgets": budgets_of(
             *EPSILONS, unit="weight")}, "set channel = named"),
     ],
 )  # fmt: skip
@@ -266,7 +266,7 @@ def test_a_site_whose_policy_changed_no_longer_answers(tmp_path: Path) -> None:
 
 def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
     """A label decides how bits are read, so a site may not use another site's label."""
-    env = own_environment(tmp_path, "epsilon=[1.0,2.0,4.0]", "shuffle=false", recipe="quickstart")
+    env = own_environment(tmp_path, "epsilon=[1.0,2.0,4.0]", "channel=named", recipe="quickstart")
     server, request = env.server(), request_of(env)
     reports = ReportChecker(env.agreement, server._role, server._draws, server._state)
     for site, epsilon in enumerate([1.0, 2.0, 4.0]):

@@ -71,7 +71,7 @@ def test_a_site_with_another_encoder_does_not_take_part(
 def test_a_site_invited_with_another_encoder_does_not_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = resolve("quickstart", [*SETTINGS, "shuffle=false"])
+    config = resolve("quickstart", [*SETTINGS, "channel=named"])
     invite = Invite.new(
         config, problem_of(config, None), "https://localhost:1", channel="named", quorum=None,
         deadline_seconds=60.0,

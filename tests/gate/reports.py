@@ -61,7 +61,6 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "fedavg-drawn": run(
         "fedavg-digits", MANY, "clients_per_round=9 weighting=uniform momentum=0.5 seed=3"
     ),
-    "fedavg-dirichlet": run("fedavg-digits", FEW, "partition=dirichlet:0.5"),
     "composed": run("composed-digits", MANY),
     "composed-balanced": run(
         "composed-digits",
@@ -77,12 +76,11 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     ),
     "ldp_fl": run("ldp-fl-digits", MANY),
     "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),
-    "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update shuffle=false momentum=0.9"),
-    "ldp_fl-own": run("ldp-fl-digits", MANY, f"epsilon={own(1, 2, 1, 4)}"),
+    "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update channel=named momentum=0.9"),
     "ldp_fl-chunk": run("ldp-fl-digits", MANY, "chunk=8 clients_per_round=66"),
     "ldp_fl-reports": run("ldp-fl-digits", MANY, "chunk=650"),
     "ldp_fl-budget": run(
-        "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 shuffle=false"
+        "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 channel=named"
     ),
     "ldp_fl-budget-own": run(
         "ldp-fl-digits", MANY, f"epsilon={own(1, 2)} client_budget.limit=1950"
@@ -90,40 +88,20 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "ldp_fl-target": run(
         "ldp-fl-digits", MANY, "target.unit=client-run target.epsilon=300 mechanism=laplace"
     ),
-    "ldp_fl-mlp": run("ldp-fl-digits", MANY, "model=mlp range_radius=0.1"),
-    "ldp_fl-privunit": run(
-        "ldp-fl-digits", MANY, "mechanism=privunit send=update epsilon=20 clip=2"
-    ),
     "ldp_fl-gaussian": run("ldp-fl-digits", MANY, "mechanism=gaussian epsilon=8 clip=3"),
-    "ldp_fl-sign-own": run(
-        "ldp-fl-digits", MANY, f"mechanism=sign epsilon={own(1, 2)} shuffle=false"
-    ),
-    "ldp_fl-laplace": run("ldp-fl-digits", FEW, "mechanism=laplace epsilon=100"),
     "ldp_fl-drawn-data": run("ldp-fl-digits", MANY, "partition=drawn:12 num_clients=150"),
     "cldp_fed": run("cldp-fed-digits", MANY, "clients_per_round=66"),
-    "cldp_fed-precise": run("cldp-fed-digits", FEW, "clients_per_round= precision=10 clip=1"),
-    "cldp_fed-budget": run(
-        "cldp-fed-digits", MANY, "clients_per_round=50 client_budget.limit=6500"
-    ),
     "privunit_fl": run("privunit-fl-digits", MANY),
     "distributed_gaussian": run("distributed-gaussian-digits", MANY),
-    "distributed_gaussian-turns": run(
-        "distributed-gaussian-digits", MANY, "clients_per_round=30 server_rate=0.5"
-    ),
-    "secure_aggregation": run("secure-aggregation-digits", FEW, "dropout=0"),
     "secure_aggregation-dropouts": run(
         "secure-aggregation-digits", LOCAL, "num_clients=9 dropout=0.2"
     ),
     "central_dp": run("central-dp-digits", MANY, "clients_per_round=66"),
     "central_dp-median": run("central-dp-digits-median", MANY, "clients_per_round=20"),
     "nbafl": run("nbafl-digits", MANY),
-    "nbafl-drawn": run("nbafl-digits", MANY, "clients_per_round=20 send=update weighting=uniform"),
     "priority": run("priority-digits", FEW, "noisier=most"),
     "priority-sensitivity": run("priority-digits", FEW, "model=mlp importance=sensitivity"),
     "priority_public": run("priority-public-digits", MANY),
-    "priority_public-weights": run(
-        "priority-public-digits", MANY, "send=weights clip=2 clients_per_round=40"
-    ),
     "person_dp_sgd": run("person-dp-sgd-digits", SHORT, "server_optimizer=adam server_rate=0.1"),
     "person_dp_sgd-sum": run(
         "person-dp-sgd-digits", SHORT, "channel=sum untrusted_clients=1 model=mlp"
@@ -137,23 +115,12 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "personalized-many": run(
         "personalized-digits", MANY, f"epsilon={own(1, 5, 10)} clip={own(50, 200)} aggregation=mean"
     ),
-    "personalized-none": run(
-        "personalized-digits", FEW, "epsilon= aggregation=mean perturbation=none"
-    ),
-    "personalized-bare-sign": run(
-        "personalized-digits", FEW, "epsilon= aggregation=mean perturbation=bare-sign"
-    ),
     "personalized_sound": run("personalized-sound-digits", MANY, f"epsilon={own(1, 5, 10)}"),
     "personalized_sound-signs": run(
         "personalized-sound-digits",
         MANY,
         f"epsilon={own(5, 10)} perturbation=sign",
         "weighting=deviation",
-    ),
-    "personalized_sound-selected": run(
-        "personalized-sound-digits",
-        MANY,
-        f"epsilon={own(1, 5, 10)} selects_first=true weighting=uniform",
     ),
     "personalized_sound-clips": run(
         "personalized-sound-digits",
@@ -162,7 +129,6 @@ RUNS: dict[str, tuple[str, list[str]]] = {
         f"client_delta={own(1e-5, 1e-4, clients=5)}",
     ),
     "dp_sgd": run("dp-sgd-digits", SHORT, "num_clients=6"),
-    "dp_sgd-drawn": run("dp-sgd-digits", SHORT, "num_clients=70 clients_per_round=20 batch_size=5"),
     "ldpfl": run(
         "ldpfl-digits", SHORT, "encoder_epochs=1 local_epochs=1 encoder_channels=[4] num_clients=3"
     ),
@@ -176,12 +142,6 @@ RUNS: dict[str, tuple[str, list[str]]] = {
         "ldpfl-digits-public", SHORT, "encoder_epochs=1 encoder_channels=[4] local_epochs=1"
     ),
     "ldpfl_sound": run("ldpfl-sound-digits", SHORT, "num_clients=70 num_examples=280"),
-    "ldpfl_sound-mechanism": run(
-        "ldpfl-sound-digits", SHORT, "mechanism=laplace num_clients=3 num_examples=60"
-    ),
-    "ldpfl_sound-budget": run(
-        "ldpfl-sound-digits", SHORT, "num_clients=6 num_examples=120 client_budget.limit=200"
-    ),
 }
 """The recipe and settings of each run, by its name, which begins with that of the system."""
 

@@ -56,7 +56,7 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 def test_no_plan_and_no_run_accepts_a_report_that_states_its_own_price(
     module: str, own: str
 ) -> None:
-    settings = {"mechanism": f"{module}:{own}", "num_clients": 4, "rounds": 1, "shuffle": False}
+    settings = {"mechanism": f"{module}:{own}", "num_clients": 4, "rounds": 1, "channel": "named"}
     with pytest.raises(ConfigError, match="mechanism = "):
         fedldp.account("quickstart", **settings)
     with pytest.raises(ConfigError, match="mechanism = "):

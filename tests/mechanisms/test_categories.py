@@ -17,7 +17,6 @@ from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
 from fedldp.core.errors import PrivacyError, RunError
-from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.ldpfl.bits import FULL
@@ -39,10 +38,6 @@ SMALL = [
     Unary(32.0, 4),
     Unary(32.0, 4, "symmetric"),
 ]
-
-
-def stream(number: int = 0) -> Stream:
-    return Stream.simulation(seed=9, round=1, client=number, purpose="categories")
 
 
 def law_of(mechanism: KRR | Unary, category: int) -> Law:
@@ -179,25 +174,6 @@ def test_reports_that_no_client_sends_are_refused() -> None:
 
 
 # Vectors
-
-
-@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-@pytest.mark.parametrize("value", [-1.0, -0.3, 0.0, 0.6, 1.0])
-def test_the_estimate_of_a_coordinate_by_enumeration(mechanism: KRR | Unary, value: float) -> None:
-    last = mechanism.categories - 1
-    exact = (value + 1) / 2 * last
-    low = min(math.floor(exact), last - 1)
-    mean = square = 0.0
-    for level, share in ((low, 1 - (exact - low)), (low + 1, exact - low)):
-        for report, mass in law_of(mechanism, level).items():
-            aggregate = mechanism.aggregate(1)
-            aggregate.add(mechanism._pack(reports_of(mechanism, report)))
-            estimate = aggregate.mean()[0]
-            mean += share * float(mass) * estimate
-            square += share * float(mass) * estimate**2
-    assert mean == pytest.approx(value, abs=1e-9)
-    variance = mechanism.variance(np.array([value]))[0]
-    assert variance == pytest.approx(square - mean**2, rel=1e-8, abs=1e-12)
 
 
 @pytest.mark.parametrize(("epsilon", "cls"), [(0.1, KRR), (2.0, Unary), (5.0, Unary)])

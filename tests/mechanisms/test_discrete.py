@@ -60,13 +60,6 @@ def test_powers_of_two_need_one_word_each(bound: int) -> None:
     assert uniform_below(3, bound, script).tolist() == [bound - 1, 0, bound - 1]
 
 
-@pytest.mark.parametrize("bound", [3, 5, 7, 100])
-def test_uniform_integers_are_uniform(bound: int) -> None:
-    counts = np.bincount(uniform_below(SAMPLES, bound, deployed()), minlength=bound)
-    assert counts.size == bound
-    assert stats.chisquare(counts).pvalue > FALSE_ALARM
-
-
 # Coins of probability exp(-g)
 
 
@@ -99,21 +92,6 @@ def test_coins_have_the_exact_probability(
     series = sum((-g) ** j / math.factorial(j) for j in range(depth + 1))
     assert Fraction(int(heads), total) == series
     assert abs(float(series) - math.exp(-g)) <= g ** (depth + 1) / math.factorial(depth + 1)
-
-
-@pytest.mark.parametrize("bits", [0, 3, 22, 45])
-def test_coins_are_independent_with_the_right_probability(bits: int) -> None:
-    whole = 1 << bits
-    numerators = np.tile(np.array([0, whole // 3, whole - whole // 8, whole]), SAMPLES // 4)
-    heads = bernoulli_exp(numerators, bits, deployed()).reshape(-1, 4)
-    assert heads[:, 0].all()
-    for column in range(1, 4):
-        p = math.exp(-numerators[column] / whole)
-        test = stats.binomtest(int(heads[:, column].sum()), len(heads), p)
-        assert test.pvalue > FALSE_ALARM
-    both = (heads[:, 2] & heads[:, 3]).sum()
-    p = math.exp(-(numerators[2] + numerators[3]) / whole)
-    assert stats.binomtest(int(both), len(heads), p).pvalue > FALSE_ALARM
 
 
 # The two distributions

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedldp.accounting.events import GaussianShare
@@ -23,6 +23,7 @@ KEY = bytes(range(32))
     change=st.lists(st.integers(-1000, 1000), min_size=6, max_size=6),
     step=st.integers(1, 500),
 )
+@example(one=[249] * 6, change=[1] * 6, step=500)  # every coordinate crosses the middle of a step
 @settings(max_examples=75)
 def test_two_vectors_are_as_close_on_the_coarser_grid_as_the_event_says(
     one: list[int], change: list[int], step: int

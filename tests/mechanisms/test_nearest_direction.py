@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedldp.accounting.events import PureReport
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
@@ -24,24 +23,9 @@ from fedldp.mechanisms.nearest_direction import (
     _moment,
 )
 
-EPSILONS = [1e-6, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 1e9]
-
 
 def stream(number: int = 0) -> Stream:
     return Stream.simulation(seed=6, round=1, client=number, purpose="directions")
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_a_report_is_one_category_of_a_pure_mechanism(epsilon: float) -> None:
-    mechanism = NearestDirection(epsilon, 1.0)
-    event, window = mechanism.event(50), mechanism.choice.blur.window
-    assert isinstance(event, PureReport)
-    assert not event.idealised
-    assert event.epsilon <= min(epsilon, 32.0)
-    assert event.epsilon == pytest.approx(min(epsilon, 32.0), rel=1e-6)
-    assert math.log(window.high) - math.log(window.low) <= event.epsilon * (1 + 1e-12)
-    assert window.width == 1
-    assert mechanism.choice.blur.categories == 2 * mechanism.choice.directions
 
 
 def test_the_seed_does_not_depend_on_the_values() -> None:

@@ -17,12 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedldp.core.bounding import Ranges
-from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
 
-BITS = (64, 32)
-LARGEST = {64: 32.0, 32: 10.0}
+FULL = 2**64
 SMALLEST_TESTED = 1e-6
 
 
@@ -34,17 +32,12 @@ def stream(number: int = 0) -> Stream:
 
 
 @pytest.mark.parametrize(
-    ("bits", "epsilon", "threshold"),
-    [
-        # By mpmath, with 60 digits
-        (32, 1.0, 1155094610),
-        (64, 1.0, 4961093570831980854),
-        (64, 20.0, 38021573292),
-    ],
+    ("epsilon", "threshold"),
+    [(1.0, 4961093570831980854), (20.0, 38021573292)],  # by mpmath, with 60 digits
 )
-def test_known_integer_thresholds(bits: Any, epsilon: float, threshold: int) -> None:
-    assert TwoPoint(epsilon, bits).threshold_min == threshold
-    assert exact_threshold(epsilon, bits) == threshold
+def test_known_integer_thresholds(epsilon: float, threshold: int) -> None:
+    assert TwoPoint(epsilon).threshold_min == threshold
+    assert exact_threshold(epsilon, 64) == threshold
 
 
 def test_known_report_of_one_weight() -> None:
@@ -71,18 +64,12 @@ def test_a_report_decodes_to_one_of_the_two_values() -> None:
 epsilons = st.floats(math.log(SMALLEST_TESTED), math.log(32.0)).map(math.exp)
 
 
-def within(epsilon: float, bits: int) -> float:
-    return min(epsilon, LARGEST[bits])
-
-
 @settings(max_examples=75)
-@given(epsilon=epsilons, bits=st.sampled_from(BITS))
-@example(epsilon=32.0, bits=64)
-@example(epsilon=10.0, bits=32)
-@example(epsilon=1e-6, bits=64)
-def test_the_smallest_threshold_is_the_exact_ceiling(epsilon: float, bits: Any) -> None:
-    epsilon = within(epsilon, bits)
-    assert TwoPoint(epsilon, bits).threshold_min == exact_threshold(epsilon, bits)
+@given(epsilon=epsilons)
+@example(epsilon=32.0)
+@example(epsilon=1e-6)
+def test_the_smallest_threshold_is_the_exact_ceiling(epsilon: float) -> None:
+    assert TwoPoint(epsilon).threshold_min == exact_threshold(epsilon, 64)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +88,13 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
 
 
 @settings(max_examples=75)
-@given(epsilon=epsilons, bits=st.sampled_from(BITS))
-@example(epsilon=32.0, bits=64)
-@example(epsilon=1.0, bits=32)
-def test_the_realised_epsilon_is_right_and_no_larger(epsilon: float, bits: Any) -> None:
-    epsilon = within(epsilon, bits)
-    mechanism = TwoPoint(epsilon, bits)
+@given(epsilon=epsilons)
+@example(epsilon=32.0)
+def test_the_realised_epsilon_is_right_and_no_larger(epsilon: float) -> None:
+    mechanism = TwoPoint(epsilon)
     low = mechanism.threshold_min
     with decimal.localcontext(prec=60):
-        exact = (Decimal(2**bits - low) / low).ln()
+        exact = (Decimal(FULL - low) / low).ln()
     assert exact <= Decimal(epsilon)
     assert mechanism.realised_epsilon <= epsilon
     assert mechanism.realised_epsilon == pytest.approx(float(exact), rel=1e-12)
@@ -125,26 +110,23 @@ inputs = st.lists(
 
 
 @settings(max_examples=75)
-@given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs, single=st.booleans())
-@example(epsilon=32.0, bits=64, values=EDGES, single=False)
-@example(epsilon=32.0, bits=64, values=EDGES, single=True)
-@example(epsilon=10.0, bits=32, values=EDGES, single=True)
-@example(epsilon=1e-6, bits=32, values=EDGES, single=False)
-@example(epsilon=1.0, bits=64, values=[-1.0, 1.0], single=True)
+@given(epsilon=epsilons, values=inputs, single=st.booleans())
+@example(epsilon=32.0, values=EDGES, single=False)
+@example(epsilon=32.0, values=EDGES, single=True)
+@example(epsilon=1e-12, values=EDGES, single=False)
+@example(epsilon=1.0, values=[-1.0, 1.0], single=True)
 def test_no_two_inputs_are_distinguished_by_more_than_epsilon(
-    epsilon: float, bits: Any, values: list[float], single: bool
+    epsilon: float, values: list[float], single: bool
 ) -> None:
-    epsilon = within(epsilon, bits)
     with np.errstate(over="ignore"):
         array = np.array(values, np.float32 if single else np.float64)
     array = array[np.isfinite(array)]
-    full = 2**bits
-    ones = TwoPoint(epsilon, bits).thresholds(array)
-    assert all(isinstance(one, int) and 0 < one < full for one in ones)
+    ones = TwoPoint(epsilon).thresholds(array)
+    assert all(isinstance(one, int) and 0 < one < FULL for one in ones)
     if ones:
         bound = exp_bounds(Fraction(epsilon))[0]  # below e^eps, so the test is on the safe side
         assert max(ones) <= bound * min(ones)
-        assert full - min(ones) <= bound * (full - max(ones))
+        assert FULL - min(ones) <= bound * (FULL - max(ones))
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 32.0])
@@ -159,18 +141,12 @@ def test_the_estimate_is_unbiased_by_its_thresholds(epsilon: float) -> None:
     np.testing.assert_allclose(found, values, atol=1e-9)
 
 
-@pytest.mark.parametrize(("bits", "epsilon"), [(32, 1e-3), (32, 1e-8), (64, 1e-9), (64, 1e-17)])
-def test_an_accepted_epsilon_leaves_no_bias_worth_a_thousandth_of_the_range(
-    bits: Any, epsilon: float
-) -> None:
+def test_an_accepted_epsilon_leaves_no_bias_worth_a_thousandth_of_the_range() -> None:
     # With few steps between the thresholds, rounding down moves the estimate.
-    try:
-        mechanism = TwoPoint(epsilon, bits)
-    except ConfigError:
-        return
+    mechanism = TwoPoint(1e-12)
     values = np.array([-0.9999, -0.5001, -1e-4, 1e-4, 0.4999, 0.9999])
     for value, one in zip(values, mechanism.thresholds(values), strict=True):
-        found = Fraction(2 * one - 2**bits, 2**bits - 2 * mechanism.threshold_min)
+        found = Fraction(2 * one - FULL, FULL - 2 * mechanism.threshold_min)
         assert abs(float(found) - value) < 1e-3
 
 
@@ -197,91 +173,73 @@ def bits_of(payload: bytes, count: int) -> list[int]:
     return np.unpackbits(np.frombuffer(payload, np.uint8), count=count).tolist()
 
 
-def around(threshold: int, bits: int) -> list[tuple[int, int]]:
+def around(threshold: int) -> list[tuple[int, int]]:
     """Return (high word, low word) of uniform integers below, at and above a threshold."""
-    full = 2**bits
     # A quick threshold is off by at most a few hundred high words; see ``Quick``.
-    steps = [0, 1, 2, *(k << (bits - 32) for k in (1, 2, 127, 128, 129, 130, 131, 257, 258, 259))]
+    steps = [0, 1, 2, *(k << 32 for k in (1, 2, 127, 128, 129, 130, 131, 257, 258, 259))]
     near = [threshold + sign * step for step in steps for sign in (-1, 1)]
-    pairs = [divmod(u, 2**32) if bits == 64 else (u, 0) for u in (*near, 0, full - 1)
-             if 0 <= u < full]  # fmt: skip
-    if bits == 64:
-        pairs += [(threshold >> 32, 0), (threshold >> 32, 2**32 - 1)]
-    return pairs
+    pairs = [divmod(u, 2**32) for u in (*near, 0, FULL - 1) if 0 <= u < FULL]
+    return [*pairs, (threshold >> 32, 0), (threshold >> 32, 2**32 - 1)]
 
 
-@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 10.0, 20.0, 32.0])
 def test_the_encoder_compares_as_defined_even_in_ties(
-    epsilon: float, dtype: type[np.floating], bits: Any
+    epsilon: float, dtype: type[np.floating]
 ) -> None:
-    mechanism = TwoPoint(within(epsilon, bits), bits)
+    mechanism = TwoPoint(epsilon)
     candidates = np.concatenate([EDGES, np.random.default_rng(5).uniform(-1, 1, 200)])
     with np.errstate(over="ignore"):
         candidates = candidates.astype(dtype)
     candidates = candidates[np.isfinite(candidates)]
     values, words, lows, expected = [], [], [], []
     for value, threshold in zip(candidates, mechanism.thresholds(candidates), strict=True):
-        for high, low in around(threshold, bits):
-            uniform = high * 2**32 + low if bits == 64 else high
+        for high, low in around(threshold):
+            uniform = high * 2**32 + low
             values.append(value)
             words.append(high - 2**31)
             expected.append(int(uniform < threshold))
-            if bits == 64 and high == threshold >> 32:
+            if high == threshold >> 32:
                 lows.append(low)
     script = Scripted(words, lows)
     payload = mechanism.encode(np.array(values, dtype), script)  # type: ignore[arg-type]
     assert bits_of(payload, len(values)) == expected
     assert 0 < sum(expected) < len(expected)
-    assert script.low_words_drawn == len(lows)
-    assert (len(lows) > 0) == (bits == 64)
+    assert script.low_words_drawn == len(lows) > 0
 
 
-@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any, bits: Any) -> None:
+def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any) -> None:
     ends = np.array([1.0, -1.0, 0.0], dtype)
     values = np.concatenate([ends, np.nextafter(ends, dtype(0)), np.array([5e-324, -5e-324], dtype),
                              np.linspace(-1, 1, 999, dtype=dtype)])  # fmt: skip
     budgets = [1e-12, 1e-6, 1e-3, 0.5, 1.0, 7.0, 10.0, *np.linspace(14, 32, 37).tolist()]
     for epsilon in budgets:
-        if not (1e-6 if bits == 32 else 1e-12) <= epsilon <= LARGEST[bits]:
-            continue
-        comparison = TwoPoint(epsilon, bits).comparison
+        comparison = TwoPoint(epsilon).comparison
         factor, lowest, highest, raised, margin = comparison.quick(dtype is np.float32)
         for value in values:
             quick = int(np.clip(value, lowest, highest) * factor)
-            exact = comparison.offset(value) >> (bits - 32)
+            exact = comparison.offset(value) >> 32
             assert -(2**31) <= quick < 2**31
             assert exact <= quick + int(raised) <= exact + margin
 
 
 # Recorded before encoding used rows and quick thresholds
-DIGESTS = {
-    64: "7459ab9692fb04e22eab2f97711763bbf9277d7249c3d34a513895f9e3f538f2",
-    32: "b2df7db0b907b31e382e036fda77cad1cbc0f0e5f4f0f299cbb689a9dc950be7",
-}
+DIGEST = "7459ab9692fb04e22eab2f97711763bbf9277d7249c3d34a513895f9e3f538f2"
 
 
-def digest(bits: Any) -> str:
+def test_the_bits_of_a_stream_are_the_recorded_ones() -> None:
     found = hashlib.sha256()
-    budgets = (1e-6, 1e-3, 1.0, 5.0, 10.0) if bits == 32 else (1e-12, 1e-3, 1.0, 8.0, 16.5, 20, 32)
-    for epsilon in budgets:
+    for epsilon in (1e-12, 1e-3, 1.0, 8.0, 16.5, 20, 32):
         for dtype in (np.float32, np.float64):
             for number, size in enumerate((1, 9, 650, 21_840, 65_537, 131_077)):
                 values = np.random.default_rng(size).uniform(-1.3, 1.3, size)
                 values[:6] = [1.0, -1.0, 0.0, -0.0, 3e38, -1e-45][:size]
                 values[size // 2 : size // 2 + size // 8] *= 1e-9
                 draws = stream(number)
-                found.update(TwoPoint(epsilon, bits).encode(values.astype(dtype), draws))
+                found.update(TwoPoint(epsilon).encode(values.astype(dtype), draws))
                 found.update(draws.bytes(8).tobytes())
-    return found.hexdigest()
-
-
-@pytest.mark.parametrize("bits", BITS)
-def test_the_bits_of_a_stream_are_the_recorded_ones(bits: Any) -> None:
-    assert digest(bits) == DIGESTS[bits]
+    assert found.hexdigest() == DIGEST
 
 
 @pytest.mark.slow
@@ -326,9 +284,8 @@ def test_low_words_follow_the_high_words_of_their_block() -> None:
 # Refusals
 
 
-def test_the_largest_budgets_are_accepted_and_keep_both_outcomes_possible() -> None:
-    for bits in BITS:
-        mechanism = TwoPoint(LARGEST[bits], bits)
-        ones = mechanism.thresholds(np.array([-1.0, 1.0], np.float32))
-        assert ones == [mechanism.threshold_min, 2**bits - mechanism.threshold_min]
-        assert mechanism.threshold_min > 1000
+def test_the_largest_budget_is_accepted_and_keeps_both_outcomes_possible() -> None:
+    mechanism = TwoPoint(32.0)
+    ones = mechanism.thresholds(np.array([-1.0, 1.0], np.float32))
+    assert ones == [mechanism.threshold_min, FULL - mechanism.threshold_min]
+    assert mechanism.threshold_min > 1000

@@ -16,14 +16,6 @@ from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.two_point_l1 import TwoPointL1, whole_report_epsilon
 
-CASES = [
-    (epsilon, clip, bits)
-    for epsilon in (0.01, 1.0, 30.0)
-    for clip in (0.3, 1.5)
-    for bits in (64, 32)
-    if bits == 64 or epsilon <= 10
-]
-
 
 def inputs(size: int, clip: float) -> list[np.ndarray]:
     """Return a grid over the cube, and vectors right at, above and below the L1 norm ``clip``."""
@@ -51,32 +43,32 @@ def log_ratio(mechanism: TwoPointL1, points: list[np.ndarray], bound: bool = Tru
     return context.ln(context.divide(Decimal(worst.numerator), Decimal(worst.denominator)))
 
 
-@pytest.mark.parametrize(("epsilon", "clip", "bits"), CASES)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("clip", [0.3, 1.5])
 @pytest.mark.parametrize("size", [1, 3])
 def test_no_output_is_likelier_than_the_bound_allows(
-    epsilon: float, clip: float, bits: int, size: int
+    epsilon: float, clip: float, size: int
 ) -> None:
-    mechanism = TwoPointL1(epsilon, clip, bits)  # type: ignore[arg-type]
+    mechanism = TwoPointL1(epsilon, clip)
     bound = whole_report_epsilon(epsilon, clip, size)
     assert log_ratio(mechanism, inputs(size, clip)) <= Decimal(bound)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "epsilon", "bits", "size"),
+    ("dtype", "epsilon", "size"),
     [
-        (np.float32, 0.01, 64, 1),
-        (np.float64, 1.0, 64, 10),
-        (np.float32, 32.0, 64, 1000),
-        (np.float64, 1.0, 32, 10_000),
-        (np.float32, 1.0, 64, 100_000),
+        (np.float32, 0.01, 1),
+        (np.float64, 1.0, 10),
+        (np.float32, 32.0, 1000),
+        (np.float32, 1.0, 100_000),
     ],
 )
 def test_thresholds_stay_within_the_clip_despite_rounding(
-    size: int, epsilon: float, bits: int, dtype: type[np.floating]
+    size: int, epsilon: float, dtype: type[np.floating]
 ) -> None:
     clip = 0.7
-    mechanism = TwoPointL1(epsilon, clip, bits)  # type: ignore[arg-type]
-    middle = 1 << (bits - 1)
+    mechanism = TwoPointL1(epsilon, clip)
+    middle = 1 << 63
     half = middle - mechanism.bits.threshold_min
     rng = np.random.default_rng(size)
     for values in (np.full(size, 1.0), -np.full(size, 1.0), rng.standard_cauchy(size)):

@@ -126,8 +126,8 @@ BORROW = {
     "deployment/test_site_policy.py": "an address in a policy, of what is no code of one's own",
     "mechanisms/test_categories.py": "one law of categories, of which a mechanism is a paper's",
     "test_installed_papers.py": "the scan of papers",
-    "test_layering.py": "the layer of papers' attacks",
     "test_own_word.py": "an own system that derives from a published one",
+    "test_rooms.py": "the layer of papers' attacks",
 }
 """Tests of rooms that name a module of a paper, and why."""
 

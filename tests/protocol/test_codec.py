@@ -24,7 +24,6 @@ from wire_values import (
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import WireError
 from fedldp.protocol.wire import (
-    REPORT_HEADER,
     Broadcast,
     Reason,
     Refusal,
@@ -50,6 +49,12 @@ BROADCAST = Broadcast(
     public={"codes": np.array([1, 2], np.uint8)},
 )
 REQUEST = RoundRequest(run="run 1", phase=2, broadcast=BROADCAST)
+ARRAYS = {
+    "b": np.array([[1.5, -2.0]], np.float32),
+    "a": np.array([True, False]),
+    "none": np.zeros(0, np.int64),
+    "one": np.array(7, np.uint16),
+}
 REPORT = Report(
     round=3, size=9, payload=b"ab", chunk=2, weight=2.0, epsilon=0.5, client=7
 )  # fmt: skip
@@ -75,9 +80,14 @@ def check_answer(message: bytes) -> bool:
     return refused_or_same(read_reply, pack_again, message)
 
 
+def check_arrays(message: bytes) -> bool:
+    return refused_or_same(read_arrays, pack_arrays, message)
+
+
 MESSAGES = [
     (pack_request(REQUEST), check_request),
     (pack_request(replace(REQUEST, broadcast=replace(BROADCAST, ranges=None))), check_request),
+    (pack_arrays(ARRAYS), check_arrays),
     (packed(REPORT), check_answer),
     (packed(PLAIN), check_answer),
     (packed(REFUSAL), check_answer),
@@ -86,7 +96,7 @@ MESSAGES = [
 every_message = pytest.mark.parametrize(
     ("message", "check"),
     MESSAGES,
-    ids=["request", "no ranges", "report", "plain report", "refusal", "unreadable"],
+    ids=["request", "no ranges", "arrays", "report", "plain report", "refusal", "unreadable"],
 )
 
 # There and back
@@ -106,14 +116,6 @@ def test_answers(answer: RoundReply, run: str, phase: int) -> None:
     message = pack_reply(answer, run=run, phase=phase)
     assert read_reply(message) == (run, phase, answer)
     assert pack_again(read_reply(message)) == message
-
-
-@given(reports(), names, phases)
-def test_how_uplink_bits_differ_from_the_message(report: Report, run: str, phase: int) -> None:
-    message = pack_reply(report, run=run, phase=phase)
-    more = 8 * (report.epsilon is not None) + 8 * (report.client is not None)
-    envelope = REPORT_HEADER + len(run.encode()) + more
-    assert 8 * len(message) == report.uplink_bits - report.label_bits + 8 * envelope
 
 
 def test_weights_are_views_that_cannot_be_written() -> None:
@@ -231,33 +233,15 @@ def test_phases_that_cannot_be_packed(phase: Any) -> None:
         pack_request(replace(REQUEST, phase=phase))
 
 
-def ranges_of(**arrays: Any) -> Ranges:
-    """Return ranges whose arrays change after the check."""
-    ranges = Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
-    for name, value in arrays.items():
-        object.__setattr__(ranges, name, value)
-    return ranges
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"round": 0}, "round is 0"),
         ({"round": 2**63}, "out of range"),
-        ({"weights": np.zeros(3)}, "type float64"),
         ({"weights": np.zeros(3, ">f4")}, "type >f4"),
-        ({"weights": np.zeros((3, 1), np.float32)}, "shape"),
-        ({"weights": np.zeros(0, np.float32)}, "ranges do not match its 0 weights"),
-        ({"weights": np.float32([0, np.nan, 0])}, "NaN or infinity"),
         ({"weights": np.float32([0, 0, -np.inf])}, "NaN or infinity"),
         ({"weights": Sensitive(np.zeros(3, np.float32))}, "is a Sensitive"),
-        ({"weights": np.zeros(4, np.float32)}, "ranges do not match its 4 weights"),
-        ({"ranges": Ranges.fixed(0.0, 1.0, (3, 0))}, "ranges do not match its 3 weights"),
         ({"ranges": Ranges.fixed(0.0, 1.0, (4, -1))}, "ranges do not match its 3 weights"),
-        ({"ranges": ranges_of(centers=np.zeros(2, np.float32))}, "ranges are not a float64"),
-        ({"ranges": ranges_of(radii=np.ones(3))}, "ranges are not a float64"),
-        ({"ranges": ranges_of(radii=np.ones((2, 1)))}, "ranges are not a float64"),
-        ({"public": {"": np.zeros(1)}}, "not those of a broadcast"),
         ({"public": {"x" * 249: np.zeros(1)}}, "printable characters"),
     ],
 )
@@ -282,8 +266,7 @@ def arrays_of(message: bytes) -> dict[str, Any]:
         ({"ranges/centers": None}, "not those of a broadcast"),
         ({"other": np.zeros(1)}, "not those of a broadcast"),
         ({"public/": np.zeros(1)}, "not those of a broadcast"),
-        ({"weights": np.float32([np.nan] * 3)}, "NaN or infinity"),
-        ({"weights": np.float32([np.inf] * 3)}, "NaN or infinity"),
+        ({"weights": np.float32([0, np.nan, 0])}, "NaN or infinity"),
         ({"weights": np.zeros(3)}, "type float64"),
         ({"weights": np.zeros((1, 3), np.float32)}, "shape"),
         ({"ranges/radii": np.array([0.1, np.nan])}, "ranges are refused.*finite"),
@@ -361,7 +344,7 @@ def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataOb
 def test_noise(noise: bytes) -> None:
     for kind in range(6):
         message = b"fedldp\x01" + bytes([kind]) + struct.pack("<Q", 16 + len(noise)) + noise
-        for check in (check_request, check_answer):
+        for check in (check_request, check_answer, check_arrays):
             assert check(noise)
             check(message)
 
@@ -371,7 +354,7 @@ def test_noise(noise: bytes) -> None:
 
 @every_message
 def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bool]) -> None:
-    read = read_request if check is check_request else read_reply
+    read = {check_request: read_request, check_answer: read_reply, check_arrays: read_arrays}[check]
     for place in range(16, len(message) - 8):
         for number in (2**62, 2**32 - 1, 2**40):
             huge = message[:place] + struct.pack("<Q", number) + message[place + 8 :]

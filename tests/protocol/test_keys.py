@@ -181,24 +181,6 @@ def test_a_damaged_secret_is_refused_and_not_changed(content: bytes, tmp_path: P
     assert path.read_bytes() == content
 
 
-def test_a_secret_that_was_cut_short_by_a_crash_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Crash(BaseException):
-        pass
-
-    def crash(count: int) -> bytes:
-        raise Crash
-
-    path = tmp_path / "secret"
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "urandom", crash)
-        with pytest.raises(Crash):
-            read_secret(path)
-    with pytest.raises(PrivacyError, match="it is damaged"):
-        read_secret(path)
-
-
 def test_a_secret_that_a_crash_left_without_a_sync_is_synced_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -394,15 +392,3 @@ def test_the_message_of_a_failed_dialogue_counts_every_client_once() -> None:
 
 
 # What a server knows
-
-
-def test_a_server_starts_without_a_client_and_without_torch() -> None:
-    """None of the loop's imports loads them either."""
-    program = "import sys, fedldp.protocol.server_loop, fedldp.protocol.keys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
-    found = {".".join(name.split(".")[:2]) for name in loaded}
-    assert "fedldp.protocol" in found
-    assert not found & {"fedldp.client", "fedldp.simulation", "fedldp.reporting", "torch"}
-    assert not any(name.startswith("fedldp.protocol.client") for name in loaded)

@@ -220,16 +220,6 @@ def test_an_incomplete_file_is_made_again_and_never_read(
     assert files(store) == ["kept.safetensors"]
 
 
-def test_an_error_while_a_value_is_made_keeps_nothing(tmp_path: Path) -> None:
-    def fails() -> Arrays:
-        raise RuntimeError
-
-    store = FolderStore(tmp_path, "run")
-    with pytest.raises(RuntimeError):
-        store.arrays("kept", fails)
-    assert store.arrays("kept", twos)["x"][0] == 2
-
-
 # Two processes at once
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 from typing import Any
@@ -12,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.core.bounding import Ranges
 from fedldp.core.errors import PrivacyError
-from fedldp.protocol.wire import Broadcast, Layout, Report, Sensitive, Shuffled
+from fedldp.protocol.wire import Layout, Report, Sensitive, Shuffled
 
 SECRET = 0.123456789
 
@@ -54,29 +52,6 @@ def test_a_sensitive_value_is_not_converted_to_an_array_by_accident() -> None:
 
 
 # Broadcast and Report are frozen, and cross processes
-
-
-def test_broadcasts_and_reports_can_be_sent() -> None:
-    broadcast = Broadcast(
-        round=3, weights=np.float32([1.5, -2.0, 0.0]), ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
-    )
-    received = pickle.loads(pickle.dumps(broadcast))
-    assert received.round == 3
-    assert received.weights.tobytes() == broadcast.weights.tobytes()
-    assert received.ranges.radii.tolist() == [0.1, 0.2]
-    report = Report(round=3, size=9, payload=b"ab", chunk=2, epsilon=1.0)
-    assert pickle.loads(pickle.dumps(report)) == report
-
-
-@pytest.mark.parametrize(
-    "value",
-    [Broadcast(round=1, weights=np.zeros(1, np.float32)),
-     Report(round=1, size=8, payload=b"a", chunk=8)],
-)  # fmt: skip
-def test_broadcasts_and_reports_are_frozen(value: Any) -> None:
-    for field in dataclasses.fields(value):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(value, field.name, None)
 
 
 # Bits on the wire

@@ -126,7 +126,7 @@ def test_the_heading_has_what_repeats_the_run(both: list[FinishedRun]) -> None:
     [
         {},
         {"seed": 3, "rounds": 2, "epsilon": 2.5, "clients_per_round": 4},
-        {"shuffle": False, "ranges": "adaptive"},
+        {"channel": "named", "ranges": "adaptive"},
         {"client_budget": {"kind": "pure", "limit": 20000.0}},
         {"target": {"unit": "client-run", "epsilon": 8.0}, "mechanism": "two_point_l1"},
     ],

@@ -90,26 +90,6 @@ def test_the_lines_for_bits_are_those_of_a_run_of_the_smallest_committee(
         assert f"at most {untrusted} clients of any one committee" in rests
 
 
-def test_noise_is_sized_for_the_smallest_committee() -> None:
-    """So its line stays within epsilon, and each share is as large as in a run of that many
-    clients."""
-    recipe, settings = "distributed-gaussian-digits", {"untrusted_clients": 2}
-
-    def noise(**own: Any) -> float:
-        config = fedldp.recipe(recipe, **settings, **own)
-        made = config.composition.calibration.mechanism(problem_of(config, None), 0)
-        return float(made.event(1).variance / made.event(1).squared_distance)
-
-    many, few = noise(num_clients=50, committee=12), noise(num_clients=12)
-    assert many == pytest.approx(few, rel=1e-3)
-    assert noise(num_clients=50) == pytest.approx(few * 10 / 48, rel=1e-3)
-    found = lines_of(recipe, num_clients=50, committee=12, **settings)
-    (line,) = [line for (unit, _kind), line in found.items() if unit == "client-run"]
-    epsilon = fedldp.recipe(recipe).model_dump()["epsilon"]
-    assert 0.99 * epsilon < line["epsilon"] <= epsilon
-    assert "10 honest clients in the sum of every committee" in " ".join(line["assumptions"])
-
-
 def test_clients_that_refuse_may_all_be_in_the_smallest_committee() -> None:
     """If ledgers let fewer clients answer, all missing ones are assumed to be in the smallest
     committee."""

@@ -5,8 +5,11 @@ Source: Bonawitz et al., CCS 2017.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from secure_sums import Codes, Run, ShiftedMasks, make_client, make_roster, make_setup
 
-from fedldp.core.errors import RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
+from fedldp.mechanisms.summing import signed
 from fedldp.secure_sum import client, crypto
 from fedldp.secure_sum import messages as masks
 from fedldp.secure_sum.client import SecureSumClient
-from fedldp.secure_sum.messages import SumKind, unpack
 
 D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
@@ -70,18 +73,6 @@ def test_a_sum_is_exact_modulo_any_power_of_two(bits: int) -> None:
     ]  # fmt: skip
     assert found.min() >= ends[1]
     assert found.max() <= ends[0]
-
-
-def test_the_same_streams_give_the_same_bytes_and_fresh_ones_do_not() -> None:
-    codes = {u: np.arange(D) * u for u in range(3)}
-    first, second = (Run(make_setup(3, 2), codes) for _ in range(2))
-    assert first.total().tolist() == second.total().tolist()
-    assert first.seen == second.seen
-    assert first.total().tolist() == second.total().tolist()  # repeating a phase gives the same
-    fresh = Run(make_setup(3, 2), codes)
-    fresh.clients = {u: SecureSumClient(fresh.setup, 1, u, Stream.fresh()) for u in range(3)}
-    assert fresh.total().tolist() == first.total().tolist()
-    assert not set(fresh.seen) & set(first.seen)
 
 
 def test_a_client_recreated_from_its_stream_answers_the_same() -> None:
@@ -150,32 +141,6 @@ def test_a_vector_that_arrives_too_late_stays_hidden(
     assert (other.seen, other.late) == (run.seen, run.late)
 
 
-def chi_square(words: np.ndarray) -> float:
-    """Return how uneven the bytes are, in standard deviations."""
-    counts = np.bincount(words.view(np.uint8), minlength=256)
-    even = words.nbytes / 256
-    return float((((counts - even) ** 2 / even).sum() - 255) / np.sqrt(2 * 255))
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
-    setup = make_setup(3, 2, 1 << 15, bits)
-    codes = {u: np.full(setup.size, c) for u, c in enumerate((0, 0, 100))}
-    runs = [Run(setup, codes, round=round) for round in (1, 2)]
-    for run in runs:
-        run.to_survivors()
-    width = setup.size * setup.dtype.itemsize
-    vectors = [
-        np.frombuffer(unpack(SumKind.CLIENT_SUM, run.round, run.seen[6 + u], width)[u], setup.dtype)
-        for run in runs
-        for u in range(3)
-    ]
-    pairs = [(a, b) for n, a in enumerate(vectors) for b in vectors[:n]]
-    for words in [*vectors, *(a - b for a, b in pairs), *(a + b for a, b in pairs)]:
-        assert abs(chi_square(words)) < 6
-    assert chi_square(setup.words(codes[2])) > 100  # what must not be sent
-
-
 def test_even_with_the_same_secrets_no_two_sums_share_a_mask_or_another_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -223,3 +188,49 @@ def test_no_message_of_a_client_contains_its_secrets(data: st.DataObject) -> Non
         stream = Stream.simulation(seed=7, round=1, client=u, purpose="secure sum")
         secrets = bytes(stream.bytes(96))
         assert not any(secrets[n : n + 16] in everything for n in range(0, 96, 16))
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_clients": 1, "threshold": 1}, {"threshold": 2}, {"threshold": 6}, {"size": 0},
+     {"bits": 0}, {"bits": 65}, {"untrusted": -1}, {"untrusted": 4, "threshold": 5},
+     {"untrusted": 1}],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused_in_one_line(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        replace(make_setup(5, 3), **change)
+    assert re.search("num_clients|threshold|size|bits|untrusted", str(refusal.value))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("index", [-1, 2**32 - 1])
+def test_numbers_that_do_not_fit_are_refused(index: int) -> None:
+    with pytest.raises(ConfigError, match=f"index = {index}"):
+        make_client(make_setup(5, 3), index)
+
+
+@given(n=st.integers(2, 60), u=st.integers(0, 58), t=st.integers(1, 60))
+def test_no_threshold_lets_untrusted_clients_reveal_both_kinds_of_shares(
+    n: int, u: int, t: int
+) -> None:
+    """Untrusted clients reveal both kinds, and the others one kind: fewer than 2 t shares."""
+    fits = u <= n - 2 and t <= n and 2 * t > n + u
+    try:
+        make_setup(n, t, untrusted=u)
+    except ConfigError:
+        assert not fits
+    else:
+        assert fits
+        assert not any(a >= t and b >= t for a in range(u, n + 1) for b in [n - a + u])
+
+
+@given(bits=st.integers(1, 64), number=st.integers(-(2**63), 2**63 - 1))
+def test_words_and_their_values(bits: int, number: int) -> None:
+    words = make_setup(5, 3, 1, bits).words(np.array([number]))
+    assert int(words[0]) == number % 2**bits
+    (found,) = signed(words, bits).tolist()
+    assert (found - number) % 2**bits == 0
+    assert -(2 ** (bits - 1)) <= found < 2 ** (bits - 1)

@@ -35,7 +35,7 @@ from fedldp.training.batched_sgd import GROUP
 
 TOGETHER = {
     "quickstart": {"model": "logistic"},
-    "ldp-fl-digits": {"model": "logistic", "mechanism": "laplace", "shuffle": False},
+    "ldp-fl-digits": {"model": "logistic", "mechanism": "laplace", "channel": "named"},
     "fedavg-digits": {"model": "mlp_64", "local_epochs": 2, "batch_size": 4},
     "dp-sgd-digits": {"batch_size": 4},
     "ldpfl-digits-public": {"num_clients": 10, "local_epochs": 1, "model": "logistic"},
@@ -179,7 +179,7 @@ def counted(population: Population) -> Counting:
 
 
 def test_a_client_that_refuses_leaves_its_group_and_is_not_replaced(tmp_path: Path) -> None:
-    settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "rounds": 5}
+    settings = {"mechanism": "laplace", "epsilon": 1.0, "channel": "named", "rounds": 5}
     population = population_of("ldp-fl-digits", tmp_path, num_clients=140, **settings)
     step, ledger, asked = counted(population), MemoryLedger(Budget("pure", 1.5)), list(range(135))
     for round, clients in ((1, [3, 70]), (2, asked)):

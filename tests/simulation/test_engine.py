@@ -217,13 +217,13 @@ def test_fedavg_averages_in_double_precision() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("channel", ["shuffle", "named"])
 def test_a_round_of_ldp_fl_against_the_equations(
-    epsilon: Any, shuffle: bool, tmp_path: Path
+    epsilon: Any, channel: str, tmp_path: Path
 ) -> None:
     data, radius = small_data(), 0.5
     config = ldp_fl(
-        rounds=1, local_epochs=2, epsilon=epsilon, shuffle=shuffle, range_radius=radius, seed=9,
+        rounds=1, local_epochs=2, epsilon=epsilon, channel=channel, range_radius=radius, seed=9,
     )  # fmt: skip
     result = fedldp.run(config, dataset=data)
     members = [np.arange(n, 60, 4) for n in range(4)]
@@ -328,7 +328,7 @@ def test_the_number_of_torch_threads_has_no_effect_and_does_not_change() -> None
 
 def test_speed_settings_of_the_time_model_change_no_weights() -> None:
     base = fedldp.run(ldp_fl())
-    for settings in ({"chunk": 650}, {"shuffle": False}, {"prediction_error": 1.0}):
+    for settings in ({"chunk": 650}, {"channel": "named"}, {"prediction_error": 1.0}):
         other = fedldp.run(ldp_fl(**settings))
         for name, weights in base.weights.items():
             assert weights.tobytes() == other.weights[name].tobytes()

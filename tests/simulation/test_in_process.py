@@ -90,22 +90,8 @@ def test_a_message_that_does_not_answer_the_request_is_refused(answer: bytes) ->
         list(transport.exchange(REQUEST, [0]))
 
 
-def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> None:
-    payloads = np.array([[1], [2], [3]], np.uint8)
-    sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)
-    rows = pack_reports(sent, run="run", phase=1)
-    singles = [pack_reply(each, run="run", phase=1) for each in sent]
-    assert [row.tobytes() for row in rows] == singles
-    transport = InProcess(lambda message, clients: iter([(clients, rows)]))
-    ((clients, found),) = transport.exchange(REQUEST, [4, 5, 6])
-    assert clients == [4, 5, 6]
-    assert isinstance(found, Reports)
-    assert list(found) == list(sent)
-    assert found.uplink_bits == sum(each.uplink_bits for each in sent)
-    assert list(one_by_one([(clients, found)])) == list(zip([4, 5, 6], sent, strict=True))
-
-
 COLUMNS: list[dict[str, Any]] = [
+    {"epsilon": 0.5},
     {"weight": np.array([2.0, 0.0, 7.5])},
     {"client": np.array([4, 5, 6])},
     {"weight": np.array([2.0, 1.0, 7.5]), "epsilon": 0.5, "client": np.array([6, 4, 5])},
@@ -130,11 +116,14 @@ def read_rows(rows: NDArray[np.uint8]) -> Reports:
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_weights_and_senders_are_sent_in_columns(columns: dict[str, Any]) -> None:
+def test_rows_of_answers_are_read_as_reports_whose_fields_are_columns(
+    columns: dict[str, Any],
+) -> None:
     rows = rows_of(**columns)
     found = read_rows(rows)
     answers = [read_reply_to(REQUEST, row.tobytes()) for row in rows]
     assert list(found) == answers
+    assert list(one_by_one([([4, 5, 6], found)])) == list(zip([4, 5, 6], answers, strict=True))
     assert found.uplink_bits == sum(each.uplink_bits for each in found)
     assert Reports.of(list(found)).payloads.tolist() == found.payloads.tolist()
     some = np.array([True, False, True])

@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own(**settings: Any) -> fedldp.algorithms.config.RunConfig:
     base = {"dataset": "own.csv", "client_column": "who", "num_clients": 6, "rounds": 2}
     return fedldp.recipe(
-        "quickstart", model="logistic", shuffle=False, standardise=False, **{**base, **settings}
+        "quickstart", model="logistic", channel="named", standardise=False, **{**base, **settings}
     )
 
 
@@ -86,45 +86,30 @@ def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
     assert HELD_OUT not in evaluate(place / "run-True", place / "later.csv")["warnings"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "npz", "parquet", "arrays", "clients"])
-def test_all_ways_to_give_rows_are_recognised(place: Path, kind: str) -> None:
+def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     features, labels = arrays()
     half = (features[:30], labels[:30]), (features[30:], labels[30:])
+    np.savez("own.npz", features=features, labels=labels)
+    np.savez("split.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = pytest.importorskip("pyarrow").table({"x": features[:, 0], "label": labels})
+    parquet.write_table(columns, "own.parquet")
+    made = fedldp.Dataset.from_arrays
+    tested = made(features, labels, test_features=features, test_labels=labels)
+    given: list[tuple[Any, bool]] = [
+        ("own.npz", True), ("split.npz", False), ("own.parquet", True),
+        (made(features, labels), True), (tested, False),
+        (fedldp.Dataset.from_clients(half), True),
+        (fedldp.Dataset.from_clients(half, test=half[0]), False),
+    ]  # fmt: skip
     settings: dict[str, Any] = {"num_clients": 2, "model": "logistic", "rounds": 1}
-    if kind == "csv":
-        assert (
-            HELD_OUT in fedldp.account(own(client_column=None, ignore_columns=["who"]))["warnings"]
-        )
-    elif kind == "npz":
-        np.savez("own.npz", features=features, labels=labels)
-        np.savez("split.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
-        for name, there in (("own.npz", True), ("split.npz", False)):
-            found = fedldp.account("quickstart", dataset=name, **settings)
-            assert (HELD_OUT in found["warnings"]) is there
-    elif kind == "parquet":
-        parquet = pytest.importorskip("pyarrow.parquet")
-        columns = {"x": features[:, 0], "label": labels}
-        parquet.write_table(pytest.importorskip("pyarrow").table(columns), "own.parquet")
-        found = fedldp.account("quickstart", dataset="own.parquet", **settings)
-        assert HELD_OUT in found["warnings"]
-    elif kind == "arrays":
-        for data, there in (
-            ((features, labels), True),
-            (fedldp.Dataset.from_arrays(features, labels), True),
-            (
-                fedldp.Dataset.from_arrays(
-                    features, labels, test_features=features, test_labels=labels
-                ),
-                False,
-            ),
-        ):
-            found = fedldp.run("quickstart", dataset=data, **settings).privacy
-            assert (HELD_OUT in found["warnings"]) is there
-    else:
-        for test, there in ((None, True), (half[0], False)):
-            data = fedldp.Dataset.from_clients(half, test=test)
-            found = fedldp.account("quickstart", dataset=data, **settings)
-            assert (HELD_OUT in found["warnings"]) is there
+    for dataset, there in given:
+        found = fedldp.account("quickstart", dataset=dataset, **settings)
+        assert (HELD_OUT in found["warnings"]) is there
+    csv = own(client_column=None, ignore_columns=["who"])
+    assert HELD_OUT in fedldp.account(csv)["warnings"]
+    pair = fedldp.run("quickstart", dataset=(features, labels), **settings)
+    assert HELD_OUT in pair.privacy["warnings"]
 
 
 def test_public_data_get_no_warning() -> None:

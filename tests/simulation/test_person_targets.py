@@ -82,7 +82,7 @@ def test_noise_of_a_site_or_of_the_server_is_the_least_that_meets_the_target(
 ) -> None:
     of_people(by_server=by_server)
     adversary = "downlink" if by_server else "server"
-    planned = calibrated("quickstart", adversary, sites, mechanism="gaussian", shuffle=False)
+    planned = calibrated("quickstart", adversary, sites, mechanism="gaussian", channel="named")
     times = sites if by_server else math.sqrt(sites)
     expected = gaussian_epsilon(mu_of(planned) * math.sqrt(3) * times, DELTA)
     assert reached(planned, adversary) == pytest.approx(expected, rel=1e-7)
@@ -103,7 +103,7 @@ def test_shares_of_noise_are_the_smallest_whose_sum_meets_the_target(
 
 def test_a_system_without_a_guarantee_for_people_says_so() -> None:
     with pytest.raises(ConfigError, match="nothing is proven per person against the server at"):
-        calibrated("quickstart", "server", 1, mechanism="gaussian", shuffle=False)
+        calibrated("quickstart", "server", 1, mechanism="gaussian", channel="named")
 
 
 def test_account_prints_the_lines_and_their_number_of_sites(
@@ -111,7 +111,7 @@ def test_account_prints_the_lines_and_their_number_of_sites(
 ) -> None:
     of_people()
     shown = fedldp_command(
-        "account", "quickstart", "--set", "mechanism=gaussian", "--set", "shuffle=false",
+        "account", "quickstart", "--set", "mechanism=gaussian", "--set", "channel=named",
         "--set", "target.unit=person", "--set", "target.epsilon=2", "--set", "persons_at_sites=2",
     ).out  # fmt: skip
     words = " ".join(shown.split())

@@ -27,7 +27,7 @@ from fedldp.simulation.engine import simulate
 SETTINGS = {
     "plain": {},
     "adaptive": {"ranges": "adaptive", "clients_per_round": 4},
-    "budgets": {"epsilon": [1.0, 8.0, 2.0, 4.0, 1.0, 8.0], "shuffle": False},
+    "budgets": {"epsilon": [1.0, 8.0, 2.0, 4.0, 1.0, 8.0], "channel": "named"},
 }
 
 

@@ -163,25 +163,6 @@ def test_some_rows_of_a_person_with_many_are_kept() -> None:
         assert again.num_examples == len(inputs.dataset.train)
 
 
-def test_the_kept_rows_are_drawn_once_from_the_seed() -> None:
-    whose = np.repeat(np.arange(20), 9)
-    features = np.arange(180.0, dtype=np.float32)[:, None] / 180
-    data = Dataset.from_arrays(features, whose % 2, groups=whose)
-
-    def kept(seed: int) -> list[float]:
-        own = fedldp.recipe(
-            "fedavg-quickstart", dataset="custom.npz", model="logistic", standardise=False,
-            num_clients=2, rows_per_person=3, seed=seed,
-        )  # fmt: skip
-        found = Inputs.of(own, data, None).dataset.train
-        return sorted(found.features[:, 0].tolist())
-
-    assert len(kept(0)) == 48
-    assert kept(0) == kept(0) != kept(1)
-    # If no person has more rows, nothing is drawn and the data stay the same.
-    assert data.with_rows_per_person(9, np.random.default_rng(0)) is data
-
-
 def test_a_bound_on_rows_is_stated_without_counting_anyone(fedldp_command: Any) -> None:
     said = [
         json.loads(fedldp_command("account", "mine.toml", "--json", "--set", each).out)["warnings"]

@@ -25,11 +25,3 @@ def test_every_figure_is_proven_to_cost_at_most_its_epsilon() -> None:
     for row in rows:
         assert row["refused"] or row["proven"]["epsilon"] <= row["cell"]["epsilon"]
         assert row["refused"] or not row["proven"]["idealised"]
-
-
-@pytest.mark.slow
-def test_an_incomplete_cell_has_a_dash() -> None:
-    rows = Results(RESULTS).rows
-    (name, whole) = next((key, runs) for key, runs in many_clients.figures(rows).items() if runs)
-    less = [row for row in rows if row["digest"] != whole[0]["digest"]]
-    assert many_clients.figures(less)[name] == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -47,20 +45,6 @@ def test_results_follow_the_rule(each: study.Table) -> None:
         assert line.idealised == any((run.get("proven") or {}).get("idealised") for run in runs)
 
 
-def test_incomplete_cells_have_a_dash_and_refusals_are_named(tmp_path: Path) -> None:
-    each = MEASURED[0]
-    shutil.copy(study.STUDY / f"{each.name}.toml", tmp_path)
-    assert study.Table(each.name, tmp_path).lines == {}
-    assert study.Table(each.name, tmp_path).runs == []
-    folder = tmp_path / "results" / each.name
-    folder.mkdir(parents=True)
-    head = "name,epsilon,accuracy,deviation,seeds,of_seeds,idealised,refused\n"
-    rows = "a,4.0,0.5,0.01,2,3,False,\nb,4.0,0.5,0.01,3,3,True,\nc,4.0,,,0,3,False,why\n# note\n"
-    (folder / "table.csv").write_text(head + rows, encoding="utf-8")
-    made = study.Table(each.name, tmp_path)
-    assert [made.shown(name, 4.0) for name in "abc"] == ["-", "50.0 ± 1.0 *", "refused"]
-
-
 def test_the_advice_is_the_most_accurate_contestant_that_can_be_deployed(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "mine"
     folder.mkdir(parents=True)
@@ -86,10 +70,3 @@ def test_no_advised_system_is_beaten_at_the_same_epsilon_in_its_table() -> None:
             for line in shown
             if not line.refused and line.idealised <= advised.idealised
         )
-
-
-def test_no_run_is_listed_twice() -> None:
-    for each in study.tables():
-        known = {json.dumps([run["cell"], run["purpose"], run["seed"], run["try"]], sort_keys=True)
-                 for run in each.runs}  # fmt: skip
-        assert len(known) == len(each.runs)

@@ -12,8 +12,8 @@ from fedldp.core.errors import ConfigError
 def without_simulation(config: RunConfig) -> RunConfig:
     """Return ``config`` without the settings that only a simulation needs.
 
-    For a system that uses a simulation's shuffler, ``untrusted_clients`` is left out too, because
-    the agreement has its own setting of that name.
+    A system that uses a shuffler by itself gets ``channel = named`` and no ``untrusted_clients``,
+    because the agreement has its own settings of these names.
     """
     _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
@@ -27,12 +27,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without
-    if "shuffle" not in type(config).model_fields:
-        raise ConfigError(
-            f"system = {config.name()}: it needs a shuffler, and a deployment has none; set "
-            "channel = sum or channel = named"
-        )
-    return without.changed(shuffle=False, chunk=1, untrusted_clients=0)
+    return without.changed(channel="named", chunk=1, untrusted_clients=0)
 
 
 def check_told(config: RunConfig) -> None:
@@ -43,7 +38,10 @@ def check_told(config: RunConfig) -> None:
         if getattr(config, name) != type(config).model_fields[name].default:
             raise ConfigError(f"{name} is for simulation only; leave it out of the agreement")
     if config.composition.channel.delays is not None:
-        raise ConfigError("shuffle: a deployment has no shuffler; set shuffle = false")
+        raise ConfigError(
+            f"system = {config.name()}: it needs a shuffler, and a deployment has none; set "
+            "channel = sum or channel = named"
+        )
 
 
 def _check_relay(config: RunConfig) -> None:
@@ -72,11 +70,6 @@ def _check_values(config: RunConfig) -> None:
         raise ConfigError(
             "channel = shuffle: a deployment has no shuffler; set channel = sum, which hides "
             "what a shuffler of single weights would hide"
-        )
-    if config.model_dump().get("shuffle") is True:
-        raise ConfigError(
-            "shuffle = true: a deployment has no shuffler; set shuffle = false, and channel = "
-            "sum to hide what a shuffler of single weights would hide"
         )
 
 

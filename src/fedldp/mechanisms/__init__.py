@@ -75,7 +75,6 @@ class MechanismSettings:
         delta: the delta, for mechanisms with an approximate guarantee.
         clip: the bound on the norm of the normalised vector; the mechanism says which norm.
         size: the number of coordinates, d.
-        integer_bits: the number of bits in a random comparison, for mechanisms that compare.
         blocks: the number of blocks that the coordinates are split into, for ``KClosest``, which
             reports only the longest block.
     """
@@ -84,7 +83,6 @@ class MechanismSettings:
     delta: float
     clip: float
     size: int
-    integer_bits: Literal[64, 32] = 64
     blocks: int = 1
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,10 @@ class Quick(NamedTuple):
 
 @dataclass(frozen=True)
 class ThresholdComparison:
-    """Bits that are 1 if U < T, for a uniform integer U of B bits and a threshold T.
+    """Bits that are 1 if U < T, for a uniform integer U of 64 bits and a threshold T.
 
-    T is 2^(B-1) + floor(h x) for x clipped to [-1, 1], then clamped to 2^(B-1) - h and 2^(B-1) + h
-    whatever floating point did to the product. U and T are compared by their high words. The high
+    T is 2^63 + floor(h x) for x clipped to [-1, 1], then clamped to 2^63 - h and 2^63 + h whatever
+    floating point did to the product. U and T are compared by their high words. The high
     words of T are computed quickly, to within a few units. Coordinates for which these units could
     matter are settled one by one, in exact integers. Only the random words decide how many such
     coordinates there are, with probability (margin + 1)/2^32 each, so no value takes more time than
@@ -50,22 +50,16 @@ class ThresholdComparison:
     answer took and its bits learns that these few coordinates were each close to their threshold.
 
     Attributes:
-        half: h, from 1 to 2^(B-1) - 1.
-        integer_bits: B, 64 or 32.
+        half: h, from 1 to 2^63 - 1.
     """
 
     half: int
-    integer_bits: Literal[64, 32]
-
-    @property
-    def _shift(self) -> int:
-        return 32 - self.integer_bits
 
     def _factor(self, dtype: type[np.floating]) -> np.floating:
-        # ``half`` is in units of 2^32 (of 1 for B = 32), because a product's integer part is
-        # compared with a random word.
-        half = dtype(math.ldexp(self.half, self._shift))
-        if math.ldexp(float(half), -self._shift) < self.half:
+        # ``half`` is in units of 2^32, because a product's integer part is compared with a random
+        # word.
+        half = dtype(math.ldexp(self.half, -32))
+        if math.ldexp(float(half), 32) < self.half:
             # Rounded up, so that -1 and 1 reach the last thresholds, where all values are clamped.
             half = np.nextafter(half, dtype(math.inf))
         return half
@@ -94,10 +88,10 @@ class ThresholdComparison:
         return self._quick_single if single else self._quick_double
 
     def offset(self, value: np.floating) -> int:
-        """Return T - 2^(B-1), from -h to h, for a finite number of type float32 or float64."""
+        """Return T - 2^63, from -h to h, for a finite number of type float32 or float64."""
         one = value.dtype.type(1)
         scaled = max(-one, min(value, one)) * self.quick(value.dtype == np.float32).factor
-        exact = math.floor(float(scaled) * 2.0**-self._shift)
+        exact = math.floor(float(scaled) * 2.0**32)
         return max(-self.half, min(exact, self.half))
 
     def settle(self, value: np.floating, word: int, stream: Stream) -> bool:
@@ -109,11 +103,11 @@ class ThresholdComparison:
         Args:
             value: finite, of type float32 or float64.
             word: the high word of U, less 2^31.
-            stream: the source of the low word, if the high words are equal and B = 64.
+            stream: the source of the low word, if the high words are equal.
         """
         offset = self.offset(value)
-        high = offset >> -self._shift
-        if word != high or self.integer_bits == 32:
+        high = offset >> 32
+        if word != high:
             return word < high
         return (word << 32) + int(stream.integers(1, np.uint32)[0]) < offset
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import cached_property
 from typing import ClassVar, Literal, final
@@ -21,12 +21,13 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings, check_block
 from fedldp.mechanisms.comparison import ThresholdComparison
+from fedldp.mechanisms.grids import check_between
 
 _EXACT = Context(prec=60)
 
-LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
-"""The least and largest epsilon, by the number of bits in the comparison. Beyond these, too few
-integers lie between the thresholds of the two probabilities, or below the smaller threshold."""
+LIMITS = (1e-12, 32.0)
+"""The least and largest epsilon. Beyond these, too few integers lie between the thresholds of the
+two probabilities, or below the smaller threshold."""
 
 
 @final
@@ -38,12 +39,12 @@ class TwoPoint(BitMechanism):
 
     Guarantee: pure ``epsilon_per_weight`` for one coordinate; d times that for a report of d
     coordinates. It holds exactly, whatever floating point does. A coordinate's bit is U < T, with U
-    a uniform integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin]. So
-    both outcome probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
+    a uniform integer of B = ``integer_bits`` bits, always 64, and T an integer clamped to [Tmin,
+    2^B - Tmin]. So both outcome probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every
+    input.
 
     Args:
-        epsilon_per_weight: from 1e-12 to 32 (1e-6 to 10 with 32 bits).
-        integer_bits: B, 64 or 32.
+        epsilon_per_weight: from 1e-12 to 32.
 
     Raises:
         ConfigError: ``epsilon_per_weight`` is out of range.
@@ -53,18 +54,16 @@ class TwoPoint(BitMechanism):
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
 
     epsilon_per_weight: float
-    integer_bits: Literal[64, 32] = 64
+    integer_bits: Literal[64] = field(default=64, init=False)
 
     def __post_init__(self) -> None:
-        if self.integer_bits not in LIMITS:
-            raise ConfigError(f"integer_bits = {self.integer_bits}: choose 64 or 32")
-        _check_epsilon("epsilon_per_weight", self.epsilon_per_weight, self.integer_bits)
+        check_between("epsilon_per_weight", self.epsilon_per_weight, *LIMITS)
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPoint:
         """Return the mechanism that spends ``settings.epsilon`` per weight."""
-        _check_epsilon("epsilon", settings.epsilon, settings.integer_bits)
-        return cls(settings.epsilon, settings.integer_bits)
+        check_between("epsilon", settings.epsilon, *LIMITS)
+        return cls(settings.epsilon)
 
     def event(self, size: int) -> BinaryRandomizedResponse:
         """Return ``size`` independent bits of ``epsilon_per_weight`` each (Theorem 1)."""
@@ -76,7 +75,10 @@ class TwoPoint(BitMechanism):
     @cached_property
     def threshold_min(self) -> int:
         """Tmin = ceil(2^B / (1 + e^eps)), exact in integers."""
-        return _ceil_of_share(self.epsilon_per_weight, self.integer_bits)
+        # 60 decimals are enough to be sure of the ceiling.
+        odds = _EXACT.add(1, _EXACT.exp(Decimal(self.epsilon_per_weight)))
+        share = _EXACT.divide(Decimal(1 << self.integer_bits), odds)
+        return int(share.to_integral_value(rounding=ROUND_CEILING))
 
     @cached_property
     def realised_epsilon(self) -> float:
@@ -96,8 +98,7 @@ class TwoPoint(BitMechanism):
     @cached_property
     def comparison(self) -> ThresholdComparison:
         """How bits are drawn; the thresholds lie symmetrically around 2^(B-1)."""
-        half = (1 << (self.integer_bits - 1)) - self.threshold_min
-        return ThresholdComparison(half, self.integer_bits)
+        return ThresholdComparison((1 << (self.integer_bits - 1)) - self.threshold_min)
 
     def thresholds(self, values: NDArray[np.floating]) -> list[int]:
         """Return the integer threshold T of each value, shape (d,): P(bit = 1) = T / 2^B."""
@@ -209,16 +210,4 @@ class TwoPoint(BitMechanism):
     @classmethod
     def examples(cls) -> Sequence[TwoPoint]:
         """Return instances for the contract tests."""
-        return [cls(1.0), cls(0.01), cls(8.0), cls(32.0), cls(1.0, 32), cls(10.0, 32)]
-
-
-def _ceil_of_share(epsilon: float, bits: int) -> int:
-    """Return ceil(2^bits / (1 + e^epsilon)), with enough decimals to be sure of the ceiling."""
-    share = _EXACT.divide(Decimal(2**bits), _EXACT.add(1, _EXACT.exp(Decimal(epsilon))))
-    return int(share.to_integral_value(rounding=ROUND_CEILING))
-
-
-def _check_epsilon(name: str, epsilon: float, integer_bits: Literal[64, 32]) -> None:
-    least, largest = LIMITS[integer_bits]
-    if not least <= epsilon <= largest:
-        raise ConfigError(f"{name} = {epsilon}: give a number from {least:g} to {largest:g}")
+        return [cls(1.0), cls(0.01), cls(8.0), cls(32.0)]

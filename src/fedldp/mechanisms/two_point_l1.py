@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -42,7 +42,6 @@ class TwoPointL1(BitMechanism):
     Args:
         epsilon_per_weight: eps0, as for ``TwoPoint``.
         clip: S, the largest L1 norm of a vector of normalised coordinates; positive.
-        integer_bits: the number of bits in a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -53,32 +52,32 @@ class TwoPointL1(BitMechanism):
 
     epsilon_per_weight: float
     clip: float
-    integer_bits: Literal[64, 32] = 64
+    integer_bits: Literal[64] = field(default=64, init=False)
 
     def __post_init__(self) -> None:
         check_positive("clip", self.clip)
-        _ = self.bits  # checks epsilon_per_weight and integer_bits
+        _ = self.bits  # checks epsilon_per_weight
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPointL1:
         """Return the mechanism with the largest eps0 whose whole report is ``epsilon``-private."""
         check_positive("epsilon", settings.epsilon)
         per_weight = _largest_epsilon_per_weight(settings)
-        least = LIMITS[settings.integer_bits][0]
+        least = LIMITS[0]
         if per_weight < least:
             raise ConfigError(
                 f"epsilon = {settings.epsilon:g}: with clip = {settings.clip:g} that is "
                 f"{per_weight:g} per weight, less than {least:g}; give a larger epsilon or a "
                 "smaller clip"
             )
-        mechanism = cls(per_weight, settings.clip, settings.integer_bits)
+        mechanism = cls(per_weight, settings.clip)
         mechanism.l1_limit(settings.size)  # refuses a clip that is too small
         return mechanism
 
     @cached_property
     def bits(self) -> TwoPoint:
         """The randomiser of the clipped coordinates."""
-        return TwoPoint(self.epsilon_per_weight, self.integer_bits)
+        return TwoPoint(self.epsilon_per_weight)
 
     @property
     def scale(self) -> float:
@@ -99,16 +98,16 @@ class TwoPointL1(BitMechanism):
         """Return the computed L1 norm up to which ``size`` coordinates are left unchanged.
 
         It is far enough below ``clip`` that the proof holds for the actual thresholds. With h =
-        2^(B-1) - Tmin <= a 2^(B-1), the thresholds are 2^(B-1) + floor(h x), with h and the product
-        rounded to float64. So y is off by a relative 2^-51, and by 1/2^(B-1) for the floor. A
-        float64 sum of d absolute values is below the true sum by a relative d 2^-53 at most, in any
-        order. So sum |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h: its
-        first term leaves twice the room that the relative errors need, including its own.
+        2^63 - Tmin <= a 2^63, the thresholds are 2^63 + floor(h x), with h and the product rounded
+        to float64. So y is off by a relative 2^-51, and by 2^-63 for the floor. A float64 sum of d
+        absolute values is below the true sum by a relative d 2^-53 at most, in any order. So sum
+        |y| <= a S if the computed norm is at most S (1 - (d + 8) 2^-52) - d/h: its first term
+        leaves twice the room that the relative errors need, including its own.
 
         Raises:
             ConfigError: nothing is left of ``clip``.
         """
-        floors = size / ((1 << (self.integer_bits - 1)) - self.bits.threshold_min)
+        floors = size / self.bits.comparison.half
         limit = self.clip * (1 - _slack(size)) - floors
         if limit <= 0:
             raise ConfigError(
@@ -137,7 +136,7 @@ class TwoPointL1(BitMechanism):
     @classmethod
     def examples(cls) -> Sequence[TwoPointL1]:
         """Return instances for the contract tests."""
-        return [cls(1.0, 100.0), cls(0.01, 1.0), cls(32.0, 2.5), cls(8.0, 1e6), cls(10.0, 20.0, 32)]
+        return [cls(1.0, 100.0), cls(0.01, 1.0), cls(32.0, 2.5), cls(8.0, 1e6)]
 
 
 def whole_report_epsilon(epsilon_per_weight: float, clip: float, size: int) -> float:
@@ -159,7 +158,7 @@ def whole_report_epsilon(epsilon_per_weight: float, clip: float, size: int) -> f
 
 def _largest_epsilon_per_weight(settings: MechanismSettings) -> float:
     """Bisect down to neighbouring floats, and return the lower one."""
-    low, high = 0.0, LIMITS[settings.integer_bits][1]
+    low, high = 0.0, LIMITS[1]
     if whole_report_epsilon(high, settings.clip, settings.size) <= settings.epsilon:
         return high
     while low < (middle := (low + high) / 2) < high:

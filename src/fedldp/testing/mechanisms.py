@@ -123,13 +123,12 @@ UNREAD: Any = _Unread()
 
 def value(at: Instance) -> Iterator[str]:
     """A mechanism is one frozen value: what randomises and what is claimed cannot part."""
-    m = at.mechanism
-    fields = {field.name: getattr(m, field.name) for field in dataclasses.fields(m)}  # type: ignore[arg-type]
-    for name in (*fields, "something_new"):
+    m: Any = at.mechanism
+    for name in (*(field.name for field in dataclasses.fields(m)), "something_new"):
         with suppress(dataclasses.FrozenInstanceError):
-            setattr(m, name, fields.get(name))
+            setattr(m, name, getattr(m, name, None))
             yield f"{name} can be set: write @dataclass(frozen=True)"
-    for twin in (type(m)(**fields), pickle.loads(pickle.dumps(m))):
+    for twin in (dataclasses.replace(m), pickle.loads(pickle.dumps(m))):
         if not (twin == m and hash(twin) == hash(m) and repr(twin) == repr(m)):
             yield "a copy differs in ==, hash or repr"
     examples = type(m).examples()

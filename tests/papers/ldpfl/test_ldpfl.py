@@ -14,8 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from fedldp.accounting.events import Memoized, PerRecord, PureCoordinates
-from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
@@ -32,7 +30,7 @@ from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Broadcast, Reports
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.simulation.plan import plan
 from fedldp.testing.clients import Roles, client_of, clients_of, trained, trained_apart
 from fedldp.testing.data import PROBLEM as TINY
 from fedldp.testing.data import SMALL, images
@@ -447,29 +445,6 @@ def test_if_one_bit_differs_on_another_machine_all_are_drawn_again(
     one, step = drawn("one", 0.0), 2.0**-codes.code.fraction_bits
     assert np.array_equal(one, drawn("two", 1e-9 * step))  # the same bits
     assert np.mean(one == drawn("three", step)) == pytest.approx(0.5, abs=5 / math.sqrt(len(one)))
-
-
-def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
-    config = small(num_clients=5, partition="drawn:20", encoder="public", evaluation="common")
-    problem = problem_of(config, None)
-    event = config.algorithm(problem).encoder(0).event()
-    assert isinstance(event, PerRecord)
-    assert isinstance(event.record, Memoized)
-    assert isinstance(event.client, Memoized)
-    assert isinstance(event.client.drawn, PureCoordinates)
-    trained = num_trained(20, config.test_share)
-    assert trained < 20
-    assert sum(count for _, count in event.client.drawn.groups) == trained * (
-        bits_of(config).num_bits(problem) + 1
-    )
-    price = cost(event.record, "pure") * trained
-    privacy = plan(config, problem).privacy
-    for unit in ("client-round", "client-run"):
-        pure, _ = (line for line in privacy["guarantees"] if line["unit"] == unit)
-        assert pure["epsilon"] == pytest.approx(price, rel=1e-12)
-    assert SHARED in privacy["warnings"]
-    result = simulate(config.changed(rounds=1))
-    assert result.privacy == plan(config.changed(rounds=1), problem).privacy
 
 
 def test_public_data_are_distinguished_from_the_clients_even_if_given_as_objects() -> None:

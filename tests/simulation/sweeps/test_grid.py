@@ -25,7 +25,7 @@ def design(*recipes: str, grid: dict[str, list[Any]] | None = None, **more: Any)
         ("model='a,b',\"c\"", ["a,b", "c"]),
         ("target={unit='client-run', epsilon=8},{epsilon=1}",
          [{"unit": "client-run", "epsilon": 8}, {"epsilon": 1}]),
-        ("shuffle=true,false", [True, False]),
+        ("standardise=true,false", [True, False]),
     ],
 )  # fmt: skip
 def test_values_are_read_as_set_reads_them(text: str, values: list[Any]) -> None:

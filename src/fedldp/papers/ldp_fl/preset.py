@@ -9,7 +9,7 @@
     encoder       x = (w - c)/r, clipped to [-1, 1]; two-point randomiser (eq. 2)
         |         Report: d bits, as messages of `chunk` coordinates
         v
-    shuffler      Algorithm 3, if `shuffle` is on: messages from all clients in order of arrival
+    shuffler      Algorithm 3, for bits: messages from all clients in order of arrival
         |
         v
     server_step   count of ones per coordinate -> mean = c + r K (2 ones/n - 1) (line 10)
@@ -33,9 +33,6 @@ from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
-from fedldp.algorithms.validation import shown
-from fedldp.core.errors import ConfigError
-from fedldp.mechanisms import sends_category
 
 
 @preset(
@@ -65,34 +62,16 @@ from fedldp.mechanisms import sends_category
     ),
     MOMENTUM,
     *RANGES,
-    Offer(
-        "shuffle",
-        bool | Literal["auto"],
-        "whether reports go through the shuffler; auto: yes if a report has one bit for each "
-        "weight",
-        "auto",
-    ),
     *SHUFFLER,
 )
 def ldp_fl(settings: Settings) -> Composition:
-    """LDP-FL; its paper has no claim on mechanisms other than two_point."""
+    """LDP-FL; its paper has no claim on mechanisms other than two_point.
+
+    Reports of one bit for each weight go through the shuffler, unless ``channel`` says otherwise.
+    """
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
     calibration = PerReport(settings=settings)
-    auto = settings.shuffle == "auto"
-    if settings.channel is not None and not auto:
-        raise ConfigError(
-            f"channel = {settings.channel} and shuffle = {shown(settings.shuffle)}: both settings "
-            "say how reports travel; leave shuffle out"
-        )
-    by_itself = calibration.sends_bits and settings.channel != "named"  # named: shuffle = false
-    shuffles = by_itself if auto else settings.shuffle
-    if shuffles and not calibration.sends_bits:
-        whole = sends_category(calibration.kind)
-        remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
-        raise ConfigError(
-            f"shuffle = true: a report from {settings.mechanism} does not have one bit for each "
-            f"weight, and cannot be sent as one message per weight; {remedy}"
-        )
+    shuffles = calibration.sends_bits and settings.channel != "named"
     bound = InRange.of(settings)
     return Composition(
         local=Sgd(momentum=settings.momentum),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -48,7 +48,6 @@ class Sign(BitMechanism):
     Args:
         clip: c, from 1e-9 to 1e9.
         sigma: positive, and such that ``TwoPoint`` accepts a coordinate's epsilon.
-        integer_bits: the number of bits in a random comparison, 64 or 32.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -59,14 +58,12 @@ class Sign(BitMechanism):
 
     clip: float
     sigma: float
-    integer_bits: Literal[64, 32] = 64
+    integer_bits: Literal[64] = field(default=64, init=False)
 
     def __post_init__(self) -> None:
         check_between("clip", self.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_positive("sigma", self.sigma)
-        if self.integer_bits not in LIMITS:
-            raise ConfigError(f"integer_bits = {self.integer_bits}: choose 64 or 32")
-        least, largest = LIMITS[self.integer_bits]
+        least, largest = LIMITS
         if not least <= self.epsilon_per_weight <= largest:
             raise ConfigError(
                 f"sigma = {self.sigma}: with clip = {self.clip} a coordinate costs epsilon "
@@ -78,9 +75,8 @@ class Sign(BitMechanism):
     def from_settings(cls, settings: MechanismSettings) -> Sign:
         """Return the mechanism with the proven cost ``settings.epsilon`` for a weight."""
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
-        check_between("epsilon", settings.epsilon, *LIMITS[settings.integer_bits])
-        sigma = sign_sigma(settings.clip, settings.epsilon)
-        return cls(settings.clip, sigma, settings.integer_bits)
+        check_between("epsilon", settings.epsilon, *LIMITS)
+        return cls(settings.clip, sign_sigma(settings.clip, settings.epsilon))
 
     @cached_property
     def epsilon_per_weight(self) -> float:
@@ -90,7 +86,7 @@ class Sign(BitMechanism):
     @cached_property
     def bits(self) -> TwoPoint:
         """The randomiser of y."""
-        return TwoPoint(self.epsilon_per_weight, self.integer_bits)
+        return TwoPoint(self.epsilon_per_weight)
 
     @property
     def scale(self) -> float:
@@ -133,7 +129,6 @@ class Sign(BitMechanism):
             cls(4.0, paper_sigma(5.0, 1e-5, 8.0)),
             cls(0.5, 1e3),
             cls(1.0, 0.15),
-            cls(1.0, 0.3, 32),
         ]
 
 
