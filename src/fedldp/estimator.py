@@ -22,6 +22,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data.adapters import of_arrays
 from fedldp.data.columns import identity
 from fedldp.data.examples import of_rows
+from fedldp.reporting import words
 from fedldp.simulation.settings import from_mapping
 
 _OWN = {
@@ -174,7 +175,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
         self.classes_, self.result_, self.privacy_ = classes, made, made.privacy
-        for doubt in (*self._doubts(made.config.num_clients), *made.doubts):
+        for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
             warnings.warn(doubt, DoubtWarning, stacklevel=2)
         return self
 

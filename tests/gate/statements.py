@@ -77,7 +77,12 @@ def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[st
     with one_core():
         planned = plan(config, problem_of(config, NO_DATA))
     kept = as_read(planned.config.identity())
-    return run_name(planned.config, None), kept, _told(planned, kept), as_read(planned.privacy.to_json())
+    return (
+        run_name(planned.config, None),
+        kept,
+        _told(planned, kept),
+        as_read(planned.privacy.to_json()),
+    )
 
 
 def _told(planned: Plan, kept: dict[str, Any]) -> dict[str, Any]:

@@ -90,9 +90,11 @@ def run(
     with nullcontext() if begun else _new_folder(out, title) as own:
         result = _simulate(config, name, device, workers, cluster, own, begun, data_dir, shown)
     if as_json:
+        from fedldp.reporting import words
+
         print_json(result.summary())
         for doubt in result.doubts:
-            typer.echo(f"warning    {doubt}", err=True)
+            typer.echo(f"warning    {words.line(doubt)}", err=True)
     else:
         config = result.config
         text.print_result(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import NoneType
 
-from fedldp.core.facts import Assumption, Caveat, Kind, Method, NoGuarantee, Unprotected
+from fedldp.core.facts import Assumption, Caveat, Doubt, Kind, Method, NoGuarantee, Unprotected
 
 # Assumptions. Their values are whole numbers or names, never floats, so that sets compare exactly.
 
@@ -117,3 +117,39 @@ CLASS_COUNT_ROUNDS = Kind(
 )
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
 OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})
+
+# Doubts about scores. They hold scores, so where scores are hidden, hide the doubts as a whole.
+
+CLASS_MISSING = Kind("class-missing", Doubt, {"classes": tuple[str, ...], "more": int})
+ONE_CLASS = Kind("one-class", Doubt, {})()
+NOT_ABOVE_CHANCE = Kind(
+    "not-above-chance",
+    Doubt,
+    {"auc": float, "accuracy": float, "most_frequent": float, "examples": int, "rounded": bool},
+)
+NOT_ABOVE_MOST_FREQUENT = Kind(
+    "not-above-most-frequent",
+    Doubt,
+    {
+        "accuracy": float,
+        "most_frequent": float,
+        "auc": float | NoneType,
+        "examples": int,
+        "rounded": bool,
+    },
+)
+NOT_ABOVE_GUESSING = Kind(
+    "not-above-guessing",
+    Doubt,
+    {
+        "balanced_accuracy": float,
+        "classes": int,
+        "auc": float | NoneType,
+        "threshold": bool,
+        "examples": int,
+        "rounded": bool,
+    },
+)
+FEW_EXAMPLES_AT_CLIENTS = Kind(
+    "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
+)

@@ -34,6 +34,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
+from fedldp.core.facts import Doubt
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
@@ -87,7 +88,7 @@ class Served:
         confusion: the confusion matrix of the final model on these examples; see
             ``simulation.result.Result``. None without a test set, or if the server was restarted
             after the last test.
-        doubts: reasons to doubt the model's metrics, in words.
+        doubts: reasons to doubt the model's metrics.
     """
 
     agreement: Agreement
@@ -97,7 +98,7 @@ class Served:
     run_dir: Path
     most_frequent: float | None = None
     confusion: NDArray[np.int64] | None = None
-    doubts: Sequence[str] = ()
+    doubts: Sequence[Doubt] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp deploy server --json`` prints."""
@@ -481,7 +482,7 @@ class _Test:
         """The share of the test set's most frequent class, 0 to 1; None without a test set."""
         return None if self.counts is None else most_frequent(self.counts)
 
-    def doubts(self, last: Round) -> list[str]:
+    def doubts(self, last: Round) -> list[Doubt]:
         """Return reasons, in words, to doubt the metrics of the last round."""
         if self.counts is None or last.accuracy is None:
             return []

@@ -207,8 +207,7 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
 
 
 def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
-    found: list[str] = run.summary["doubts"]
-    return [DOUBTFUL] if hidden else found
+    return [DOUBTFUL] if hidden else list(map(words.line, run.doubts))
 
 
 # The registry of deployments, field by field

@@ -54,6 +54,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "number": i + 1,
                 "summary": run.summary,
                 "privacy": shown[i],
+                "doubts": [words.line(each) for each in run.doubts],
                 "guarantee": guarantee_in_words(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),

@@ -31,6 +31,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.facts import Doubt
 from fedldp.protocol.server_loop import means_of
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import is_imbalanced
@@ -52,6 +53,15 @@ class _Document(BaseModel):
 def _stated(value: dict[str, Any]) -> dict[str, Any]:
     try:
         Statement.from_json(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _doubted(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+        for each in value:
+            Doubt.from_json(each)
     except ConfigError as error:
         raise ValueError(str(error)) from error
     return value
@@ -127,7 +137,7 @@ class _Summary(_Document):
     seconds: Size
     tested_on: str
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
-    doubts: list[str]
+    doubts: Annotated[list[dict[str, Any]], AfterValidator(_doubted)]
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -196,6 +206,11 @@ class FinishedRun:
     def privacy(self) -> Statement:
         """The statement."""
         return Statement.from_json(self.summary["privacy"])
+
+    @property
+    def doubts(self) -> list[Doubt]:
+        """What makes the scores doubtful."""
+        return [Doubt.from_json(each) for each in self.summary["doubts"]]
 
     @property
     def is_imbalanced(self) -> bool:

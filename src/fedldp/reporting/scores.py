@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.formatting import rounded_count
+from fedldp.core.facts import Doubt
+from fedldp.core.kinds import (
+    CLASS_MISSING,
+    FEW_EXAMPLES_AT_CLIENTS,
+    NOT_ABOVE_CHANCE,
+    NOT_ABOVE_GUESSING,
+    NOT_ABOVE_MOST_FREQUENT,
+    ONE_CLASS,
+)
 from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.schema import Schema
@@ -205,8 +213,8 @@ def doubts(
     counts: NDArray[np.int64],
     schema: Schema,
     few: int = 0,
-) -> list[str]:
-    """Return what makes a model's metrics doubtful, in words.
+) -> list[Doubt]:
+    """Return what makes a model's metrics doubtful.
 
     Args:
         tested: "accuracy", "auc" and "balanced_accuracy" on the test set; None if the model was not
@@ -214,45 +222,28 @@ def doubts(
         confusion: the confusion matrix on the test set, if it is known.
         counts: the number of test examples of each class, shape (num_classes,); their sum is at
             least 1.
-        schema: the model's schema; if its counts are rounded, the text also rounds the number of
-            test examples.
+        schema: the model's schema; if its counts are rounded, words also round the number of test
+            examples.
         few: the number of clients with fewer than ``FEW`` examples, if it is public.
     """
-    examples = int(counts.sum())
-    told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
-    found = []
+    found: list[Doubt] = []
     if tested is not None:
-        doubt = _doubt(tested, confusion, counts, f"as far as {told} examples can tell")
-        found += [*_untold(counts, schema), *([] if doubt is None else [doubt])]
+        missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
+        if missing:
+            found.append(CLASS_MISSING(classes=tuple(missing[:3]), more=max(0, len(missing) - 3)))
+        doubt = _doubt(tested, confusion, counts, schema.rounded)
+        found += [] if doubt is None else [doubt]
     if few:
-        found.append(
-            f"{few:,} {'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
-            "too few to train a model well"
-        )
+        found.append(FEW_EXAMPLES_AT_CLIENTS(clients=few, fewer_than=FEW))
     return found
-
-
-_REMEDY = "try more clients, more rounds or a larger epsilon"
-
-
-def _untold(counts: NDArray[np.int64], schema: Schema) -> list[str]:
-    """Return which metrics are not defined because the test set lacks examples of a class."""
-    missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
-    if not missing:
-        return []
-    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-    return [
-        f"the test set has no example of class {named}: AUC and average precision are not "
-        "defined; test on examples of every class"
-    ]
 
 
 def _doubt(
     tested: Mapping[str, float | None],
     confusion: NDArray[np.int64] | None,
     counts: NDArray[np.int64],
-    as_far: str,
-) -> str | None:
+    rounded: bool,
+) -> Doubt | None:
     """If a model is not two standard deviations above guessing, return why it may be worth little.
 
     Accuracy decides only if neither AUC nor balanced accuracy is known. If most examples belong to
@@ -263,40 +254,19 @@ def _doubt(
     balanced = tested["balanced_accuracy"]
     assert accuracy is not None
     often, classes = most_frequent(counts), int(np.count_nonzero(counts))
-    always = f"the {100 * often:.2f} % of always predicting the most frequent class"
+    on = {"examples": int(counts.sum()), "rounded": rounded}
     if classes == 1:
-        return (
-            "the test set has only one class, so it cannot show whether the model learned anything"
-        )
+        return ONE_CLASS
     if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):
-        return (
-            f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: there is no sign "
-            f"that the model has learned anything, although its accuracy is {100 * accuracy:.2f} "
-            f"%, compared with {always}; {_REMEDY}"
-        )
+        return NOT_ABOVE_CHANCE(auc=auc, accuracy=accuracy, most_frequent=often, **on)
     above = accuracy > often + 2 * math.sqrt(often * (1 - often) / counts.sum())
-    low = f"accuracy {100 * accuracy:.2f} % is not above {always}, {as_far}"
+    low = NOT_ABOVE_MOST_FREQUENT(accuracy=accuracy, most_frequent=often, auc=auc, **on)
     if auc is None and (balanced is None or confusion is None):
-        return (
-            None
-            if above
-            else f"{low}: there is no sign that the model has learned anything; {_REMEDY}"
-        )
+        return None if above else low
     if balanced is None or confusion is None or _is_above(balanced, classes, confusion):
-        if above or auc is None or is_imbalanced(often):
-            return None
-        return f"{low}, although the AUC of {auc:.4f} shows that the model tells classes apart"
-    level = (
-        f"balanced accuracy {100 * balanced:.2f} % is not above the {100 / classes:.2f} % of "
-        f"guessing, {as_far}"
-    )
-    if auc is None:
-        return f"{level}: there is no sign that the model has learned anything; {_REMEDY}"
-    threshold = ", or move the threshold (fedldp evaluate --threshold)" if len(counts) == 2 else ""
-    return (
-        f"{level}, although the AUC of {auc:.4f} shows that the model tells classes apart: its "
-        "predictions are hardly better than always predicting the same class; give rare classes "
-        f"more weight (class_weights){threshold}"
+        return None if above or auc is None or is_imbalanced(often) else low
+    return NOT_ABOVE_GUESSING(
+        balanced_accuracy=balanced, classes=classes, auc=auc, threshold=len(counts) == 2, **on
     )
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.statement import Claim, Statement
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.facts import NoGuarantee
+from fedldp.core.facts import Doubt, NoGuarantee
 from fedldp.core.formatting import number
 from fedldp.core.kinds import SIMULATED
 from fedldp.reporting import words
@@ -47,7 +47,10 @@ def print_statement(console: Console, privacy: Statement, setting: str | None = 
 def warnings_of(summary: Mapping[str, Any]) -> list[str]:
     """Return all warnings about a run: first about its privacy, then about its metrics."""
     warnings = Statement.from_json(summary["privacy"]).warnings
-    return [*map(words.line, warnings), *summary["doubts"]]
+    return [
+        *map(words.line, warnings),
+        *(words.line(Doubt.from_json(each)) for each in summary["doubts"]),
+    ]
 
 
 def asked_for(config: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -492,8 +495,9 @@ def print_result(
         )
     else:
         print_statement(console, privacy, setting)
-    for warning in summary["doubts"]:
-        console.print(f"warning    {warning}", highlight=False, soft_wrap=True, markup=False)
+    for doubt in summary["doubts"]:
+        text = words.line(Doubt.from_json(doubt))
+        console.print(f"warning    {text}", highlight=False, soft_wrap=True, markup=False)
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)
 

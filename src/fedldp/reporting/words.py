@@ -20,7 +20,7 @@ from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.proven import Together
 from fedldp.accounting.statement import Statement, delta_to_take, revealed
 from fedldp.core.facts import Fact, in_order
-from fedldp.core.formatting import number
+from fedldp.core.formatting import number, rounded_count
 from fedldp.core.kinds import AT_SITES
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
@@ -46,6 +46,21 @@ ADVERSARIES = {
 
 _MANY = {"record": "records", "person": "people", "client": "clients"}
 
+
+def _as_far(of: Mapping[str, Any]) -> dict[str, str]:
+    """Return a doubt's numbers in words; a number of private examples is rounded up."""
+    examples = of["examples"]
+    told = f"at most {rounded_count(examples):,}" if of["rounded"] else f"{examples:,}"
+    shares = {
+        "percent": of.get("accuracy"),
+        "often": of.get("most_frequent"),
+        "balanced": of.get("balanced_accuracy"),
+        "guessing": 1 / of["classes"] if "classes" in of else None,
+    }
+    found = {name: f"{100 * share:.2f} %" for name, share in shares.items() if share is not None}
+    return found | {"as_far": f"as far as {told} examples can tell"}
+
+
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "delta-for-so-many": lambda of: {
         "many": _MANY[of["of"]],
@@ -53,6 +68,9 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         "take": delta_to_take(of["count"]),
     },
     "spent": lambda of: {"amount": Budget(of["kind"], math.inf, of["unit"]).amount(of["spent"])},
+    "not-above-chance": _as_far,
+    "not-above-most-frequent": _as_far,
+    "not-above-guessing": _as_far,
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
 """Values that templates show besides a fact's own."""

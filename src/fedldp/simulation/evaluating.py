@@ -68,7 +68,7 @@ def evaluate(
         **found,
         "warnings": [
             *([] if trained.after is None else [unfinished(trained.after)]),
-            *doubts(found, confusion, confusion.sum(1), schema),
+            *map(words.line, doubts(found, confusion, confusion.sum(1), schema)),
             *warnings,
         ],
     }

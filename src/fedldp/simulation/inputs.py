@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.facts import Doubt
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -102,7 +103,7 @@ class Inputs:
 
     def doubts(
         self, tested: Mapping[str, float | None] | None, confusion: NDArray[np.int64] | None
-    ) -> tuple[str, ...]:
+    ) -> tuple[Doubt, ...]:
         """Return the reasons why a model's metrics on the test set are doubtful; see ``doubts``.
 
         They are kept with the run, so they say which clients have few examples only if the examples

@@ -17,6 +17,7 @@ from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
+from fedldp.core.facts import Doubt
 from fedldp.core.kinds import NOT_FINISHED, SIMULATED
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
@@ -130,7 +131,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
         seconds=sum(record.seconds for record in saved.rounds),
         run_dir=path,
         schema=schema,
-        doubts=tuple(map(str, summary.get("doubts") or ())),
+        doubts=tuple(map(Doubt.from_json, summary.get("doubts") or ())),
         confusion=None if confusion is None else np.array(confusion, np.int64),
         finished=is_finished(path),
     )

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
+from fedldp.core.facts import Doubt
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
@@ -50,7 +51,7 @@ class Result:
         seconds: wall-clock time of the rounds, including the rounds before a resume.
         run_dir: the run folder; None if nothing was written.
         schema: what the model takes and returns.
-        doubts: the reasons, in words, why the metrics are doubtful.
+        doubts: the reasons why the metrics are doubtful.
         confusion: the confusion matrix of the final model, that is, how many test examples of each
             true class (row) the model assigned to each class (column). The simulator measures it on
             its own test set; it is not a release. None if clients test, and for more than 100
@@ -69,7 +70,7 @@ class Result:
     seconds: float
     run_dir: Path | None
     schema: Schema
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     confusion: NDArray[np.int64] | None = None
     finished: bool = True
 
@@ -242,7 +243,9 @@ class Result:
         heads = ("round", "clients", "accuracy", "AUC", "balanced accuracy", "loss",
                  "uplink bits per client", "seconds")  # fmt: skip
         table = html_table(heads, rows)
-        doubts = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self.doubts)
+        doubts = "".join(
+            f"<p><b>warning</b> {escape(text)}</p>" for text in map(words.line, self.doubts)
+        )
         return (
             f"<p><b>{escape(repr(self)[1:-1])}</b></p>{self.privacy._repr_html_()}"
             f"{doubts}<details><summary>rounds</summary>{table}</details>"
@@ -269,7 +272,7 @@ def result_document(
     tested_on: str,
     most_frequent: float | None = None,
     confusion: NDArray[np.int64] | None = None,
-    doubts: Sequence[str] = (),
+    doubts: Sequence[Doubt] = (),
 ) -> dict[str, Any]:
     """Return the document about a run, simulated or deployed, that ``--json`` prints.
 
@@ -297,7 +300,7 @@ def result_document(
         "run_dir": None if run_dir is None else str(run_dir),
         "tested_on": tested_on,
         "confusion": None if confusion is None else confusion.tolist(),
-        "doubts": list(doubts),
+        "doubts": words.facts(doubts),
     }
 
 

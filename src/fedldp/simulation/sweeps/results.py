@@ -15,6 +15,7 @@ from typing import Any
 
 from fedldp.accounting.proven import Together
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Doubt
 from fedldp.core.formatting import number
 from fedldp.core.kinds import CHOOSING, HELD_OUT
 from fedldp.reporting import words
@@ -57,7 +58,7 @@ class Sweep:
     private_scores: bool = False
     metric: str | None = None
     score_releases: Mapping[str, str] = field(default_factory=dict)
-    doubts: Sequence[str] = ()
+    doubts: Sequence[Doubt] = ()
     together: Sequence[Together] = ()
 
     @property
@@ -121,7 +122,7 @@ class Sweep:
         if self.doubts:
             found.append(
                 f"the metrics of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
-                f"first because {self.doubts[0]}"
+                f"first because {words.line(self.doubts[0])}"
             )
         return found
 

@@ -15,6 +15,7 @@ from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Doubt
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting import words
@@ -285,7 +286,7 @@ def _result(
     failed: list[dict[str, Any]] = []
     private_scores = False
     score_releases: dict[str, str] = {}
-    doubts: list[str] = []
+    doubts: list[Doubt] = []
     released_by: dict[str, list[Released]] = {}
     shown: dict[tuple[str, Unit, Adversary], None] = {}
     for job in found:
@@ -306,7 +307,7 @@ def _result(
             private_scores |= scores_are_private(privacy.warnings)
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(map(words.line, told))
-            doubts += summary["doubts"][:1]
+            doubts += map(Doubt.from_json, summary["doubts"][:1])
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
