@@ -182,34 +182,6 @@ def test_agree_with_json_prints_one_document(agreed: Any) -> None:
     assert found == document(Path("run.agreement").read_text())
 
 
-@pytest.mark.parametrize(
-    ("more", "part"),
-    [
-        (("--channel", "mixed"), "channel = mixed"),
-        (("--quorum", "9"), "quorum = 9"),
-        (("--quorum", "1"), "give more than half"),
-        (("--deadline", "nan"), "deadline_seconds = nan"),
-        (("--deadline", "0"), "deadline_seconds = 0"),
-        (("--site", "hospital=keys/hospital.pub"), "give each site once"),
-        (("--site", "other"), "NAME=FILE"),
-        (("--site", "other=keys/none.pub"), "none.pub"),
-        (("--site", "other=keys/clinic.key"), "clinic.key"),
-        (("--site", "other=keys/clinic.pub"), "two sites have the key"),
-        (("--set", "channel=shuffle"), "channel = shuffle"),
-        (("--set", "epsilon=-1"), "epsilon = -1"),
-        (("--input-shape", "1xx8"), "input_shape = 1xx8"),
-        (("--input-shape", "1x8x8", "--classes", "1", "--examples", "9"), "classes = 1"),
-        (("--input-shape", "1x8x8", "--classes", "3", "--examples", "0"), "examples = 0"),
-    ],
-    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
-)
-def test_a_bad_agreement_is_refused_in_one_line(
-    agreed: Any, more: tuple[str, ...], part: str
-) -> None:
-    assert part in agreed(*more).assert_refused()
-    assert not Path("run.agreement").exists()
-
-
 def test_a_site_sees_statement_and_cost_before_it_accepts(
     agreed: Any, fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
