@@ -137,14 +137,6 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     assert f"(stated by {OWN})" in chart
     assert "proven epsilon" not in chart
 
-    alone = fedldp_command(
-        *command[:-1], "alone", "--set", f"mechanism={OWN}", "--grid", "epsilon=1"
-    )
-    assert_nothing_is_called_proven(alone.out)
-    ours = fedldp_command(*command[:-1], "ours", "--grid", "epsilon=1")
-    assert "proven epsilon" in ours.out
-    assert "stated by" not in ours.out
-
 
 @pytest.mark.slow  # it attacks a mechanism
 def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
