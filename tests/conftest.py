@@ -224,16 +224,6 @@ class Command:
                 found.append(int(place.parent.name))
         return found
 
-    def at_work(self) -> int:
-        """Return how many of its workers have mapped the shared data, so have begun."""
-        found = 0
-        for process in self.family():
-            try:
-                found += "train-features.npy" in Path(f"/proc/{process}/maps").read_text()
-            except OSError:  # it has ended in the meantime
-                continue
-        return found
-
     def shared_data(self) -> list[Path]:
         """Return the copies of the data that it made for its workers."""
         return list(self.folder.glob("fedldp-*"))

@@ -8,10 +8,6 @@ def margin(logits, labels):
     return functional.softplus(logits - right + 1).sum(-1)
 
 
-def unbatched(logits, labels):
-    return functional.multi_margin_loss(logits, labels, reduction="none")
-
-
 def mean(logits, labels):
     return functional.cross_entropy(logits, labels)
 

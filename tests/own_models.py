@@ -43,12 +43,6 @@ def batch_norm(shape, classes):
     return nn.Sequential(dense(shape, classes), nn.BatchNorm1d(classes))
 
 
-class IntegerBuffer(Base):
-    def __init__(self, shape, classes):
-        super().__init__(shape, classes)
-        self.register_buffer("steps", torch.tensor(0))
-
-
 class HiddenBuffer(Base):
     def __init__(self, shape, classes):
         super().__init__(shape, classes)
@@ -66,10 +60,6 @@ class WithParameter(Base):
 
 def zero_d(shape, classes):
     return WithParameter(shape, classes, nn.Parameter(torch.tensor(0.5)))
-
-
-def empty(shape, classes):
-    return WithParameter(shape, classes, nn.Parameter(torch.zeros(0, 3)))
 
 
 def nan_start(shape, classes):
@@ -95,17 +85,8 @@ class Detached(Base):
         return super().forward(x).detach()
 
 
-class IntegerLogits(Base):
-    def forward(self, x):
-        return super().forward(x).long()
-
-
 def lazy(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
-
-
-def meta(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes, device="meta"))
 
 
 def too_many_classes(shape, classes):
@@ -117,21 +98,12 @@ class Pair(Base):
         return super().forward(x), x
 
 
-class Nothing(Base):
-    def forward(self, x):
-        return None
-
-
 def other_shape(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(7, classes))
 
 
 def raising(shape, classes):
     raise RuntimeError("first line\nsecond line")
-
-
-def raising_quietly(shape, classes):
-    raise ValueError
 
 
 class RaisingForward(Base):

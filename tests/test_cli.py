@@ -89,17 +89,6 @@ def test_without_json_a_run_prints_a_table_and_the_statement(fedldp_command: Any
     assert (Path("here") / "report.html").read_text().startswith("<!")
 
 
-def test_an_empty_folder_may_be_filled_and_a_full_one_not(
-    fedldp_command: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "empty").mkdir()
-    assert fedldp_command("run", *SHORT, "--out", "empty").status == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()}
-    line = fedldp_command("run", *SHORT, "--out", "empty").assert_refused()
-    assert "--resume" in line
-    assert {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()} == before
-
-
 def test_resuming_prints_the_same_document(fedldp_command: Any) -> None:
     first = fedldp_command("run", *SHORT, "--rounds", 2, "--out", "here", "--json")
     again = fedldp_command("run", "--resume", "here", "--workers", 1, "--json")

@@ -214,13 +214,12 @@ def test_a_deployed_run_says_so_too(folder: Path) -> None:
 
 def test_a_users_system_is_loaded_again_from_its_file(fedldp_command: Any, folder: Path) -> None:
     (folder / "own_system.py").write_text(SYSTEM)
-    text = CONFIG.replace('"fedavg"', '"own_system:Mine"')
-    (folder / "mine.toml").write_text(text)
-    assert read_toml(folder / "mine.toml").system == "own_system:Mine"
-    printed = fedldp_command("run", "mine.toml", "--print-config").out
+    for name in ("Mine", "Unnamed"):
+        text = CONFIG.replace('"fedavg"', f'"own_system:{name}"')
+        (folder / f"{name}.toml").write_text(text)
+    printed = fedldp_command("run", "Mine.toml", "--print-config").out
     assert 'system = "own_system:Mine"' in printed
-    (folder / "mine.toml").write_text(CONFIG.replace('"fedavg"', '"own_system:Unnamed"'))
-    line = fedldp_command("account", "mine.toml").assert_refused()
+    line = fedldp_command("account", "Unnamed.toml").assert_refused()
     assert 'Literal["own_system:Unnamed"]' in line
 
 
@@ -258,6 +257,9 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
     assert found["description"]
     assert all(each["meaning"] for each in found["settings"])
     assert name in fedldp_command("show", name).out
+    if kind == "system":
+        units = {each["name"]: each["unit"] for each in found["settings"]}
+        assert (units["epsilon"], units["range_margin"]) == ("nats", "factor")
     if kind == "recipe":
         assert found["expected"]["accuracy"] == pytest.approx(0.9624)
         values = {each["name"]: each["value"] for each in found["settings"]}
@@ -268,11 +270,3 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
         ]  # fmt: skip
         assert "without names" in found["parts"]["channel"]
         assert "secure sum" in fedldp_command("show", "composed-digits").out
-
-
-def test_settings_show_their_units(fedldp_command: Any) -> None:
-    found = json.loads(fedldp_command("show", "ldp_fl", "--json").out)
-    units = {each["name"]: each["unit"] for each in found["settings"]}
-    assert (units["epsilon"], units["delta"], units["rounds"]) == ("nats", "probability", "rounds")
-    assert units["range_margin"] == "factor"
-    assert "in nats" in fedldp_command("run", "--print-config").out

@@ -154,14 +154,6 @@ def test_labels_are_of_any_type(fitted: Any) -> None:
         np.testing.assert_allclose(model.predict_proba(features), shares, atol=1e-6)
 
 
-def test_a_public_list_of_classes_may_hold_unused_ones() -> None:
-    features, labels, sites = rows()
-    model = FederatedClassifier(**PRIVATE, **QUICK, classes=["well", "ill", "dead"])
-    model.fit(features, labels, groups=sites)
-    assert model.classes_.tolist() == ["dead", "ill", "well"]
-    assert model.predict_proba(features).shape == (200, 3)
-
-
 class Single(torch.nn.Module):
     """A model that always computes in single precision, whatever precision it is given."""
 

@@ -199,13 +199,10 @@ def test_a_name_that_two_packages_have_belongs_to_neither(
     ("files", "value", "why"),
     [
         ({}, "nowhere", "entry point fedldp.papers = nowhere: there is no such package"),
-        ({}, "toypaper.sub", "entry point fedldp.papers = toypaper.sub: there is no such"),
         ({}, "fedldp.papers.ldp_fl", "entry point fedldp.papers = fedldp.papers.ldp_fl: this is a"),
         ({}, "toypaper:thing", "entry point fedldp.papers = toypaper:thing: "),
-        ({}, "toypaper./etc", "entry point fedldp.papers = toypaper./etc: there is no such"),
         ({"r": "x = "}, None, "paper toypaper: recipes/r.toml: TOMLDecodeError: "),
         ({"r": "x = 1"}, None, "paper toypaper: recipes/r.toml: KeyError: 'recipe'"),
-        ({"r": "recipe = 1"}, None, "paper toypaper: recipes/r.toml: TypeError"),
         ({"r": '[[recipe]]\nname = "x"'}, None, "paper toypaper: recipes/r.toml: KeyError"),
         ({"r": RECIPE.format("--json", "s", "x")}, None, ".*'--json' cannot be a name"),
         ({"r": RECIPE.format("x", "s", "gone")}, None, "paper toypaper: recipe x: like = gone: "),

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
 
 from fedldp.core.errors import ConfigError
 from fedldp.models import (
@@ -95,27 +94,14 @@ def not_flat(shape, classes):
     return [Dense(classes)]
 
 
-def too_small(shape, classes):
-    return [Conv(2, 9), Flatten(), Dense(classes)]
-
-
 def same_name(shape, classes):
     return [Flatten(), Dense(64, name="a"), Relu(), Dense(classes, name="a")]
-
-
-def no_layers(shape, classes):
-    return []
-
-
-def strangers(shape, classes):
-    return [nn.Flatten(), nn.Linear(64, classes)]
 
 
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("wrong_end", "(4,)"), ("not_flat", "(1, 8, 8)"), ("too_small", "2.weight"),
-        ("same_name", "the same name"), ("no_layers", "(1, 8, 8)"), ("strangers", "Sequential"),
+        ("wrong_end", "(4,)"), ("not_flat", "(1, 8, 8)"),        ("same_name", "the same name"),
     ],
 )  # fmt: skip
 def test_layers_that_cannot_be_a_model_are_refused_with_and_without_torch(

@@ -122,9 +122,7 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     assert "stated by" in head
     assert "proven" not in head
     lines = [line for line in rest.splitlines() if line.startswith("│")]
-    rows = {name: line for line in lines for name in (OWN, "two_point") if name in line}
-    assert rows[OWN].count(OWN) == 2
-    assert "fedldp" in rows["two_point"]
+    assert [line.count(OWN) for line in lines if OWN in line] == [2]
     assert f"what {OWN} states is an assumption that nothing here proves" in ran.out
 
     document = json.loads((folder / "swept" / "results.json").read_text())
@@ -138,14 +136,6 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     chart = (folder / "swept" / "chart.svg").read_text()
     assert f"(stated by {OWN})" in chart
     assert "proven epsilon" not in chart
-
-    alone = fedldp_command(
-        *command[:-1], "alone", "--set", f"mechanism={OWN}", "--grid", "epsilon=1"
-    )
-    assert_nothing_is_called_proven(alone.out)
-    ours = fedldp_command(*command[:-1], "ours", "--grid", "epsilon=1")
-    assert "proven epsilon" in ours.out
-    assert "stated by" not in ours.out
 
 
 @pytest.mark.slow  # it attacks a mechanism

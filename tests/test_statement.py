@@ -11,21 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
-from tables import DOWNLINK, released
+from tables import released
 
 import fedldp
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
-    Event,
     GaussianReport,
     InClear,
-    Memoized,
     PerRecord,
     PureReport,
 )
 from fedldp.accounting.guarantees import (
     LARGEST_SHUFFLED,
-    ONCE,
     local_guarantees,
     shuffled_guarantees,
 )
@@ -133,41 +130,6 @@ def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
 
 # Properties, over random histories
 
-bits = st.builds(
-    BinaryRandomizedResponse,
-    epsilon=st.floats(1e-3, 8),
-    coordinates=st.integers(1, 3000),
-    whole=st.none(),
-)
-deltas = st.sampled_from([1e-2, 1e-5, 1e-9])
-
-
-def approximate(event: Event, rounds: int, delta: float) -> float:
-    lines = local_guarantees(Counter({event: rounds}), "client-run", delta)
-    return min(g.epsilon for g in lines if g.epsilon is not None)
-
-
-@settings(max_examples=some(60))
-@given(event=bits, rounds=st.integers(1, 20), delta=deltas)
-def test_more_releases_never_cost_less(event: Any, rounds: int, delta: float) -> None:
-    cost = approximate(event, rounds, delta)
-    more = [
-        (event, rounds + 1),
-        (
-            BinaryRandomizedResponse(epsilon=event.epsilon, coordinates=event.coordinates + 7),
-            rounds,
-        ),
-        (
-            BinaryRandomizedResponse(epsilon=event.epsilon * 1.1, coordinates=event.coordinates),
-            rounds,
-        ),
-    ]
-    for larger, times in more:
-        assert approximate(larger, times, delta) >= cost * (1 - 1e-9)
-    pure = local_guarantees(Counter({event: rounds}), "client-run", 0.0)[0].epsilon
-    assert pure is not None
-    assert cost <= pure
-
 
 def test_where_a_shuffler_hides_nothing_the_local_guarantee_remains() -> None:
     event = BinaryRandomizedResponse(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
@@ -214,32 +176,6 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
     assert epsilons(stated({1: {0: cheap, 1: PureReport(epsilon=3.0)}}), "record")["pure"] == 3.0
     (line,) = lines_of(stated({1: {0: cheap, 1: InClear(what="labels")}}), "record")
     assert line["kind"] == "none"
-
-
-@given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
-def test_an_event_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
-    kept = Memoized(drawn=BinaryRandomizedResponse(epsilon=epsilon, coordinates=4), identity="all")
-    once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
-    often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
-    assert [line.epsilon for line in often] == [line.epsilon for line in once]
-    assert all(ONCE in line.assumptions for line in often)
-    # The report may reveal less about the input than the draw does, so there is no lower bound.
-    assert once[0].lower is not None
-    assert all(line.lower is None for line in often)
-    more = local_guarantees(Counter({kept: rounds, PureReport(epsilon=1.0): 2}), "client-run", 0.0)
-    assert more[0].epsilon == pytest.approx(4 * epsilon + 2)
-    assert any(f"at most {rounds + 2} rounds" in text for text in more[0].assumptions)
-
-
-def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> None:
-    clear, noise = InClear(what="updates"), GaussianReport(mu=0.5, rho=0.125)
-    privacy = stated({r: {DOWNLINK: noise, 0: clear} for r in (1, 2, 3)})
-    assert {line["kind"] for line in lines_of(privacy, "client-run")} == {"none"}
-    below = lines_of(privacy, "client-run", "downlink")
-    alone = local_guarantees(Counter({noise: 3}), "client-run", 1e-5)
-    assert [line["epsilon"] for line in below] == [line.epsilon for line in alone]
-    assert all("the server is trusted" in line["assumptions"][-1] for line in below)
-    assert not lines_of(stated({1: {0: clear}}), "client-run", "downlink")
 
 
 def test_a_budget_charges_the_whole_client() -> None:

@@ -110,17 +110,6 @@ def test_the_pair_is_summed_exactly_and_rounded_up(subset: Subset, n: int) -> No
         assert found <= float(exact) * (1 + 1e-4) + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("closest", "categories", "n"), [(1, 2, 2), (2, 4, 3), (2, 7, 5), (3, 6, 3)]
-)
-def test_disjoint_top_sets_are_the_worst(n: int, closest: int, categories: int) -> None:
-    subset = Subset(high=6, low=1, closest=closest, categories=categories)
-    for z in [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(5)]:
-        deltas = [delta_of_pair(subset, n, z, overlap) for overlap in range(closest + 1)]
-        assert deltas == sorted(deltas, reverse=True)
-        assert deltas[0] > deltas[-1] == 0
-
-
 def attack(subset: Subset, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return masses of outcomes and likelihoods under both inputs if all others have a third top
     set.

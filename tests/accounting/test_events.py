@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -46,69 +46,71 @@ KEYS = NoRelease(what="public keys")
 ONCE = Memoized(drawn=ONE, identity="bits")
 
 
-def share_of(**changed: Any) -> SampledShare:
-    made = {"squared_distance": 1, "variance": 64, "sampling_rate": 0.1, "steps": 1, **changed}
-    return SampledShare(**made)
+SHARE = SampledShare(squared_distance=1, variance=64, sampling_rate=0.1, steps=2**53)
+SAMPLED = SampledClientsGaussian(noise_multiplier=1e-300, sample_size=3, population=9)
+CLEAR = InClear(what="weights")
 
 
 NUMBERS = ["-5", "5", True, False, math.nan, math.inf, -math.inf, -1, -1e-300, None, [1.0],
            {}, 10**400, 2**53 + 1, np.float64(1.0), np.float32(1.0), np.int64(1), 1j]  # fmt: skip
+OPTIONAL = [each for each in NUMBERS if each is not None]
 COUNTS = ["3", True, 3.0, math.nan, -1, None, [3], 2**53 + 1, 10**400, np.int64(3), Fraction(3)]
 WEIGHTS = [*(x for x in COUNTS if x != 2**53 + 1), 0, 2**64 + 1]
 TEXTS = ["", "a\nb", "\x1b[31m", 5, None, True, "x" * 501, b"bytes"]
 FLAGS = ["yes", 1, 0, None, np.bool_(True)]
 SUBEVENTS = ["ONE", None, 1.0, {"event": "PureReport", "epsilon": 1.0}, PureReport]
-WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
-    (lambda x: PureReport(epsilon=x), "epsilon", NUMBERS),
-    (lambda x: PureReport(epsilon=1.0, idealised=x), "idealised", FLAGS),
-    (lambda x: BinaryRandomizedResponse(epsilon=x, coordinates=3), "epsilon", NUMBERS),
-    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=x), "coordinates", COUNTS),
-    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=3, whole=x), "whole", NUMBERS),
-    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=3, group=x), "group", NUMBERS),
-    (lambda x: PureCoordinates(groups=((x, 3),)), "epsilon", NUMBERS),
-    (lambda x: PureCoordinates(groups=((1.0, x),)), "count", COUNTS),
-    (lambda x: SubsetResponse(high=x, low=1, closest=1, categories=4), "high", WEIGHTS),
-    (lambda x: SubsetResponse(high=9, low=x, closest=1, categories=4), "low", [*WEIGHTS, 9, 10]),
-    (lambda x: SubsetResponse(high=9, low=1, closest=x, categories=4), "closest", [*COUNTS, 0, 3]),
-    (lambda x: SubsetResponse(high=9, low=1, closest=1, categories=x), "categor", [*COUNTS, 0, 1]),
-    (lambda x: GaussianReport(mu=x, rho=1.0), "mu", NUMBERS),
-    (lambda x: GaussianReport(mu=1.0, rho=x), "rho", NUMBERS),
-    (lambda x: GaussianShare(squared_distance=x, variance=64), "squared_distance", COUNTS),
-    (lambda x: GaussianShare(squared_distance=1, variance=x), "variance", [*COUNTS, 63]),
-    (lambda x: SampledGaussian(noise_multiplier=x, sampling_rate=0.1, steps=1), "noise", NUMBERS),
-    (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=x, steps=1), "rate", NUMBERS),
-    (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=x), "steps", COUNTS),
-    (lambda x: share_of(squared_distance=x), "squared_distance", [*COUNTS, 0]),
-    (lambda x: share_of(variance=x), "variance", [*COUNTS, 63]),
-    (lambda x: share_of(sampling_rate=x), "rate", NUMBERS),
-    (lambda x: share_of(steps=x), "steps", COUNTS),
+WRONG: list[tuple[Event, dict[str, list[Any]]]] = [
+    (ONE, {"epsilon": NUMBERS, "idealised": FLAGS}),
     (
-        lambda x: SampledClientsGaussian(noise_multiplier=1.0, sample_size=x, population=9),
-        "sample_size",
-        COUNTS,
+        BinaryRandomizedResponse(epsilon=1.0, coordinates=3, whole=1.0, group=1.0),
+        {"epsilon": NUMBERS, "coordinates": COUNTS, "whole": OPTIONAL, "group": OPTIONAL},
     ),
-    (lambda x: InClear(what=x), "what", TEXTS),
-    (lambda x: NoRelease(what=x), "what", TEXTS),
-    (lambda x: Memoized(drawn=ONE, identity=x), "identity", TEXTS),
-    (lambda x: Memoized(drawn=x, identity="bits"), "drawn", SUBEVENTS),
-    (lambda x: PerRecord(record=x, client=ONE), "record", SUBEVENTS),
-    (lambda x: PerRecord(record=ONE, client=x), "client", SUBEVENTS),
-    (lambda x: PerPerson(person=x, client=ONE), "person", SUBEVENTS),
-    (lambda x: PerPerson(person=ONE, client=x), "client", SUBEVENTS),
-]
+    (
+        SubsetResponse(high=9, low=1, closest=1, categories=4),
+        {"high": WEIGHTS, "low": [*WEIGHTS, 9, 10], "closest": [*COUNTS, 0, 3],
+         "categories": [*COUNTS, 0, 1]},
+    ),
+    (GaussianReport(mu=1.0, rho=1.0), {"mu": NUMBERS, "rho": NUMBERS}),
+    (
+        GaussianShare(squared_distance=1, variance=64),
+        {"squared_distance": COUNTS, "variance": [*COUNTS, 63]},
+    ),
+    (STEPS, {"noise_multiplier": NUMBERS, "sampling_rate": NUMBERS, "steps": COUNTS}),
+    (
+        SHARE,
+        {"squared_distance": [*COUNTS, 0], "variance": [*COUNTS, 63], "sampling_rate": NUMBERS,
+         "steps": COUNTS},
+    ),
+    (SAMPLED, {"sample_size": COUNTS}),
+    (CLEAR, {"what": TEXTS}),
+    (KEYS, {"what": TEXTS}),
+    (ONCE, {"identity": TEXTS, "drawn": SUBEVENTS}),
+    (PerRecord(record=ONE, client=ONE), {"record": SUBEVENTS, "client": SUBEVENTS}),
+    (PerPerson(person=ONE, client=ONE), {"person": SUBEVENTS, "client": SUBEVENTS}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "named", "values"), WRONG, ids=[f"{n}" for _, n, _ in WRONG])
+@pytest.mark.parametrize(("event", "wrong"), WRONG, ids=[each.wire for each, _ in WRONG])
 def test_a_field_of_another_type_or_out_of_range_is_refused(
-    build: Callable[..., Event], named: str, values: list[Any]
+    event: Event, wrong: dict[str, list[Any]]
 ) -> None:
-    for value in values:
-        if value is None and named in ("whole", "group"):
-            continue  # such fields are optional
-        with pytest.raises(ConfigError, match=named) as refusal:
-            build(value)
-        assert "\n" not in str(refusal.value)
-        assert len(str(refusal.value)) < 200
+    for named, values in wrong.items():
+        for value in values:
+            refused_in_one_line(named[:7], replace, event, **{named: value})
+
+
+def test_a_group_of_coordinates_is_checked_too() -> None:
+    for value in NUMBERS:
+        refused_in_one_line("epsilon", PureCoordinates, groups=((value, 3),))
+    for value in COUNTS:
+        refused_in_one_line("count", PureCoordinates, groups=((1.0, value),))
+
+
+def refused_in_one_line(named: str, build: Callable[..., Event], *given: Any, **also: Any) -> None:
+    with pytest.raises(ConfigError, match=named) as refusal:
+        build(*given, **also)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 200
 
 
 def test_whole_numbers_and_lists_are_normalised() -> None:
@@ -167,9 +169,9 @@ LEAVES = [
     GaussianReport(mu=0.0, rho=1 / 3),
     GaussianShare(squared_distance=2**53, variance=64),
     STEPS,
-    share_of(steps=2**53),
-    SampledClientsGaussian(noise_multiplier=1e-300, sample_size=3, population=9),
-    InClear(what="weights"),
+    SHARE,
+    SAMPLED,
+    CLEAR,
 ]
 PARTS = [*LEAVES, *(Memoized(drawn=each, identity="bits") for each in LEAVES), KEYS]
 EVENTS = [

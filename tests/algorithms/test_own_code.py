@@ -101,13 +101,20 @@ def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
         check(way, model=name)
 
 
-@pytest.mark.parametrize("name", recipes())
-def test_the_local_updates_of_fedldp_pass(name: str) -> None:
-    config = (
-        fedldp.recipe(name, target=None) if recipes()[name].config.target else fedldp.recipe(name)
-    )
-    algorithm = config.algorithm(problem_of(config, None))
-    assert changed_by_others(algorithm) is None
+def kinds() -> dict[tuple[str, ...], RunConfig]:
+    """Return a recipe for each system, kind of local update, model and features."""
+    found: dict[tuple[str, ...], RunConfig] = {}
+    for config in (recipe.config for recipe in recipes().values()):
+        local = type(config.composition.local).__name__
+        features = str(config.model_dump().get("features"))
+        found.setdefault((config.system, local, config.model, features), config)
+    return found
+
+
+@pytest.mark.parametrize("config", kinds().values(), ids=map("-".join, kinds()))
+def test_the_local_updates_of_fedldp_pass(config: RunConfig) -> None:
+    config = config.changed(target=None) if config.target else config
+    assert changed_by_others(config.algorithm(problem_of(config, None))) is None
 
 
 @pytest.mark.parametrize("name", ["Gru", "Branching"])

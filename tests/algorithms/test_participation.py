@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.deployment.deployable import without_simulation
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
-from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.plan import plan
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 SHARED: dict[str, Any] = {
@@ -120,22 +118,6 @@ def test_a_sums_noise_is_sized_for_the_smaller_of_the_rounds() -> None:
     assert (once.fewest_in_round, once.round_size) == (10, 11)
     found = lines(once)["client-run", "summing-server", True]
     assert 1.9 < found <= 2.0
-
-
-# A run
-
-
-def test_ledgers_hold_one_round_of_each_client(tmp_path: Path) -> None:
-    config = made("composed", epsilon=1.0, num_clients=23, num_examples=230, participation="once")
-    planned = plan(config, problem_of(config, None))
-    result = simulate(config)
-    (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
-    released = result.ledger.releases(run)
-    assert released == planned.releases
-    assert [sum(history.values()) for history in released.histories()] == [1]
-    (sizes,) = released.crowds().values()
-    assert sorted(sizes.values()) == [5, 6, 6, 6]
-    assert [record.clients for record in result.rounds] == [6, 6, 6, 5]
 
 
 # Auto

@@ -141,14 +141,25 @@ def noisy_steps(seen: list[np.ndarray]) -> NoisySteps:
     return NoisySteps(summed=summed, noise=noise, rate=1e-4, steps=4)
 
 
-def client_of(features: np.ndarray) -> Batch:
+def one_site(examples: Examples, key: int = 0, *, simulated: bool = True) -> Batch:
     def drawn(purpose: str) -> Stream:
-        return Stream(bytes(32), simulated=False)
+        return Stream(bytes([key]) * 32, simulated=simulated)
 
-    examples = Examples(features, np.zeros(len(features), np.int64))
     return Batch.of_one(
         Client(index=0, examples=examples, fresh=drawn, kept=drawn, store=MemoryStore())
     )
+
+
+def of_nobody(features: np.ndarray) -> Batch:
+    """Return a deployed site whose rows are of one class."""
+    return one_site(Examples(features, np.zeros(len(features), np.int64)), simulated=False)
+
+
+def dense(kind: type[DenseGradients] = DenseGradients) -> DenseGradients:
+    """Return the sums of a small model's gradients."""
+    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
+    assert layers is not None
+    return kind(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
 
 
 def test_a_report_of_several_steps_follows_from_the_noisy_sums_alone() -> None:
@@ -157,7 +168,7 @@ def test_a_report_of_several_steps_follows_from_the_noisy_sums_alone() -> None:
     update = noisy_steps(seen)
     start = np.linspace(-1, 1, 6).astype(np.float32)
     features = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
-    found = update(Broadcast(round=1, weights=start), client_of(features)).open().rows[0]
+    found = update(Broadcast(round=1, weights=start), of_nobody(features)).open().rows[0]
     assert len(seen) == 4
     weights = start
     for noisy in seen:
@@ -219,9 +230,7 @@ def test_each_step_samples_people_anew_with_all_their_rows(steps: int) -> None:
             taken.append(examples.people)
             return super().__call__(weights, examples)
 
-    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
-    assert layers is not None
-    summed = Seen(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
+    summed = dense(Seen)
     noise = IntegerGaussian(2 * NORM, 1 << 20, 12, 64)
     update: Any = PersonGradients(summed=summed, sampled=0.3)
     if steps > 1:
@@ -246,7 +255,7 @@ def test_samples_are_for_simulations_only() -> None:
     features = np.zeros((3, 6), np.float32)
     update = replace(noisy_steps([]), sampled=0.5)
     with pytest.raises(PrivacyError, match=r"set sample_rate = 1$"):
-        update(Broadcast(round=1, weights=np.zeros(6, np.float32)), client_of(features))
+        update(Broadcast(round=1, weights=np.zeros(6, np.float32)), of_nobody(features))
 
 
 # Parts of composed
@@ -279,20 +288,7 @@ def test_the_parts_of_composed_are_the_system(more: dict[str, Any]) -> None:
 
 
 def voters(held_out: float, summed: Any = None) -> PersonGradients:
-    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
-    assert layers is not None
-    layout = layout_of("logistic", (4,), 2)
-    dense = DenseGradients(layers=layers, layout=layout, clip=0.5)
-    return PersonGradients(summed=summed or dense, held_out=held_out)
-
-
-def one_site(examples: Examples, key: int = 0) -> Batch:
-    def drawn(purpose: str) -> Stream:
-        return Stream(bytes([key]) * 32, simulated=True)
-
-    return Batch.of_one(
-        Client(index=0, examples=examples, fresh=drawn, kept=drawn, store=MemoryStore())
-    )
+    return PersonGradients(summed=summed or dense(), held_out=held_out)
 
 
 def test_replacing_any_person_moves_the_sum_by_at_most_twice_the_norm() -> None:
@@ -330,9 +326,7 @@ def test_voters_are_drawn_once_and_independently_of_the_data() -> None:
             asked.append(examples.people)
             return super().right(weights, examples)
 
-    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
-    assert layers is not None
-    seen = Seen(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
+    seen = dense(Seen)
     rng = np.random.default_rng(3)
     for scale in (1.0, 100.0):
         examples = Examples(

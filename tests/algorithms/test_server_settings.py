@@ -11,8 +11,6 @@ import pytest
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.server_update import Estimated, Weighted
-from fedldp.protocol.roles import State
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
@@ -52,27 +50,6 @@ def short(name: str, **changes: Any) -> RunConfig:
 
 def weights_of(result: Any) -> bytes:
     return b"".join(value.tobytes() for value in result.weights.values())
-
-
-def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The expected step follows the recursion of Hsu et al. on the means of the round's weights."""
-    seen: list[tuple[State, Any]] = []
-    estimate = Weighted.__call__
-
-    def watch(self: Weighted, state: State, *given: Any) -> Estimated:
-        found = estimate(self, state, *given)
-        seen.append((state, found.values))
-        return found
-
-    monkeypatch.setattr(Weighted, "__call__", watch)
-    moved = {"server_optimizer": "momentum", "server_rate": 0.5}
-    last = weights_of(simulate(short("fedavg-quickstart", **moved)))
-    iterates = [state.weights for state, _ in seen] + [np.frombuffer(last, np.float32)]
-    velocity = np.zeros(iterates[0].size)
-    for (state, mean), after in zip(seen, iterates[1:], strict=True):
-        velocity = 0.9 * velocity + (state.weights - mean)
-        np.testing.assert_allclose(after, state.weights - 0.5 * velocity, rtol=1e-5, atol=1e-6)
-    assert len(seen) == 4
 
 
 def test_the_model_is_the_average_and_broadcasts_are_not(tmp_path: Path) -> None:

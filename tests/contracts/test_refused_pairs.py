@@ -6,13 +6,9 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-import pytest
-
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, systems
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import find_mechanism, mechanisms
@@ -33,28 +29,7 @@ OF_COMPOSED: dict[str, tuple[Any, ...]] = {
     "participation": ("all", "drawn", "balanced", "once", "auto"),
     "server_optimizer": ("none", "momentum", "adam"),
 }
-OF_PRESETS: dict[str, tuple[Any, ...]] = {
-    "system": tuple(name for name in systems() if name != "composed"),
-    "channel": (None, "named", "shuffle", "sum", "central"),
-    "participation": (None, "all", "drawn", "balanced", "once", "auto"),
-}
-TABLES = {"composed": OF_COMPOSED, "presets": OF_PRESETS}
 BARE = ("none", "codes")
-
-
-@cache
-def of_preset(system: str) -> dict[str, Any]:
-    """Return settings of a system's first recipe on digits, for few clients and rounds."""
-    found = [recipe.config for recipe in recipes().values() if recipe.config.system == system]
-    config = next(config for config in found if config.dataset == "digits")
-    settings = config.model_dump()
-    epochs = {name: min(1, settings[name]) for name in settings if "epochs" in name}
-    few = {"num_clients": 6, "rounds": 2, "num_examples": 120, "clients_per_round": None}
-    few["untrusted_clients"] = 0
-    few |= {"batch_size": min(10, settings["batch_size"])}
-    few |= {"dropout": 0.0} if "dropout" in settings else {}
-    one = {n: v[0] for n, v in settings.items() if isinstance(v, list) and n in config.per_client}
-    return {**settings, **few, **epochs, **one}
 
 
 def made(choice: Choice) -> RunConfig:
@@ -64,8 +39,6 @@ def made(choice: Choice) -> RunConfig:
         ConfigError: they are refused.
     """
     settings = {**SMALL, "system": "composed"}
-    if "system" in choice:
-        settings = dict(of_preset(choice["system"]))
     settings |= {name: value for name, value in choice.items() if value is not None}
     mechanism = choice.get("mechanism")
     if mechanism in BARE:
@@ -75,7 +48,7 @@ def made(choice: Choice) -> RunConfig:
     elif mechanism is not None:
         one = find_mechanism(mechanism).epsilon_unit == "weight"
         settings.setdefault("epsilon", 4.0 if one else 100.0)
-    elif "system" not in choice:
+    else:
         settings.setdefault("epsilon", 4.0)
     if settings.get("participation") in ("drawn", "balanced"):
         settings["clients_per_round"] = 4
@@ -99,56 +72,49 @@ def pairs_of(choice: Choice) -> set[Pair]:
     return {frozenset(two) for two in itertools.combinations(choice.items(), 2)}
 
 
-@cache
-def product(axes: str) -> tuple[list[Choice], int]:
-    """Return the allowed choices along some axes, and the number of all choices."""
-    found = TABLES[axes]
-    every = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
-    return [choice for choice in every if not refusal(choice, thoroughly=axes == "presets")], len(
-        every
+def allowed_choices() -> list[Choice]:
+    """Return the allowed choices of parts."""
+    every = (
+        dict(zip(OF_COMPOSED, values, strict=True))
+        for values in itertools.product(*OF_COMPOSED.values())
     )
+    return [choice for choice in every if not refusal(choice, thoroughly=False)]
 
 
-def refused_choices(axes: str) -> list[dict[str, Any]]:
+def refused_choices() -> list[dict[str, Any]]:
     """Return values, and pairs of other values, that no allowed choice has; the rest is at its
     defaults."""
-    allowed, _ = product(axes)
-    table = TABLES[axes]
+    allowed = allowed_choices()
     values = {item for choice in allowed for item in choice.items()}
     pairs = set().union(*map(pairs_of, allowed))
     found: list[dict[str, Any]] = []
-    for name, every in table.items():
+    for name, every in OF_COMPOSED.items():
         found += [{name: value} for value in every if (name, value) not in values]
-    for (one, ones), (other, others) in itertools.combinations(table.items(), 2):
+    for (one, ones), (other, others) in itertools.combinations(OF_COMPOSED.items(), 2):
         found += [
             {one: a, other: b}
             for a, b in itertools.product(ones, others)
             if {(one, a), (other, b)} <= values and frozenset({(one, a), (other, b)}) not in pairs
         ]
-    if axes == "presets":  # a pair belongs to a system that has its first value
-        for choice in found:
-            if "system" not in choice:
-                first = set(list(choice.items())[:1])
-                own = next(other for other in allowed if first <= set(other.items()))
-                choice["system"] = own["system"]
     return found
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("axes", TABLES)
-def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
-    assert refused_choices(axes)
-    for choice in refused_choices(axes):
+def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted() -> None:
+    choices = refused_choices()
+    assert choices
+    for choice in choices:
         line = refusal(choice)
         assert line, choice
         assert "\n" not in line
         before, _, remedies = line.rpartition("; ")
         assert len(re.findall(r"\w+ = [\w.-]+", before)) >= 2, line
         for name, value in choice.items():
-            if name != "system":
-                assert f"{name} = {value}" in before, line
+            assert f"{name} = {value}" in before, line
         for remedy in alternatives(remedies):
-            assert not refusal_of({**choice, **remedy}), (line, remedy)
+            if "system" in remedy:  # it has settings of its own
+                assert remedy["system"] in systems()
+            else:
+                assert not refusal({**choice, **remedy}), (line, remedy)
 
 
 def alternatives(remedies: str) -> list[dict[str, Any]]:
@@ -165,13 +131,3 @@ def alternatives(remedies: str) -> list[dict[str, Any]]:
         changes |= numbers
         found.append(changes)
     return found
-
-
-def refusal_of(choice: Choice) -> str:
-    """Return the line that refuses a choice; if a remedy sets another system, that has its own
-    settings."""
-    if choice.get("system") in (None, "composed"):
-        return refusal(choice)
-    if "mechanism" in choice:
-        return refusal({"system": choice["system"]})
-    return refusal(choice)

@@ -113,19 +113,6 @@ def test_adaptive_ranges_of_diverged_weights_are_refused(bad: float) -> None:
 # Normalise and restore
 
 
-@given(
-    centers=st.lists(st.floats(-10, 10), min_size=3, max_size=3),
-    radii=st.lists(st.floats(1e-3, 100), min_size=3, max_size=3),
-    seed=st.integers(0, 1000),
-)
-def test_restore_undoes_normalise(centers: list[float], radii: list[float], seed: int) -> None:
-    ranges = Ranges.fixed(centers, radii, SIZES)
-    values = weights(seed)
-    back = ranges.restore(ranges.normalise(values).astype(np.float64))
-    assert back.dtype == np.float32
-    np.testing.assert_allclose(back, values, rtol=1e-5, atol=1e-5)
-
-
 def test_normalise_against_plain_numbers() -> None:
     ranges = Ranges.fixed([0.5, -1.0, 2.0], [0.5, 2.0, 0.25], SIZES)
     values = weights()

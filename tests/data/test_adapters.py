@@ -192,35 +192,6 @@ def test_a_table_names_the_clients_and_persons_of_rows() -> None:
     np.testing.assert_array_equal(by_arrays.train.people, data.train.people)
 
 
-def test_a_table_can_be_tested_on_another() -> None:
-    person = np.repeat(np.arange(10), 2)
-    for other in (table(), table(who=person + 10)):
-        data = fedldp.Dataset.from_table(table(who=person), person="who", test=other)
-        assert len(data.test) == 20
-    with pytest.raises(FedldpError, match="10 persons are in the training and in the test set"):
-        fedldp.Dataset.from_table(table(who=person), person="who", test=table(who=person))
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"age": [0.1], "y": [0]}, "there is no column 'label'; rename one of age, y"),
-        ({"label": [0]}, "it has no feature columns besides 'label'"),
-        (table(sex=["f"] * 20), "column 'sex' holds strings"),
-        (
-            table(image=np.zeros((20, 2, 2))),
-            "column 'image' holds arrays, so it must be the only feature column, but the table "
-            "also has age",
-        ),
-        ([1, 2], "list is not a table"),
-    ],
-)
-def test_a_column_that_cannot_be_a_feature_is_named(given: Any, line: str) -> None:
-    with pytest.raises(FedldpError) as found:
-        fedldp.Dataset.from_table(given)
-    assert line in str(found.value)
-
-
 def test_the_representation_of_data_shows_no_row() -> None:
     data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
     assert repr(data) == (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.core.errors import ConfigError, DataError
+from fedldp.core.errors import DataError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Columns, load_features
 from fedldp.data.image_features import unit
@@ -36,24 +36,6 @@ def test_a_centre_is_given_in_its_columns_unit_and_becomes_zero(table: Path) -> 
     found = load_features(table, columns=Columns(**COLUMNS, centres=centres))
     np.testing.assert_allclose(found, plain - np.array([0.25, 0.25, 0, 4]), rtol=1e-6)
     assert found[:, 0].tolist() == [0.25, 0.75, 0, 0.5]  # 150 is beyond the range
-
-
-@pytest.mark.parametrize(
-    ("centres", "match"),
-    [
-        ({"age": 121.0}, r"centre_columns.age = 121: it is not between 0 and 120"),
-        ({"sex=m": 1.5}, r"centre_columns.sex=m = 1.5: it is not between 0 and 1"),
-        ({"weight": float("nan")}, r"centre_columns.weight = nan: it is not between"),
-        (
-            {"sex": 0.5},
-            r"centre_columns names 'sex', but .* its features are age, sex=f, sex=m, weight",
-        ),
-        ({"label": 0.5}, r"centre_columns names 'label', but"),
-    ],
-)
-def test_a_bad_centre_is_refused(table: Path, centres: dict[str, float], match: str) -> None:
-    with pytest.raises(ConfigError, match=match):
-        load_features(table, columns=Columns(**COLUMNS, centres=centres))
 
 
 def test_a_row_has_norm_one_and_none_is_refused() -> None:
@@ -123,34 +105,6 @@ def test_a_public_number_replaces_a_missing_value_and_a_feature_says_so(
     names = ["pressure=missing", "age", "pressure"]
     again = load_features(tmp_path / "rows.csv", columns=columns, names=names)
     assert again.tolist() == [[each[2], each[0], each[1]] for each in found.tolist()]
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"filled": {"age": 121.0}}, r"fill_columns.age = 121: it is not between 0 and 120"),
-        ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not between"),
-        (
-            {"filled": {"sex": 0.5}},
-            r"fill_columns.sex = 0.5: the categories of sex are f, m; give one",
-        ),
-        (
-            {"filled": {"sex": "x"}},
-            r"fill_columns.sex = 'x': the categories of sex are f, m; .* add",
-        ),
-        (
-            {"filled": {"age": "x"}},
-            r"fill_columns.age = 'x': a column without categories holds num",
-        ),
-        ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
-        ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
-    ],
-)
-def test_a_bad_replacement_for_missing_values_is_refused(
-    table: Path, given: dict[str, Any], match: str
-) -> None:
-    with pytest.raises(ConfigError, match=match):
-        load_features(table, columns=Columns(**COLUMNS, **given))
 
 
 def test_a_category_replaces_a_missing_text(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,26 +46,6 @@ def test_from_arrays_pairs_rows_with_labels() -> None:
     label_of = dict(zip(X.astype(np.float32)[:, 0].tolist(), Y.tolist(), strict=True))
     for part in (data.train, data.test):
         assert [label_of[v] for v in part.features[:, 0].tolist()] == part.labels.tolist()
-
-
-@pytest.mark.parametrize(
-    ("features", "labels", "says"),
-    [
-        (np.where(np.arange(40)[:, None] == 7, np.nan, X), Y, "row 7 are NaN"),
-        (X, Y[:-1], "40 rows of features but 39 labels"),
-        (X, Y.astype(object), "labels are of type object"),
-        (X.astype(object), Y, "features are of type object"),
-        (X[:, 0], Y, "features have shape"),
-        (X, Y[:, None], "features have shape"),
-        ([[1.0], [1.0, 2.0]], [0, 1], "ragged"),
-        (np.empty((0, 3)), np.empty(0, int), "are empty"),
-        (np.empty((40, 0)), Y, "are empty"),
-    ],
-)
-def test_from_arrays_refuses(features: Any, labels: Any, says: str) -> None:
-    with pytest.raises(DataError, match=says) as caught:
-        Dataset.from_arrays(features, labels, name="mine")
-    assert "data set 'mine'" in one_line(caught)
 
 
 def test_npz_with_a_test_set(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError
-from fedldp.data import Shares, check_partition, examples_of_all, partition
+from fedldp.data import check_partition, examples_of_all, partition
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
            "power-law:1.5", "power-law:1e6"]  # fmt: skip
@@ -126,11 +126,3 @@ def test_drawn_examples_are_counted_for_each_client() -> None:
     check_partition(6, 5000, "drawn:6")
     with pytest.raises(ConfigError, match="only 5 examples to draw from"):
         check_partition(5, 5000, "drawn:6")
-
-
-def test_shares_from_given_parts() -> None:
-    parts = [np.array([3, 4]), np.array([7]), np.arange(0)]
-    shares = Shares.of(parts)
-    assert [own.tolist() for own in shares] == [[3, 4], [7], []]
-    assert shares.sizes.tolist() == [2, 1, 0]
-    assert [own.tolist() for own in shares[1:]] == [[7], []]

@@ -171,23 +171,6 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
         load_dataset(str(path))
 
 
-@pytest.mark.parametrize(
-    ("groups", "says"),
-    [
-        ([0, 1, 2], r"groups have shape \(3,\); give one for each of the 4 rows"),
-        ([0, 1, -1, 2], "group of row 2 is -1"),
-        (["a", "", "b", "c"], "group of row 1 is ''"),
-        (np.array(["a", "b", None, "c"], object), "group of row 2 is None"),
-        ([0.0, 1.0, 2.0, np.nan], "groups are of type float64"),
-        ([[0], [1], [2], [3]], r"groups have shape \(4, 1\)"),
-    ],
-)
-def test_bad_groups_are_refused(groups: Any, says: str) -> None:
-    with pytest.raises(DataError, match=says) as found:
-        Dataset.from_arrays([[0.0]] * 4, [0, 1, 0, 1], groups=groups)
-    assert "\n" not in str(found.value)
-
-
 def test_persons_of_known_clients_are_kept_apart() -> None:
     def client(first: int, count: int) -> tuple[Any, Any, Any]:
         who = np.repeat(np.arange(count), 2)

@@ -10,8 +10,6 @@ import pytest
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
 from fedldp.data import Columns, Dataset, load_dataset, load_examples, load_features
-from fedldp.data.custom import encode_examples
-from fedldp.data.tables import read_table
 
 HEADER = "id,hospital,age,sex,outcome\n"
 ROWS = "".join(
@@ -80,18 +78,6 @@ def test_only_the_test_file_is_tested_on(tmp_path: Path) -> None:
         load_dataset(str(table(tmp_path)), test_file=str(tmp_path / "gone.csv"))
 
 
-def test_declared_classes_keep_their_order(tmp_path: Path) -> None:
-    data = load_dataset(str(table(tmp_path)), columns=columns(classes=("well", "ill", "dead")))
-    assert (data.num_classes, data.classes) == (3, ("well", "ill", "dead"))
-    assert np.bincount(np.concatenate([data.train.labels, data.test.labels])).tolist() == [8, 22]
-    refused(
-        DataError,
-        table(tmp_path),
-        "line 2: .*'well', which is not one of classes",
-        classes=("a", "b"),
-    )
-
-
 @pytest.mark.parametrize(
     ("cells", "says"),
     [
@@ -105,67 +91,6 @@ def test_declared_classes_keep_their_order(tmp_path: Path) -> None:
 )
 def test_a_bad_cell_is_named(tmp_path: Path, cells: str, says: str) -> None:
     refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), says)
-
-
-def test_an_undeclared_text_column_says_how_to_declare_it(tmp_path: Path) -> None:
-    refused(
-        DataError,
-        table(tmp_path),
-        r"line 2: column 'sex' holds 'f'.*categories = \{sex = \[\"f\", \.\.\.\]\}.*ignore_columns",
-        categories={},
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"client": "clinic"}, "client_column names 'clinic'"),
-        ({"scaled": {"weight": (0.0, 1.0)}}, "scale_columns names 'weight'"),
-        ({"categories": {"colour": ("r",)}}, "categories names 'colour'"),
-        ({"label": "result"}, "label_column is 'result'"),
-    ],
-)
-def test_a_missing_column_is_named(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    refused(ConfigError, table(tmp_path), says, **changes)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"client": "outcome"},
-        {"ignored": ("id", "id")},
-        {"scaled": {"sex": (0.0, 1.0)}},
-        {"scaled": {"age": (1.0, 1.0)}},
-        {"scaled": {"age": (0.0, float("inf"))}},
-        {"categories": {"sex": ()}},
-        {"categories": {"sex": ("f", "f")}},
-        {"classes": ("ill",)},
-    ],
-)
-def test_declarations_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as found:
-        columns(**changes)
-    assert "\n" not in str(found.value)
-
-
-def test_a_category_may_have_the_name_of_a_missing_value(tmp_path: Path) -> None:
-    path = table(tmp_path, "smoker,outcome\nNA,0\nyes,1\n")
-    found = load_examples(
-        path, columns=Columns(label="outcome", categories={"smoker": ("NA", "yes")})
-    )
-    assert found.features.tolist() == [[1.0, 0.0], [0.0, 1.0]]
-
-
-def test_a_party_may_leave_out_rows_that_do_not_fit(tmp_path: Path) -> None:
-    text = "age,sex,outcome\n30,f,1\n,f,1\nold,m,0\n35,x,1\n20,m,\n20,m,2\n20,m,-1\n20,m,two\n"
-    agreed = Columns(label="outcome", scaled={"age": (20.0, 40.0)}, categories={"sex": ("f", "m")})
-    found = encode_examples(read_table(table(tmp_path, text)), agreed, leave_out=True)
-    assert found.labels.tolist() == [1, 2]
-    assert found.features.tolist() == [[0.5, 1, 0], [0, 0, 1]]
-    nothing = encode_examples(
-        read_table(table(tmp_path, "age,sex,outcome\n,f,1\n")), agreed, leave_out=True
-    )
-    assert nothing.features.shape == (0, 3)
 
 
 # Parquet
@@ -187,23 +112,6 @@ def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 # From Python
-
-
-def test_clients_from_python_are_those_of_the_run(tmp_path: Path) -> None:
-    import fedldp
-
-    rng = np.random.default_rng(0)
-    parts = [(rng.normal(size=(n, 3)), np.arange(n) % 2) for n in (12, 30, 5)]
-    data = Dataset.from_clients(parts, test=(rng.normal(size=(8, 3)), np.arange(8) % 2))
-    assert data.clients is not None
-    assert data.clients.sizes.tolist() == [12, 30, 5]
-    config = fedldp.recipe("fedavg-quickstart", rounds=1, model="logistic", standardise=False)
-    result = fedldp.run(config, dataset=data)
-    assert result.config.num_clients == 3
-    assert result.rounds[0].clients == 3
-    assert not any("fewer than 10 examples" in doubt for doubt in result.doubts)
-    with pytest.raises(ConfigError, match="partition = shards:2: the data set custom names"):
-        fedldp.run(config.changed(partition="shards:2"), dataset=data)
 
 
 def test_clients_from_python_are_checked() -> None:

@@ -211,16 +211,10 @@ def test_events_are_on_the_safe_side_of_exact_arithmetic(clip: float, ratio: flo
 
 
 @pytest.mark.parametrize(
-    ("clip", "epsilon", "delta", "expected"),
-    [
-        (0.5, 1.0, 1e-5, 3.73063163481594),
-        (1.0, 5.0, 1e-5, 0.891868264951518),
-        (0.3, 8.0, 1e-5, 0.600229072198952),
-    ],
+    ("clip", "epsilon", "expected"), [(0.5, 1.0, 3.73063163481594), (0.3, 8.0, 0.600229072198952)]
 )
-def test_the_noise_for_an_epsilon(
-    epsilon: float, delta: float, expected: float, clip: float
-) -> None:
+def test_the_noise_for_an_epsilon(epsilon: float, expected: float, clip: float) -> None:
+    delta = 1e-5
     settings = MechanismSettings(epsilon=epsilon, delta=delta, clip=clip, size=650)
     mechanism = Gaussian.from_settings(settings)
     assert mechanism.sigma == pytest.approx(expected * 2 * clip, rel=1e-9)

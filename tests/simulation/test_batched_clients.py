@@ -102,16 +102,6 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Pat
         assert np.abs(alone - broadcast.weights).max() > 1e-3
 
 
-def test_a_client_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
-    population = population_of("quickstart", tmp_path)
-    message, _ = request(population)
-    ledger = MemoryLedger()
-    first = packed(population, message, [0, 1, 2], ledger)
-    before = ledger.to_record()
-    assert packed(population, message, [0, 1, 2], ledger) == first
-    assert ledger.to_record() == before
-
-
 @pytest.mark.parametrize("name", ["quickstart", "fedavg-digits"])
 def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -61,21 +58,3 @@ def test_it_is_equal_for_neighbouring_data_sets(
     change(after)
     assert after != BEFORE
     assert kept(after) == kept(BEFORE), unit
-
-
-def test_a_model_that_was_trained_on_own_rows_is_used_without_their_number(
-    tmp_path: Path,
-) -> None:
-    features = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    data = Dataset.from_arrays(features, np.arange(40) % 2)
-    made: dict[str, dict[str, Any]] = {
-        "fedavg-quickstart": {"model": "logistic", "num_clients": 2},
-        "person-dp-sgd-digits": {"model": "logistic", "num_clients": 2, "features": "none"},
-        "personalized-digits": {"model": "logistic", "num_clients": 3},
-    }
-    for name, changes in made.items():
-        config = fedldp.recipe(name, dataset="custom", standardise=False, rounds=1, **changes)
-        result = fedldp.run(config, dataset=data, out=tmp_path / name)
-        assert json.loads((tmp_path / name / "schema.json").read_text())["num_examples"] is None
-        loaded = fedldp.load(tmp_path / name)
-        np.testing.assert_array_equal(loaded.predict(features), result.predict(features))

@@ -104,16 +104,3 @@ def test_shares_of_noise_are_the_smallest_whose_sum_meets_the_target(
 def test_a_system_without_a_guarantee_for_people_says_so() -> None:
     with pytest.raises(ConfigError, match="nothing is proven per person against the server at"):
         calibrated("quickstart", "server", 1, mechanism="gaussian", channel="named")
-
-
-def test_account_prints_the_lines_and_their_number_of_sites(
-    of_people: Callable[..., None], fedldp_command: Any
-) -> None:
-    of_people()
-    shown = fedldp_command(
-        "account", "quickstart", "--set", "mechanism=gaussian", "--set", "channel=named",
-        "--set", "target.unit=person", "--set", "target.epsilon=2", "--set", "persons_at_sites=2",
-    ).out  # fmt: skip
-    words = " ".join(shown.split())
-    assert "about all data of one person, if the person has rows at no more than 2 sites" in words
-    assert "2 (delta 1e-05)" in words or "2.0 (delta 1e-05)" in words

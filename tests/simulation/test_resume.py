@@ -128,30 +128,6 @@ def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None
 # Files that each client keeps for later rounds
 
 
-def kept_by_clients(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return the files in the clients' folders, and when they were written."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*.safetensors")
-    }
-
-
-def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
-    config = fedldp.recipe("ldpfl-sound-digits", rounds=3)
-    whole = simulate(config)
-    cut(config, tmp_path / "run", 1)
-    clients = tmp_path / "run" / "clients"
-    names = {f"client-{client}" for client in range(config.num_clients)}
-    assert {path.name for path in clients.iterdir()} == names
-    tests = {name: kept for name, kept in kept_by_clients(clients).items() if "test" in name}
-    assert len(tests) == config.num_clients
-    resumed = fedldp.resume(tmp_path / "run")
-    after = kept_by_clients(clients)
-    assert {name: after[name] for name in tests} == tests  # neither drawn nor written again
-    for name, weights in whole.weights.items():
-        np.testing.assert_array_equal(resumed.weights[name], weights)
-
-
 def test_without_a_run_folder_no_files_of_clients_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

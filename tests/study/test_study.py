@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,20 +42,6 @@ def test_results_follow_the_rule(each: study.Table) -> None:
         runs = [run for run in measured[cell] if run["try"] == best]
         assert 100 * statistics.mean(run["accuracy"] for run in runs) == pytest.approx(line.mean)
         assert line.idealised == any((run.get("proven") or {}).get("idealised") for run in runs)
-
-
-def test_the_advice_is_the_most_accurate_contestant_that_can_be_deployed(tmp_path: Path) -> None:
-    folder = tmp_path / "results" / "mine"
-    folder.mkdir(parents=True)
-    head = "name,epsilon,accuracy,deviation,seeds,of_seeds,idealised,refused\n"
-    rows = ["ideal,4.0,0.9,0.01,3,3,True,", "good,4.0,0.7,0.01,3,3,False,",
-            "early,1.0,0.8,0.01,3,3,False,", "worse,4.0,0.6,0.01,3,3,False,",
-            "partly,4.0,0.8,0.01,2,3,False,", "none,4.0,,,0,3,False,why"]  # fmt: skip
-    table = folder / "table.csv"
-    table.write_text(head + "\n".join(rows), encoding="utf-8")
-    assert study.most_accurate(study.Table("mine", tmp_path)) == "good"
-    table.write_text(head + rows[0], encoding="utf-8")
-    assert study.most_accurate(study.Table("mine", tmp_path)) == "ideal"
 
 
 def test_no_advised_system_is_beaten_at_the_same_epsilon_in_its_table() -> None:

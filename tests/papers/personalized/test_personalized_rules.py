@@ -13,15 +13,12 @@ from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import SERVER, Stream
-from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.parts import moments_sigma
 from fedldp.papers.personalized.preset import personalized
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
-from fedldp.simulation.engine import simulate
-from fedldp.testing.clients import Roles, client_of, sender_of
+from fedldp.testing.clients import Roles, sender_of
 
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 
@@ -182,38 +179,6 @@ def test_without_noise_clipped_weights_or_their_signs_are_sent() -> None:
     signs = encoded(config(perturbation="bare-sign", epsilon=None), 1)
     np.testing.assert_array_equal(np.frombuffer(signs.payload, "<f4"), np.sign(GIVEN))
     assert 0 in np.sign(GIVEN)
-
-
-def test_a_run_without_noise_is_algorithm_1() -> None:
-    settings = config(
-        perturbation="none", epsilon=None, rounds=2, clip=0.4, num_examples=None, batch_size=1000
-    )
-    result = simulate(settings)
-    step, train = roles_of(settings).local_update, load_dataset("digits").train
-    stream = Stream.simulation(seed=0, round=0, client=SERVER, purpose="partition")
-    members = partition(train.labels, 3, "iid", stream.generator())
-    weights = np.zeros((10, 65))
-    for round in (1, 2):
-        trained = []
-        for index, rows in enumerate(members):
-            own = Examples(train.features[rows], train.labels[rows])
-            sample = step.sample(client_of(own, index, round=round), round)  # type: ignore[attr-defined]
-            x = np.hstack([sample.features.reshape(-1, 64), np.ones((len(sample), 1))])
-            trained.append((x, sample.labels))
-        weights = np.mean(
-            [np.clip(descend(weights, x.astype(np.float64), y), -0.4, 0.4) for x, y in trained], 0
-        )
-    np.testing.assert_allclose(result.weights["1.bias"], weights[:, -1], atol=1e-4)
-    np.testing.assert_allclose(result.weights["1.weight"], weights[:, :-1], atol=1e-4)
-
-
-def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    for step in range(3):
-        odds = np.exp(x @ weights.T)
-        slopes = odds / odds.sum(1, keepdims=True)
-        slopes[np.arange(len(x)), labels] -= 1
-        weights = weights - slopes.T @ x / len(x) / (1e-4 * (1000 + step))
-    return weights
 
 
 # Invalid settings

@@ -67,17 +67,3 @@ def test_a_recipe_without_a_setting_runs_once_without_it() -> None:
         {"recipe": "fedavg-quickstart"},
     ]
     assert swept.lacking() == {"fedavg-quickstart": ["epsilon"]}
-
-
-def test_a_wider_grid_has_the_folders_of_the_narrow_one() -> None:
-    narrow = {job.folder for job in jobs(design(grid={"epsilon": [1]}), None)}
-    wide = {job.folder for job in jobs(design(grid={"epsilon": [2, 1]}, seeds=[0, 1]), None)}
-    assert narrow < wide
-
-
-def test_a_refused_combination_says_why_and_others_stay() -> None:
-    first, second = jobs(design(grid={"clients_per_round": [50, 1000]}), None)
-    assert first.refused is None
-    assert second.config is None
-    assert second.refused is not None
-    assert "clients_per_round = 1000" in second.refused
