@@ -18,7 +18,6 @@ from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, statement
-from fedldp.core.errors import ConfigError
 
 SHARE = GaussianShare(squared_distance=4 * 900, variance=64)
 Law = NDArray[np.float64]
@@ -65,12 +64,6 @@ def test_the_mu_of_shares_is_rounded_up_and_falls_with_their_number() -> None:
     for mu, shares in zip(found, (1, 2, 10, 1000), strict=True):
         assert mp.mpf(mu) ** 2 >= mp.mpf(3600) / (64 * shares - 16)
         assert mu == pytest.approx(60 / math.sqrt(64 * shares - 16), rel=1e-15)
-
-
-@pytest.mark.parametrize(("variance", "shares"), [(63, 1), (64, 0)])
-def test_parameters_outside_the_proof_are_refused(variance: int, shares: int) -> None:
-    with pytest.raises(ConfigError):
-        shares_mu(1, variance, shares)
 
 
 # Lines of statements
