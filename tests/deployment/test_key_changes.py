@@ -28,9 +28,9 @@ from fedldp.deployment.key_changes import (
     read_changed_key,
     take_over,
 )
+from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.own_budgets import signed_budget
 from fedldp.deployment.policy import SitePolicy, is_retired, write_accepted
-from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site_ledger import Mark, SiteLedger
 from fedldp.ledgers.sqlite import LOST

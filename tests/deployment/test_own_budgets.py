@@ -24,6 +24,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.channels import ReportChecker
 from fedldp.deployment.messages import read_by_server
 from fedldp.deployment.own_budgets import (
     OwnBudget,
@@ -33,7 +34,6 @@ from fedldp.deployment.own_budgets import (
     to_sign,
 )
 from fedldp.deployment.policy import accepted_agreement, write_accepted
-from fedldp.deployment.reports import ReportChecker
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate

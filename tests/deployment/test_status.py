@@ -28,7 +28,7 @@ from fedldp.core.errors import ConfigError, FedldpError, WireError
 from fedldp.core.locks import alone
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
-from fedldp.deployment.json_log import JsonLines
+from fedldp.deployment.logs import JsonLines
 from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.policy import is_retired, retire, write_accepted

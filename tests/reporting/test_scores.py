@@ -14,7 +14,7 @@ from sklearn.metrics import (
 )
 
 from fedldp.protocol.roles import Score
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
     FIGURES,
     calibration_error,

@@ -13,7 +13,7 @@ import fedldp
 from fedldp.comparing.held_out import held_out
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.reporting.schema import read_schema
+from fedldp.reporting.record import read_schema
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.settings import resolve

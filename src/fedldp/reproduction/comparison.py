@@ -12,7 +12,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
-from fedldp.reproduction.known import NOT_KNOWN, known
+from fedldp.reproduction.claims import NOT_KNOWN, known
 from fedldp.reproduction.results import (
     Device,
     Measured,

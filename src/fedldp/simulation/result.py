@@ -19,7 +19,7 @@ from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
 from fedldp.reporting.text import Statement, area, html_table, percent, run_title
 
