@@ -66,10 +66,6 @@ SCALE = Offer(
     1.0,
 )
 
-
-Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one value per client, or one client's own value."""
-
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(
     "client_delta", Delta | list[Delta] | ClientValue | None, default=None, per_client=True
