@@ -26,8 +26,8 @@ from fedldp.reproduction.claims import (
     claim_of,
     claims_of,
     judged,
-    known,
 )
+from fedldp.reproduction.comparison import known
 from fedldp.reproduction.statements import proven_table
 from fedldp.simulation.identity import data_digests, family_digest
 

@@ -12,8 +12,7 @@ import fedldp.algorithms.recipes
 import fedldp.reproduction
 from fedldp.algorithms.recipes import _tables, recipes
 from fedldp.algorithms.systems import systems
-from fedldp.reproduction.claims import known
-from fedldp.reproduction.comparison import WORTH_A_REASON, compare
+from fedldp.reproduction.comparison import WORTH_A_REASON, compare, known
 from fedldp.reproduction.results import (
     MeasurementStore,
     published,

@@ -40,7 +40,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
-from fedldp.reproduction.comparison import Measurement, ours_of
+from fedldp.reproduction.comparison import Measurement, known, ours_of
 from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
 from fedldp.reproduction.statements import StatementEngine
@@ -325,27 +325,3 @@ def _cost(cells: Sequence[Recipe]) -> str:
     if minutes < _HOUR:
         return f"{math.ceil(minutes)} CPU minutes"
     return f"{hours:.1f} CPU hours" if hours < _WHOLE else f"{hours:.0f} CPU hours"
-
-
-NOT_KNOWN = "not known"
-"""The prefix of a reason that gives a possible cause, and the command that would test it."""
-
-
-def known() -> dict[str, str]:
-    """Return why our numbers differ from papers' numbers, by recipe, or by a gain's target and row.
-
-    A paper's folder has the reasons in ``known.toml``. Every committed cell that differs by more
-    than a point from the paper's number has one: either a cause, with the run that tested it, or a
-    string that begins with "not known". A cell outside its tolerance that has none makes ``fedldp
-    reproduce --check`` fail.
-    """
-    documents = (
-        tomllib.loads(Path(file).read_text(encoding="utf-8"))
-        for file in paper_folders("known.toml")
-    )
-    return {
-        name: each["why"]
-        for document in documents
-        for each in document["known"]
-        for name in each["of"]
-    }
