@@ -42,7 +42,7 @@ from safetensors.numpy import load, save
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, RunError
-from fedldp.core.locks import LOCK, missing_folders, remove_empty
+from fedldp.core.locks import LOCK, missing_folders, remove_empty, sync
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
@@ -348,11 +348,7 @@ def replace_file(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
     finally:  # Ctrl-C or a full disk leaves no partial file
