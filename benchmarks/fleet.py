@@ -50,10 +50,9 @@ from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel, read_agreement
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.messages import Ask, Receipts, read_by_site
 from fedldp.deployment.parties import HOST, DemoEnvironment
 from fedldp.deployment.policy import read_policy
-from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate

@@ -249,6 +249,13 @@ class Command:
 
 
 @pytest.fixture
+def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in the test's own folder, without the data of the person who runs the tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+@pytest.fixture
 def short_path() -> Iterator[Path]:
     """Yield a folder with a short name, because the paths of sockets have a limited length."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tomli_w
 
 from fedldp.algorithms.config import RunConfig
@@ -51,6 +52,7 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.settings import resolve
 
 Body = bytes | None
+CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 
 SMALL = ("num_examples=150", "local_epochs=1")
 HOST = "127.0.0.1"
@@ -77,6 +79,10 @@ def write_tls(folder: Path, files: dict[str, bytes] | None = None) -> Path:
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
     return folder / "ca.pem"
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: nothing in fedldp catches it."""
 
 
 @dataclass

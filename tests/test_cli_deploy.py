@@ -39,10 +39,7 @@ run = {run}
 """
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 @pytest.fixture

@@ -20,11 +20,7 @@ from fedldp.reporting.record import check_replaceable
 from fedldp.simulation import engine
 from fedldp.simulation.evaluating import predict
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 DEEP = "[" * 100_000
@@ -155,6 +151,9 @@ def test_verifying_an_incomplete_data_set_fails(
     monkeypatch.setattr(
         folder, "checksum_status", lambda path, _: "ok" if path in there else "missing"
     )
+    rows = document(fedldp_command("data", "list", "--data-dir", tmp_path, "--json").out)
+    (listed,) = (row for row in rows if row["name"] == "mnist")
+    assert (listed["folder"], listed["present"]) == (str(where), False)
     outcome = fedldp_command("data", "verify", "--data-dir", tmp_path)
     assert outcome.status == 2
     assert f"{second.name} is missing from {where}" in outcome.err

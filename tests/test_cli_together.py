@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from together import together
@@ -74,12 +73,3 @@ def test_of_commands_that_start_together_in_one_folder_one_works(tmp_path: Path,
     assert (tmp_path / "here" / END[name]).exists()
     assert not (tmp_path / "here" / "lock").exists()
     assert not (tmp_path / "here.lock").exists()
-
-
-def test_a_run_that_is_refused_leaves_no_folder(
-    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for more in ([], ["--out", "deep/here"]):
-        fedldp_command("run", "--set", "clients_per_round=101", *more).assert_refused()
-        assert list(tmp_path.iterdir()) == []

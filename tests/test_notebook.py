@@ -57,12 +57,6 @@ def test_every_cell_runs(
     assert len(shapes) == 2  # of the reloaded model
 
 
-def test_only_the_last_cell_needs_optional_packages() -> None:
-    *others, last = [cell["metadata"].get("tags", []) for cell in code_cells()]
-    assert last == ["needs-matplotlib"]
-    assert not any(others)
-
-
 def test_it_names_no_machine_and_keeps_no_error() -> None:
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert not any(place in text for place in ("/home/", "/root/", "/tmp/", "/Users/"))

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 from documents import SHORT, check_run, document, run_folders
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 GOOD_MODELS = ["dense", "good", "dropout", "tied"]

@@ -18,7 +18,6 @@ from documents import document
 
 import fedldp
 import fedldp.data
-from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.protocol.server_loop import Round
@@ -27,10 +26,7 @@ from fedldp.simulation.settings import to_toml
 SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +126,6 @@ def test_a_users_text_is_not_shown_as_markup(own_data: tuple[Any, Any]) -> None:
     assert "&lt;script&gt;x" in page
 
 
-def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("matplotlib", "matplotlib.pyplot"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert "pip install 'fedldp[report]'" in refusal(result.plot)
-
-
 def test_a_plot_is_a_picture(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     pytest.importorskip("matplotlib")
@@ -196,16 +186,6 @@ def test_an_evaluation_is_the_document_of_the_command_line(
     assert fedldp.evaluate(whole, "test.npz") == by_file
     for data, name in ((raw, "digits"), ((raw.test.features, raw.test.labels), "custom")):
         assert fedldp.evaluate(whole, data) == {**by_file, "data": name}
-
-
-def test_an_evaluation_names_private_rows(own_data: tuple[Any, Any]) -> None:
-    data = fedldp.Dataset.from_arrays(*own_data)
-    made = fedldp.run("quickstart", dataset=data, **SMALL)
-    assert HELD_OUT in fedldp.evaluate(made, data)["warnings"]
-    assert HELD_OUT not in fedldp.evaluate(made, own_data)["warnings"]
-    line = refusal(lambda: fedldp.evaluate(made))
-    assert line.endswith("give --data FILE with labelled examples (Python: dataset=)")
-    assert "threshold = 1.5" in refusal(lambda: fedldp.evaluate(made, data, threshold=1.5))
 
 
 # What a run protects

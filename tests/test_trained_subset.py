@@ -166,16 +166,6 @@ def test_a_file_of_another_model_is_refused(
         fedldp.run(of("mlp", "head", initial="w.safetensors"))
 
 
-@pytest.mark.parametrize("recipe", ["personalized-digits", "person-dp-sgd-digits"])
-def test_every_system_that_offers_trainable_trains_that_part_alone(recipe: str) -> None:
-    few = {"rounds": 2, "num_examples": 200}
-    config = fedldp.recipe(recipe, **few, model="mlp", trainable="head")
-    result = fedldp.run(config)
-    untrained = config.algorithm(problem_of(config, None)).untrained().state_dict()
-    assert np.array_equal(result.weights["1.weight"], untrained["1.weight"].numpy())
-    assert not np.array_equal(result.weights["3.weight"], untrained["3.weight"].numpy())
-
-
 def test_clients_that_train_in_a_batch_do_what_each_does_alone() -> None:
     algorithm = of("partly_frozen:normed", "requires_grad").algorithm(Problem((1, 8, 8), 10, 12))
     sgd, generator = algorithm.sgd(torch.device("cpu")), np.random.default_rng(0)

@@ -90,7 +90,7 @@ def subset(monkeypatch: pytest.MonkeyPatch) -> Subset:
 
 
 def lines_of(found: dict[str, Any], unit: str, adversary: str) -> list[dict[str, Any]]:
-    return [g for g in found["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+    return [g for g in found.guarantees if (g.unit, g.adversary) == (unit, adversary)]
 
 
 # The table
@@ -215,8 +215,8 @@ def test_a_new_event_is_stated(subset: Subset) -> None:
         for each in (subset, as_known)
     )
     (pure, approximate) = lines_of(found, "client-run", "server")
-    assert (pure["epsilon"], pure["kind"]) == (1.0, "pure")
-    assert 0 < approximate["epsilon"] <= 1.0
+    assert (pure.epsilon, pure.kind) == (1.0, "pure")
+    assert 0 < approximate.epsilon <= 1.0
     for unit, adversary in (("weight", "server"), ("weight", "shuffled-server"),
                             ("client-run", "shuffled-server"),
                             ("client-run", "summing-server")):  # fmt: skip

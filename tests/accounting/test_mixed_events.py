@@ -17,8 +17,8 @@ from fedldp.accounting.events import (
     PureReport,
     SampledGaussian,
 )
-from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
 from fedldp.accounting.statement import statement
+from fedldp.core.kinds import DISCRETE, IDEALISED, ONCE, SECRET_SAMPLE
 
 BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=10)
 CLEAR = InClear(what="weights")
@@ -30,13 +30,13 @@ Line = dict[str, Any]
 
 def lines(table: Table, delta: float = 1e-5) -> list[Line]:
     releases = released(table)
-    found = statement(releases, claim=None, shuffler=None, delta=delta)["guarantees"]
+    found = statement(releases, claim=None, shuffler=None, delta=delta).guarantees
     assert isinstance(found, list)
     return found
 
 
 def of_unit(found: list[Line], unit: str, adversary: str = "server") -> list[Line]:
-    return [line for line in found if (line["unit"], line["adversary"]) == (unit, adversary)]
+    return [line for line in found if (line.unit, line.adversary) == (unit, adversary)]
 
 
 # Clients whose events differ
@@ -55,29 +55,29 @@ def test_a_line_for_all_clients_counts_discrete_noise_where_one_of_them_adds_it(
     (alone,) = of_unit(lines({1: {1: NOISE}}), "client-run")
     for pure in (3.0, 4.6):  # the noise costs 4.38
         mixed = of_unit(lines({1: {0: PureReport(epsilon=pure), 1: NOISE}}), "client-run")
-        assert mixed[0]["epsilon"] == pytest.approx(max(alone["epsilon"], pure), rel=1e-5)
-        assert DISCRETE in mixed[0]["assumptions"]
+        assert mixed[0].epsilon == pytest.approx(max(alone.epsilon, pure), rel=1e-5)
+        assert DISCRETE in mixed[0].assumptions
 
 
 def test_a_line_for_all_clients_has_the_assumptions_of_each() -> None:
     ideal = PureReport(epsilon=3.0, idealised=True)
     worst = PureReport(epsilon=8.0)
     for line in of_unit(lines({1: {0: ideal, 1: worst}}), "client-run"):
-        assert line["epsilon"] > 7
-        assert IDEALISED in line["assumptions"]
+        assert line.epsilon > 7
+        assert IDEALISED in line.assumptions
     for line in of_unit(
         lines({1: {0: Memoized(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
     ):
-        assert ONCE in line["assumptions"]
+        assert ONCE in line.assumptions
     record = PerRecord(record=STEPS, client=CLEAR)
     (line,) = of_unit(lines({1: {0: record, 1: BITS}}), "record")
-    assert {SECRET["record"], IDEALISED} <= set(line["assumptions"])
+    assert {SECRET_SAMPLE(of="record"), IDEALISED} <= set(line.assumptions)
 
 
 def test_idealised_pure_noise_stays_idealised_next_to_gaussian_noise() -> None:
     ideal = PureReport(epsilon=3.0, idealised=True)
     for line in of_unit(lines({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
-        assert IDEALISED in line["assumptions"]
+        assert IDEALISED in line.assumptions
 
 
 def test_with_a_client_in_clear_nobody_has_an_epsilon_at_any_delta() -> None:
@@ -89,12 +89,12 @@ def test_with_a_client_in_clear_nobody_has_an_epsilon_at_any_delta() -> None:
         ):
             by_client = dict(enumerate(events))
             for unit in ("client-round", "client-run"):
-                assert {x["kind"] for x in of_unit(lines({1: by_client}, delta), unit)} == {"none"}
+                assert {x.kind for x in of_unit(lines({1: by_client}, delta), unit)} == {"none"}
 
 
 def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
     for releases in ({1: {0: BITS, 1: NOISE}}, {1: {0: BITS}, 2: {0: NOISE}}):
-        assert {x["kind"] for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
+        assert {x.kind for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
 
 
 # Events that contain other events
@@ -106,6 +106,6 @@ def test_events_drawn_once_and_drawn_anew_both_count() -> None:
     fresh = PureReport(epsilon=2.0)
     releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
     pure, _ = of_unit(lines(releases), "client-run")
-    assert pure["epsilon"] == 2.0 + 3.0 + 2 * 2.0
+    assert pure.epsilon == 2.0 + 3.0 + 2 * 2.0
     # The client takes part in five rounds, and the line must not rest on fewer.
-    assert "the client takes part in at most 5 rounds" in pure["assumptions"]
+    assert "the client takes part in at most 5 rounds" in pure.assumptions

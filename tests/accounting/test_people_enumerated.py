@@ -115,10 +115,8 @@ def printed(adversary: Adversary, sites: int) -> float:
         delta=DELTA,
         persons_at_sites=sites,
     )
-    (line,) = [
-        g for g in found["guarantees"] if (g["unit"], g["adversary"]) == ("person", adversary)
-    ]
-    return float(line["epsilon"])
+    (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
+    return float(line.epsilon)
 
 
 @pytest.mark.parametrize("sites", [1, 3])

@@ -52,7 +52,7 @@ def lines_of(
         delta=DELTA,
         persons_at_sites=sites,
     )
-    return [g for g in found["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+    return [g for g in found.guarantees if (g.unit, g.adversary) == (unit, adversary)]
 
 
 SHARE = GaussianShare(squared_distance=90_000, variance=2**14)
@@ -66,12 +66,12 @@ BITS = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
 def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int) -> None:
     lines = lines_of(of_people(event), "server", sites)
     alone = local_guarantees(Counter({event: sites * ROUNDS}), "person", DELTA)
-    assert [line["epsilon"] for line in lines] == [line.epsilon for line in alone]
+    assert [line.epsilon for line in lines] == [line.epsilon for line in alone]
     for line in lines:
         words = "1 site" if sites == 1 else f"{sites} sites"
-        assert f"a person has rows at no more than {words}" in line["assumptions"]
-        assert f"the client takes part in at most {ROUNDS} rounds" in line["assumptions"]
-        assert line["neighbours"] == "replace-person"
+        assert f"a person has rows at no more than {words}" in line.assumptions
+        assert f"the client takes part in at most {ROUNDS} rounds" in line.assumptions
+        assert line.neighbours == "replace-person"
 
 
 @pytest.mark.parametrize("sites", [1, 2, 5])
@@ -81,15 +81,15 @@ def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> No
         Counter({further: ROUNDS}), summands=SITES - 1, untrusted=1, delta=DELTA
     )
     (line,) = lines_of(of_people(SHARE), "summing-server", sites)
-    assert line["epsilon"] == pytest.approx(expected.epsilon, rel=1e-12)
-    assert f"a person has rows at no more than {sites} site" in " ".join(line["assumptions"])
+    assert line.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
+    assert f"a person has rows at no more than {sites} site" in " ".join(line.assumptions)
     (line,) = lines_of(of_people(REPORT), "downlink", sites)
     as_far = GaussianReport(mu=sites * 0.3, rho=sites**2 * 0.045)
     (alone,) = local_guarantees(Counter({as_far: ROUNDS}), "person", DELTA)
-    assert line["epsilon"] == pytest.approx(alone.epsilon, rel=1e-12)
-    assert f"a person has rows at no more than {sites} site" in " ".join(line["assumptions"])
+    assert line.epsilon == pytest.approx(alone.epsilon, rel=1e-12)
+    assert f"a person has rows at no more than {sites} site" in " ".join(line.assumptions)
     pure, _ = lines_of(of_people(PureReport(epsilon=2.0)), "downlink", sites)
-    assert (pure["kind"], pure["epsilon"]) == ("pure", 2.0 * sites * ROUNDS)
+    assert (pure.kind, pure.epsilon) == ("pure", 2.0 * sites * ROUNDS)
 
 
 def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
@@ -100,11 +100,9 @@ def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
         found = statement(
             released(table), claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites
         )
-        (line,) = [
-            g for g in found["guarantees"] if (g["unit"], g["adversary"]) == ("person", adversary)
-        ]
-        assert line["kind"] == "approximate"
-        return float(line["epsilon"])
+        (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
+        assert line.kind == "approximate"
+        return float(line.epsilon)
 
     def by_rho(rho: float) -> float:
         (line,) = local_guarantees(Counter({GaussianReport(mu=1e6, rho=rho): 1}), "person", DELTA)
@@ -118,7 +116,7 @@ def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
 def test_an_event_drawn_once_is_drawn_at_every_site() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     pure, _ = lines_of(of_people(once), "server", 3)
-    assert pure["epsilon"] == 3.0  # for any number of rounds
+    assert pure.epsilon == 3.0  # for any number of rounds
 
 
 def test_sites_with_different_releases_are_all_counted_as_the_worst() -> None:
@@ -127,9 +125,9 @@ def test_sites_with_different_releases_are_all_counted_as_the_worst() -> None:
         released({1: {0: one, 1: one}, 2: {0: one, 1: other}}),
         claim=None, shuffler=None, delta=0.0, persons_at_sites=2,
     )  # fmt: skip
-    (line,) = [g for g in found["guarantees"] if g["unit"] == "person"]
-    assert 7.0 + 1.0 <= line["epsilon"] == 2 * (2 * 1.0 + 5.0)
-    assert line["lower"] is None
+    (line,) = [g for g in found.guarantees if g.unit == "person"]
+    assert 7.0 + 1.0 <= line.epsilon == 2 * (2 * 1.0 + 5.0)
+    assert line.lower is None
 
 
 def test_sampling_gains_nothing_if_a_person_is_in_one_sum_several_times() -> None:
@@ -138,17 +136,16 @@ def test_sampling_gains_nothing_if_a_person_is_in_one_sum_several_times() -> Non
     for sites in (1, 2):
         alone = sampled_guarantee(Counter({steps: sites * ROUNDS}), "person", "server", DELTA)
         (line,) = lines_of(of_people(steps), "server", sites)
-        assert line["epsilon"] == alone.epsilon
+        assert line.epsilon == alone.epsilon
     (line,) = lines_of(of_people(steps), "downlink", 1)
-    assert line["epsilon"] == sampled_guarantee(times, "person", "server", DELTA).epsilon
+    assert line.epsilon == sampled_guarantee(times, "person", "server", DELTA).epsilon
     (line,) = lines_of(of_people(steps), "downlink", 2)
     # Two vectors of norm 1 are replaced in every step, so mu is 2 * 2/4.
     mu = math.sqrt(2 * ROUNDS) * 2 * 2 / 4.0
-    assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
-    assert line["epsilon"] >= gaussian_epsilon(mu, DELTA)
-    assert (
-        "which people a step samples is secret, and each is sampled on its own"
-        in (line["assumptions"])
+    assert line.epsilon == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
+    assert line.epsilon >= gaussian_epsilon(mu, DELTA)
+    assert "which people a step samples is secret, and each is sampled on its own" in (
+        line.assumptions
     )
 
 
@@ -168,16 +165,16 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
     claim = Claim(epsilon=1.0, delta=DELTA, unit="person", source="a test")
     for sites in (1, 2):
         pure, _ = lines_of(BITS, "server", sites, claim=claim)
-        assert pure["epsilon"] == 1.5 * ROUNDS * sites
-        assert "what one person has is a part of what the client has" in pure["method"]
-        assert pure["neighbours"] == "replace-person"
+        assert pure.epsilon == 1.5 * ROUNDS * sites
+        assert "what one person has is a part of what the client has" in pure.method
+        assert pure.neighbours == "replace-person"
 
 
 def test_calibration_uses_the_figure_of_the_statement() -> None:
     releases = released({1: dict.fromkeys(range(SITES), of_people(SHARE))})
     for sites in (1, 4):
         whole = statement(releases, claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites)
-        people = [g for g in whole["guarantees"] if g["unit"] == "person"]
+        people = [g for g in whole.guarantees if g.unit == "person"]
         assert server_lines(releases, "person", DELTA, sites) == people
     assert server_lines(released({1: {0: SHARE}}), "person", DELTA) is None
 

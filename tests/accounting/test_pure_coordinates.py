@@ -67,10 +67,10 @@ def test_pure_coordinates_mix_with_other_events() -> None:
 def test_a_statement_names_the_worst_coordinate_and_no_shuffler() -> None:
     releases = released({1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}})
     stated = statement(releases, claim=None, shuffler=None, delta=0.0)
-    lines = {line["unit"]: line for line in stated["guarantees"]}
-    assert lines["weight"]["epsilon"] == 2.0
-    assert lines["weight"]["lower"] == pytest.approx(2.0, rel=1e-8)
-    assert lines["client-round"]["epsilon"] == 11.0
+    lines = {line.unit: line for line in stated.guarantees}
+    assert lines["weight"].epsilon == 2.0
+    assert lines["weight"].lower == pytest.approx(2.0, rel=1e-8)
+    assert lines["client-round"].epsilon == 11.0
     shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
     with pytest.raises(ConfigError, match="shuffler"):
         statement(releases, claim=None, shuffler=shuffler, delta=1e-5)

@@ -190,9 +190,9 @@ def test_messages_without_data_are_no_releases() -> None:
     for delta in (0.0, 1e-5):
         for shuffler in (None, ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)):
             found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
-            lines = [(x["unit"], x["kind"], x["epsilon"], x["delta"]) for x in found["guarantees"]]
+            lines = [(x.unit, x.kind, x.epsilon, x.delta) for x in found.guarantees]
             assert lines == [("client-round", "pure", 0.0, 0.0), ("client-run", "pure", 0.0, 0.0)]
     # Even if a client's input is sent in clear, it need not depend on a single record.
     mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
-    kinds = {line["unit"]: line["kind"] for line in mixed["guarantees"]}
+    kinds = {line.unit: line.kind for line in mixed.guarantees}
     assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}

@@ -33,8 +33,8 @@ from fedldp.simulation.plan import plan, problem_of
 
 def planned(name: str, unit: str, **settings: Any) -> dict[str, dict[str, Any]]:
     config = fedldp.recipe(name, **settings)
-    lines = plan(config, problem_of(config, None)).privacy["guarantees"]
-    return {g["kind"]: g for g in lines if (g["unit"], g["adversary"]) == (unit, "server")}
+    lines = plan(config, problem_of(config, None)).privacy.guarantees
+    return {g.kind: g for g in lines if (g.unit, g.adversary) == (unit, "server")}
 
 
 # The composition
@@ -73,7 +73,7 @@ def test_categories_are_composed_with_their_own_losses(
 ) -> None:
     found = planned("quickstart", "client-round", mechanism=mechanism, epsilon=epsilon)
     line = found["approximate"]
-    assert line["epsilon"] == pytest.approx(round_cost, abs=1e-4)
+    assert line.epsilon == pytest.approx(round_cost, abs=1e-4)
     assert two_valued_epsilon(epsilon, 650, 1e-5) == pytest.approx(before, abs=1e-4)
     # The mechanism's own law, computed independently; the levels at both ends attain the bound.
     own: Any
@@ -85,10 +85,10 @@ def test_categories_are_composed_with_their_own_losses(
         p = 1 / (1 + math.exp(-epsilon / 2))
         telling = p**2 + (1 - p) ** 2
     assert own.revealing_probability == pytest.approx(telling, rel=1e-12)
-    assert lattice_delta(epsilon, telling, 650, line["epsilon"]) <= 1e-5 * (1 + 1e-8)
-    assert lattice_delta(epsilon, telling, 650, line["lower"]) >= 1e-5 * (1 - 1e-8)
-    assert line["lower"] == pytest.approx(line["epsilon"], rel=1e-7)
-    assert line["lower"] < line["epsilon"]
+    assert lattice_delta(epsilon, telling, 650, line.epsilon) <= 1e-5 * (1 + 1e-8)
+    assert lattice_delta(epsilon, telling, 650, line.lower) >= 1e-5 * (1 - 1e-8)
+    assert line.lower == pytest.approx(line.epsilon, rel=1e-7)
+    assert line.lower < line.epsilon
 
 
 # Several releases of one kind

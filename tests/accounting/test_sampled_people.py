@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from tables import DOWNLINK, released
 
 from fedldp.accounting.events import InClear, PerPerson, PerRecord, SampledShare
-from fedldp.accounting.guarantees import IDEALISED, SECRET, Adversary, sampled_guarantee
+from fedldp.accounting.guarantees import Adversary, sampled_guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon, poisson_noise
 from fedldp.accounting.statement import SumInPath, statement
+from fedldp.core.kinds import IDEALISED, SECRET_SAMPLE
 
 Law = NDArray[np.float64]
 
@@ -40,9 +41,7 @@ def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[di
         persons_at_sites=sites,
     )
     return [
-        g
-        for g in found["guarantees"]
-        if g["adversary"] == adversary and g["unit"] in ("person", "record")
+        g for g in found.guarantees if g.adversary == adversary and g.unit in ("person", "record")
     ]
 
 
@@ -63,17 +62,17 @@ def by_dp_accounting(noise: float, rate: float, steps: int) -> float:
 def test_another_accountant_agrees(adversary: Adversary, shares: int) -> None:
     (line,) = lines_of(adversary)
     theirs = by_dp_accounting(math.sqrt((shares * 2**10 - 16) / 900), 0.2, 3 * ROUNDS)
-    assert line["epsilon"] == pytest.approx(theirs, rel=1e-3)
-    assert line["lower"] is None
-    assert IDEALISED in line["assumptions"]
-    assert SECRET["person"] in line["assumptions"]
-    assert "12 steps" in line["method"]
+    assert line.epsilon == pytest.approx(theirs, rel=1e-3)
+    assert line.lower is None
+    assert IDEALISED in line.assumptions
+    assert SECRET_SAMPLE(of="person") in line.assumptions
+    assert "12 steps" in line.method
 
 
 def test_a_person_at_several_sites_is_in_as_many_samples() -> None:
     (line,) = lines_of("server", sites=3)
     alone = poisson_gaussian_epsilon(math.sqrt((2**10 - 16) / 900), 0.2, 9 * ROUNDS, DELTA)
-    assert line["epsilon"] == pytest.approx(alone, rel=1e-6)
+    assert line.epsilon == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize(("adversary", "shares"), [("downlink", 1), ("summing-server", SITES - 1)])
@@ -82,14 +81,14 @@ def test_in_one_sum_sampling_gains_nothing_for_a_person_at_several_sites(
 ) -> None:
     (line,) = lines_of(adversary, sites=2)
     mu = 2 * 2 * math.sqrt(900 / (shares * 2**10 - 16)) * math.sqrt(3 * ROUNDS)
-    assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
+    assert line.epsilon == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
 
 
 def test_a_sampled_row_has_the_same_figure_and_says_what_is_secret() -> None:
     (line,) = lines_of("summing-server", event=PerRecord(record=SHARE, client=CLEAR))
-    assert (line["unit"], line["neighbours"]) == ("record", "replace-record")
-    assert SECRET["record"] in line["assumptions"]
-    assert line["epsilon"] == lines_of("summing-server")[0]["epsilon"]
+    assert (line.unit, line.neighbours) == ("record", "replace-record")
+    assert SECRET_SAMPLE(of="record") in line.assumptions
+    assert line.epsilon == lines_of("summing-server")[0].epsilon
 
 
 # All neighbours in small cases: integers, the grid, the discrete noise, and other people's sums

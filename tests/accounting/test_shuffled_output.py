@@ -91,8 +91,8 @@ def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
     # A client that is alone in its group is not hidden: its guarantee is the local one.
     event = made.config.algorithm(made.problem).encoder(99).event()
     assert isinstance(event, BinaryRandomizedResponse)
-    lines = [g for g in made.privacy["guarantees"] if g["adversary"] == "shuffled-server"]
-    assert {g["unit"] for g in lines} >= {"client-round", "client-run"}
+    lines = [g for g in made.privacy.guarantees if g.adversary == "shuffled-server"]
+    assert {g.unit for g in lines} >= {"client-round", "client-run"}
     for line in lines:
-        if line["unit"] != "weight":
-            assert two_valued(event.epsilon, SIZE, line["epsilon"]) <= 1e-5
+        if line.unit != "weight":
+            assert two_valued(event.epsilon, SIZE, line.epsilon) <= 1e-5

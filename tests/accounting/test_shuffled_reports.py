@@ -31,41 +31,41 @@ def made(
 
 
 def shuffled(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {line["unit"]: line for line in lines if line["adversary"] == "shuffled-server"}
+    return {line.unit: line for line in lines if line.adversary == "shuffled-server"}
 
 
 def test_a_round_and_a_run_have_the_figures_of_the_blanket() -> None:
     found = shuffled(made({1: None, 2: None, 3: None}))
     assert list(found) == ["client-round", "client-run"]
-    assert found["client-round"]["epsilon"] == blanket_epsilon(SUBSET, 100, 1e-5)
-    assert found["client-run"]["epsilon"] == blanket_epsilon(SUBSET, 100, 1e-5, 3)
+    assert found["client-round"].epsilon == blanket_epsilon(SUBSET, 100, 1e-5)
+    assert found["client-run"].epsilon == blanket_epsilon(SUBSET, 100, 1e-5, 3)
     for line in found.values():
-        assert (line["kind"], line["delta"], line["lower"]) == ("approximate", 1e-5, None)
-        assert "privacy blanket (Balle, Bell, Gascon, Nissim 2019)" in line["method"]
-        assert line["stated_by"] == "fedldp"
+        assert (line.kind, line.delta, line.lower) == ("approximate", 1e-5, None)
+        assert "privacy blanket (Balle, Bell, Gascon, Nissim 2019)" in line.method
+        assert line.stated_by == "fedldp"
 
 
 def test_a_client_that_answers_once_is_hidden_by_its_own_round_alone() -> None:
     once = {1: range(40), 2: range(40, 70), 3: range(70, 100)}
     found = shuffled(made(once))
-    assert found["client-run"]["epsilon"] == blanket_epsilon(SUBSET, 30, 1e-5)
-    assert found["client-run"]["epsilon"] == found["client-round"]["epsilon"]
-    assert "30 honest reports" in " ".join(found["client-run"]["assumptions"])
+    assert found["client-run"].epsilon == blanket_epsilon(SUBSET, 30, 1e-5)
+    assert found["client-run"].epsilon == found["client-round"].epsilon
+    assert "30 honest reports" in " ".join(found["client-run"].assumptions)
 
 
 def test_without_other_clients_nothing_is_hidden() -> None:
     alone = shuffled(made({1: None}, clients=1))["client-round"]
-    assert alone["epsilon"] <= SUBSET.epsilon
-    assert alone["epsilon"] == pytest.approx(SUBSET.epsilon, rel=1e-4)
+    assert alone.epsilon <= SUBSET.epsilon
+    assert alone.epsilon == pytest.approx(SUBSET.epsilon, rel=1e-4)
     colluding = shuffled(made({1: None}, untrusted=100))["client-round"]
-    assert colluding["epsilon"] == alone["epsilon"]
+    assert colluding.epsilon == alone.epsilon
 
 
 def test_the_lines_without_the_shuffler_are_those_of_a_pure_report() -> None:
     pure = PureReport(epsilon=SUBSET.epsilon)
     released = ReleaseHistory.planned({pure: range(100)}, {1: None, 2: None})
-    known = statement(released, claim=None, shuffler=None, delta=1e-5)["guarantees"]
-    assert [line for line in made({1: None, 2: None}) if line["adversary"] == "server"] == known
+    known = statement(released, claim=None, shuffler=None, delta=1e-5).guarantees
+    assert [line for line in made({1: None, 2: None}) if line.adversary == "server"] == known
     for kind in ("pure", "zcdp", "gdp"):
         assert cost(EVENT, kind) == cost(pure, kind)
 

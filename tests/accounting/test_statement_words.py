@@ -19,18 +19,17 @@ def test_the_rounds_that_a_line_assumes_are_enough_for_every_client() -> None:
     # would cost 6 d.
     changes = {"num_clients": 3, "clients_per_round": 1, "rounds": 6, "seed": 5}
     privacy = planned("quickstart", epsilon=[2.0, 1.0, 1.0], **changes)
-    for line in privacy["guarantees"]:
-        if line["unit"] == "client-run":
-            assert not [a for a in line["assumptions"] if "in at most" in a]
-            assert (
-                "no client takes part in more rounds than it is drawn for here"
-                in (line["assumptions"])
+    for line in privacy.guarantees:
+        if line.unit == "client-run":
+            assert not [a for a in line.assumptions if "in at most" in a]
+            assert "no client takes part in more rounds than it is drawn for here" in (
+                line.assumptions
             )
-    pure = next(g for g in privacy["guarantees"] if g["unit"] == "client-run")
-    assert pure["epsilon"] == 3 * 650
-    same = planned("quickstart", epsilon=1.0, **changes)["guarantees"]
+    pure = next(g for g in privacy.guarantees if g.unit == "client-run")
+    assert pure.epsilon == 3 * 650
+    same = planned("quickstart", epsilon=1.0, **changes).guarantees
     assert all(
-        "the client takes part in at most 3 rounds" in line["assumptions"]
+        "the client takes part in at most 3 rounds" in line.assumptions
         for line in same
-        if line["unit"] == "client-run"
+        if line.unit == "client-run"
     )

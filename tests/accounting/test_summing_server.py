@@ -15,15 +15,11 @@ from fedldp.accounting.events import (
     InClear,
     PureReport,
 )
-from fedldp.accounting.guarantees import (
-    FRESH,
-    shuffled_guarantees,
-    sum_assumptions,
-    summing_guarantees,
-)
+from fedldp.accounting.guarantees import shuffled_guarantees, sum_assumptions, summing_guarantees
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, statement
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import FRESH
 
 BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=1000)
 
@@ -35,15 +31,15 @@ def lines(
     released = ReleaseHistory.planned({event: range(clients)}, dict.fromkeys(range(1, rounds + 1)))
     path = SumInPath(**{"untrusted_clients": 0, **settings})
     made = statement(released, claim=None, shuffler=None, summed=path, delta=delta)
-    return {g["unit"]: g for g in made["guarantees"] if g["adversary"] == "summing-server"}
+    return {g.unit: g for g in made.guarantees if g.adversary == "summing-server"}
 
 
 def test_the_figures_of_the_specification() -> None:
     # An ideal shuffler of single bits, n = 100, delta = 1e-5.
-    assert lines()["weight"]["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
+    assert lines()["weight"].epsilon == pytest.approx(0.407817894709581, abs=1e-9)
     whole = lines(BinaryRandomizedResponse(epsilon=1.0, coordinates=21_840))
-    assert whole["client-round"]["epsilon"] == pytest.approx(252.80219, rel=1e-4)
-    assert whole["client-round"]["lower"] == pytest.approx(185.09765, rel=1e-4)
+    assert whole["client-round"].epsilon == pytest.approx(252.80219, rel=1e-4)
+    assert whole["client-round"].lower == pytest.approx(185.09765, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +63,7 @@ def test_the_figures_are_those_of_shuffled_bits(
 
 def test_the_assumptions_name_the_protocol_and_no_shuffler() -> None:
     for line in lines(untrusted_clients=7).values():
-        words = line["assumptions"]
+        words = line.assumptions
         assert FRESH in words
         assert words[: len(sum_assumptions(93, 7))] == sum_assumptions(93, 7)
         text = " ".join(words)
@@ -81,23 +77,21 @@ def test_the_number_of_summed_reports_counts_not_that_of_released_ones() -> None
     fewer = lines(rounds=2, clients_in_sum={1: 60, 2: 60})
     sixty = lines(rounds=2, clients=60)
     for unit, line in fewer.items():
-        assert line["epsilon"] == sixty[unit]["epsilon"]
+        assert line.epsilon == sixty[unit].epsilon
     uneven = lines(rounds=2, clients_in_sum={1: 100, 2: 60})
     for unit, line in uneven.items():
-        assert line["epsilon"] == sixty[unit]["epsilon"]
-        assert line["lower"] is None
+        assert line.epsilon == sixty[unit].epsilon
+        assert line.lower is None
     more = lines(rounds=2, clients_in_sum={1: 100, 2: 500})
     assert more == lines(rounds=2)  # never more reports than were released
 
 
 def test_an_unseen_sum_makes_no_line_worse_but_its_round_counts() -> None:
     seen, all_of_it = lines(rounds=2, clients_in_sum={1: 100, 2: 0}), lines(rounds=2)
-    assert {unit: line["epsilon"] for unit, line in seen.items()} == {
-        unit: line["epsilon"] for unit, line in all_of_it.items()
+    assert {unit: line.epsilon for unit, line in seen.items()} == {
+        unit: line.epsilon for unit, line in all_of_it.items()
     }
-    assert all(
-        line["lower"] is None for line in seen.values()
-    )  # the server saw nothing of one round
+    assert all(line.lower is None for line in seen.values())  # the server saw nothing of one round
     assert lines(clients_in_sum={1: 0}) == {}
 
 
@@ -112,11 +106,9 @@ def test_with_no_trusted_client_the_lines_are_those_of_each_report() -> None:
         ReleaseHistory.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
     )
     (known,) = [
-        g["epsilon"]
-        for g in local["guarantees"]
-        if (g["unit"], g["kind"]) == ("client-round", "approximate")
+        g.epsilon for g in local.guarantees if (g.unit, g.kind) == ("client-round", "approximate")
     ]
-    assert alone["client-round"]["epsilon"] == known
+    assert alone["client-round"].epsilon == known
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
-from fedldp.algorithms.per_client import ClientValue
+from fedldp.algorithms.settings import ClientValue
 from fedldp.core.errors import ConfigError
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)

@@ -118,27 +118,27 @@ def test_replacing_one_client_moves_the_sum_by_twice_the_clip_at_most(
 
 
 def lines(config: RunConfig) -> dict[tuple[str, str], dict[str, Any]]:
-    found = plan(config, PROBLEM).privacy["guarantees"]
-    assert len({(line["unit"], line["adversary"]) for line in found}) == len(found)
-    return {(line["unit"], line["adversary"]): line for line in found}
+    found = plan(config, PROBLEM).privacy.guarantees
+    assert len({(line.unit, line.adversary) for line in found}) == len(found)
+    return {(line.unit, line.adversary): line for line in found}
 
 
 def test_a_median_of_private_norms_guarantees_nothing() -> None:
     line = lines(config_of(clip=None))["client-run", "downlink"]
-    assert (line["kind"], line["epsilon"]) == ("none", None)
-    assert "median of private norms" in line["method"]
+    assert (line.kind, line.epsilon) == ("none", None)
+    assert "median of private norms" in line.method
 
 
 def test_a_fixed_clip_has_the_guarantee_of_sampled_gaussian_rounds() -> None:
     config = config_of(noise_multiplier=4.0, rounds=15, clients_per_round=50, delta=1e-3)
     line = lines(config)["client-run", "downlink"]
     expected = sampled_without_replacement_gaussian_epsilon(4.0, 50, 99, 15, 1e-3)
-    assert line["epsilon"] == pytest.approx(expected, rel=1e-5)
-    assert (line["kind"], line["delta"]) == ("approximate", 1e-3)
-    assert any("is trusted" in text for text in line["assumptions"])
-    assert any("who takes part is secret" in text for text in line["assumptions"])
+    assert line.epsilon == pytest.approx(expected, rel=1e-5)
+    assert (line.kind, line.delta) == ("approximate", 1e-3)
+    assert any("is trusted" in text for text in line.assumptions)
+    assert any("who takes part is secret" in text for text in line.assumptions)
     everyone = lines(config.changed(clients_per_round=None))["client-run", "downlink"]
-    assert everyone["epsilon"] > line["epsilon"]
+    assert everyone.epsilon > line.epsilon
 
 
 @pytest.mark.parametrize(("per_round", "noise"), [(None, 1e-3), (1, 0.7), (2, 1e3), (3, 0.7)])
@@ -152,8 +152,8 @@ def test_the_downlink_line_overstates_neither_noise_nor_rarity_of_samples(
     # Of three clients, one that was not drawn knows this, so it sees a sample of the other two.
     assert event.population == 2
     assert event.sample_size == min(per_round or 3, 2)
-    for line in plan(config, TINY).privacy["guarantees"]:
-        assert (line["kind"] == "none") == (line["adversary"] == "server")
+    for line in plan(config, TINY).privacy.guarantees:
+        assert (line.kind == "none") == (line.adversary == "server")
 
 
 def test_account_refuses_a_vector_that_a_run_would_refuse() -> None:
@@ -234,7 +234,7 @@ def test_broadcasts_guarantee_no_less_against_any_clients_that_pool(
     )  # fmt: skip
     for fewer in range(pooling + 1):
         exact = pooled_epsilon(clients, drawn, fewer, multiplier, delta)
-        assert line["epsilon"] >= exact * (1 - 1e-4)  # the grid has slightly more noise
+        assert line.epsilon >= exact * (1 - 1e-4)  # the grid has slightly more noise
 
 
 # Exact noise on exact sums
@@ -254,11 +254,11 @@ def test_exact_noise_has_the_guarantee_of_gaussian_rounds_without_sampling() -> 
         # Neighbours are two clips apart, so mu = 2 sqrt(T)/sigma for T rounds in which a client is
         # drawn.
         mu = 2 * math.sqrt(15) / 4.0 * (1 - 1e-6)  # the clip is rounded down to whole steps
-        assert gaussian_delta(line["epsilon"], mu) <= 1e-3
-        assert gaussian_delta(line["epsilon"] * (1 - 1e-4), mu) > 1e-3
-        assert found["client-run", "server"]["kind"] == "none"
-        assert not any("idealised" in text for text in line["assumptions"])
-        assert any("is trusted" in text for text in line["assumptions"])
+        assert gaussian_delta(line.epsilon, mu) <= 1e-3
+        assert gaussian_delta(line.epsilon * (1 - 1e-4), mu) > 1e-3
+        assert found["client-run", "server"].kind == "none"
+        assert not any("idealised" in text for text in line.assumptions)
+        assert any("is trusted" in text for text in line.assumptions)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

@@ -30,14 +30,11 @@ def config_of(**settings: Any) -> Any:
 
 
 def lines(config: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    return {
-        (line["unit"], line["adversary"]): line
-        for line in plan(config, PROBLEM).privacy["guarantees"]
-    }
+    return {(line.unit, line.adversary): line for line in plan(config, PROBLEM).privacy.guarantees}
 
 
 def epsilon_of_run(config: Any, adversary: str = "summing-server") -> float:
-    return float(lines(config)["client-run", adversary]["epsilon"])
+    return float(lines(config)["client-run", adversary].epsilon)
 
 
 def reports_of(roles: Roles, updates: np.ndarray, *, start: np.ndarray = START) -> list[Report]:
@@ -135,5 +132,5 @@ def test_clients_take_turns_that_all_of_them_can_count() -> None:
     assert config.composition.participation.max_rounds(0) == 3
     assert any(
         "at most 3 rounds" in text
-        for text in lines(config)["client-run", "summing-server"]["assumptions"]
+        for text in lines(config)["client-run", "summing-server"].assumptions
     )

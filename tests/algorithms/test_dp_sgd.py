@@ -214,16 +214,16 @@ def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
 
 
 def lines(config: RunConfig) -> dict[str, dict[str, Any]]:
-    found = plan(config, problem_of(config, None)).privacy["guarantees"]
-    assert {line["adversary"] for line in found} == {"server"}
-    return {line["unit"]: line for line in found}
+    found = plan(config, problem_of(config, None)).privacy.guarantees
+    assert {line.adversary for line in found} == {"server"}
+    return {line.unit: line for line in found}
 
 
 def test_a_record_is_protected_as_by_all_steps_of_the_rounds_with_its_client() -> None:
     config = fedldp.recipe("dp-sgd-digits", noise_multiplier=2.0, rounds=7, batch_size=24)
     line = lines(config)["record"]
     rate = sampling_rate(24, 10, 1437)
-    assert line["epsilon"] == poisson_gaussian_epsilon(2.0, rate, 7 * 6, 1e-5)
-    assert (line["kind"], line["neighbours"]) == ("approximate", "replace-record")
+    assert line.epsilon == poisson_gaussian_epsilon(2.0, rate, 7 * 6, 1e-5)
+    assert (line.kind, line.neighbours) == ("approximate", "replace-record")
     fewer = lines(config.changed(clients_per_round=1))["record"]
-    assert fewer["epsilon"] < line["epsilon"]
+    assert fewer.epsilon < line.epsilon

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.statement import LARGE_DELTA, delta_to_take
+from fedldp.accounting.statement import delta_to_take
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import LARGE_DELTA
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import check_stated
 from fedldp.simulation.plan import plan
@@ -47,7 +48,7 @@ def of_clients(number: int, delta: float, **settings: Any) -> RunConfig:
 
 
 def warned(statement: Any) -> list[str]:
-    return [each for each in statement["warnings"] if each.startswith(LARGE_DELTA)]
+    return [each for each in statement.warnings if each.startswith(LARGE_DELTA)]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -75,8 +76,8 @@ def test_the_warning_begins_above_a_tenth_of_one_of_those_protected(unit: str, n
     assert text.endswith(repr(take))
     assert f"{number:,}" in text
     assert not warned(stated(take))
-    lines = [{**line} for line in stated(1e-4)["guarantees"]]
-    assert any((line["unit"], line["delta"]) == (unit, 1e-4) for line in lines)
+    lines = [{**line} for line in stated(1e-4).guarantees]
+    assert any((line.unit, line.delta) == (unit, 1e-4) for line in lines)
 
 
 @pytest.mark.parametrize("unit", ["record", "person"])
@@ -89,7 +90,7 @@ def test_an_agreement_warns_as_the_simulation_of_its_configuration_does(
     assert warned(made.statement) == warned(plan(config, problem).privacy)
     assert bool(warned(made.statement)) == (number > 10_000)
     check_stated(made)
-    silent = [each for each in made.statement["warnings"] if not each.startswith(LARGE_DELTA)]
+    silent = [each for each in made.statement.warnings if not each.startswith(LARGE_DELTA)]
     if number > 10_000:
         with pytest.raises(ConfigError, match="its statement differs"):
             check_stated(replace(made, statement={**made.statement, "warnings": silent}))

@@ -33,8 +33,8 @@ def made(system: str, **settings: Any) -> RunConfig:
 
 
 def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
-    guarantees = plan(config, PROBLEM).privacy["guarantees"]
-    return {(line["unit"], line["adversary"]): line["epsilon"] for line in guarantees}
+    guarantees = plan(config, PROBLEM).privacy.guarantees
+    return {(line.unit, line.adversary): line.epsilon for line in guarantees}
 
 
 @pytest.mark.parametrize("bound", ["norm", "direction"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fedldp.accounting.statement import DRAWN
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
@@ -68,16 +67,16 @@ def made(case: tuple[str, dict[str, Any]], **changes: Any) -> RunConfig:
 
 def figures(statement: Any) -> dict[tuple[str, str, float], float]:
     return {
-        (line["unit"], line["adversary"], line["delta"]): line["epsilon"]
-        for line in statement["guarantees"]
-        if line["epsilon"] is not None
+        (line.unit, line.adversary, line.delta): line.epsilon
+        for line in statement.guarantees
+        if line.epsilon is not None
     }
 
 
 def bounds(statement: Any) -> dict[tuple[str, str, float], float]:
     """Return the bounds that the warning prints; without a bound, the line's own figure."""
     found = figures(statement)
-    for text in statement["warnings"]:
+    for text in statement.warnings:
         if not text.startswith(DRAWN):
             continue
         for part in text.partition(" is at most ")[2].split("; "):
@@ -106,7 +105,7 @@ def test_there_is_no_bound_over_draws_where_draws_decide_nothing(
     case: tuple[str, dict[str, Any]],
 ) -> None:
     found = plan(made(case), PROBLEM).privacy
-    assert not any(each.startswith(DRAWN) for each in found["warnings"])
+    assert not any(each.startswith(DRAWN) for each in found.warnings)
 
 
 @pytest.mark.parametrize("name", ["pure reports", "Gaussian", "shuffled"])

@@ -64,9 +64,9 @@ def test_every_line_states_its_assumption_about_the_features() -> None:
         plan(each, problem).privacy for each in (made, made.changed(features="soft-gradients"))
     )
     alone = "features = own_features:rows maps each example by itself"
-    assert any(line["kind"] != "none" for line in found["guarantees"])
-    for line in found["guarantees"]:
-        assert line["kind"] == "none" or line["assumptions"][-1].startswith(alone)
-        assert line["stated_by"] == "fedldp"  # it states nothing about releases
-    assert found["warnings"][-1].startswith(alone)
-    assert not any("maps each" in text for text in known["warnings"])
+    assert any(line.kind != "none" for line in found.guarantees)
+    for line in found.guarantees:
+        assert line.kind == "none" or line.assumptions[-1].startswith(alone)
+        assert line.stated_by == "fedldp"  # it states nothing about releases
+    assert found.warnings[-1].startswith(alone)
+    assert not any("maps each" in text for text in known.warnings)

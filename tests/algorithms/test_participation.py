@@ -29,8 +29,8 @@ def made(system: str, **given: Any) -> RunConfig:
 
 
 def lines(config: RunConfig, delta: float | None = None) -> dict[tuple[str, str, bool], Any]:
-    found = plan(config, PROBLEM, delta=delta).privacy["guarantees"]
-    return {(line["unit"], line["adversary"], line["delta"] > 0): line["epsilon"] for line in found}
+    found = plan(config, PROBLEM, delta=delta).privacy.guarantees
+    return {(line.unit, line.adversary, line.delta > 0): line.epsilon for line in found}
 
 
 # Cohorts

@@ -17,10 +17,10 @@ from fedldp.accounting.events import (
     PerRecord,
     SelfComposed,
 )
-from fedldp.accounting.guarantees import IDEALISED, SECRET
 from fedldp.algorithms.people import people_of
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.kinds import IDEALISED, SECRET_SAMPLE
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples
@@ -58,8 +58,8 @@ def trained(made: Any, dataset: Dataset | None = None) -> np.ndarray:
 
 def lines(made: Any, dataset: Dataset | None = None) -> dict[tuple[str, str], dict[str, Any]]:
     problem = problem_of(made, None) if dataset is None else problem_with(made, dataset, None)
-    found = plan(made, problem).privacy["guarantees"]
-    return {(line["unit"], line["adversary"]): line for line in found}
+    found = plan(made, problem).privacy.guarantees
+    return {(line.unit, line.adversary): line for line in found}
 
 
 def visits(seed: int = 0) -> Dataset:
@@ -79,10 +79,10 @@ def visits(seed: int = 0) -> Dataset:
 def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, epsilon: float) -> None:
     found = lines(config(channel=channel, epsilon=epsilon))
     line = found["record", CHANNELS[channel]]
-    assert 0.99 * epsilon < line["epsilon"] <= epsilon
-    assert line["neighbours"] == "replace-record"
-    assert line["stated_by"] == "fedldp"
-    assert found["client-run", "server"]["kind"] == "none"
+    assert 0.99 * epsilon < line.epsilon <= epsilon
+    assert line.neighbours == "replace-record"
+    assert line.stated_by == "fedldp"
+    assert found["client-run", "server"].kind == "none"
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -90,9 +90,9 @@ def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, epsilon: fl
 def test_with_persons_in_the_data_a_person_is_protected(channel: str, sites: int) -> None:
     made = config(channel=channel, num_clients=3, epsilon=2.0, persons_at_sites=sites)
     line = lines(made, visits())["person", CHANNELS[channel]]
-    assert 1.9 < line["epsilon"] <= 2
-    assert line["neighbours"] == "replace-person"
-    assert (f"no more than {sites} sites" in " ".join(line["assumptions"])) == (sites > 1)
+    assert 1.9 < line.epsilon <= 2
+    assert line.neighbours == "replace-person"
+    assert (f"no more than {sites} sites" in " ".join(line.assumptions)) == (sites > 1)
 
 
 def test_the_event_is_of_one_person_and_of_no_client() -> None:
@@ -205,9 +205,9 @@ def test_a_run_on_samples_costs_its_epsilon_and_is_called_idealised(
 ) -> None:
     made = config(channel=channel, **more)
     line = lines(made)["record", CHANNELS[channel]]
-    assert 0.99 * made.epsilon < line["epsilon"] <= made.epsilon
-    assert IDEALISED in line["assumptions"]
-    assert SECRET["record"] in line["assumptions"]
+    assert 0.99 * made.epsilon < line.epsilon <= made.epsilon
+    assert IDEALISED in line.assumptions
+    assert SECRET_SAMPLE(of="record") in line.assumptions
 
 
 def test_the_statement_about_samples_covers_the_added_noise() -> None:
@@ -430,13 +430,13 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     without, counted = config(channel=channel), config(channel=channel, class_count_rounds=2)
     problem = problem_of(without, None)
     plain, told = (plan(each, problem).privacy for each in (without, counted))
-    assert told["guarantees"] == plain["guarantees"]
-    (note,) = (each for each in told["warnings"] if each not in plain["warnings"])
+    assert told.guarantees == plain.guarantees
+    (note,) = (each for each in told.warnings if each not in plain.warnings)
     assert "in the first 2 of 5 rounds, people's classes are counted" in note
     assert "that is 40 % of a person's budget" in note
     if channel != "central":
         some = counted.changed(clients_per_round=2)
         assert (
             "each such round is charged to its participants like any other round"
-            in plan(some, problem).privacy["warnings"][-1]
+            in plan(some, problem).privacy.warnings[-1]
         )

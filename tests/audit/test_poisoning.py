@@ -22,7 +22,7 @@ from fedldp.audit.poisoning import poisoning
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.reports import ReportChecker
+from fedldp.deployment.channels import ReportChecker
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.wire import RoundRequest

@@ -16,7 +16,7 @@ from fedldp.comparing.held_out import with_clients
 from fedldp.comparing.running import design_of
 from fedldp.comparing.tries import default_tries
 from fedldp.core.errors import ConfigError
-from fedldp.data import Dataset, load_dataset
+from fedldp.data import load_dataset
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import resolve
 
@@ -52,24 +52,6 @@ def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
         assert 0.99 * row["epsilon"] < row["proven"] <= row["epsilon"]
         assert (row["seeds"], row["refused"], row["stated_by"]) == (2, None, "fedldp")
     assert {row["name"]: row["idealised"] for row in made.rows} == {BOTH[0]: True, BOTH[1]: False}
-
-
-def test_choosing_sees_no_test_example_and_measuring_uses_another_seed(made: Any) -> None:
-    rows = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
-    seeds = {purpose: {row["seed"] for row in rows if row["purpose"] == purpose}
-             for purpose in ("tried", "measured")}  # fmt: skip
-    assert seeds == {"tried": {100}, "measured": {0, 1}}
-    best: dict[str, Any] = {}
-    for row in rows:
-        key = json.dumps(row["cell"], sort_keys=True)
-        if (
-            row["purpose"] == "tried"
-            and row["accuracy"] > best.get(key, {"accuracy": -1})["accuracy"]
-        ):
-            best[key] = row
-    for row in rows:
-        if row["purpose"] == "measured":
-            assert row["try"] == best[json.dumps(row["cell"], sort_keys=True)]["try"]
 
 
 @pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.3", "shards:2"])
@@ -207,31 +189,7 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
     assert design.tries == 8
 
 
-def test_a_file_may_omit_its_budget_and_the_common_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = 'system = "nbafl"\nlearning_rate = 0.1\nclip = 2.0\nmodel = "logistic"\nrounds = 1\n'
-    found = compared(contestants=write(lines), epsilon=16, seeds=[0], dataset="digits")
-    assert found.rows[0]["proven"] <= 16
-
-
 # The epsilon of a row
-
-
-def test_a_contestant_that_proves_more_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Comparison.calibrated
-
-    def generous(self: Comparison, cell: Any, config: Any, data: Dataset) -> Any:
-        found = real(self, cell, config, data)
-        return found.changed(epsilon=1.5 * found.epsilon)  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(Comparison, "calibrated", generous)
-    with pytest.raises(ComparisonError, match="above its label 16"):
-        compared(tmp_path / "out", epsilon=16)
-    assert not (tmp_path / "out" / "results.json").exists()
 
 
 def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
@@ -393,41 +351,6 @@ def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:
 
 GIVEN = ("--guarantee", "client-run:server", "--epsilon", "16", "--tries", "2", "--seeds", "0")
 LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (("clip = [1.0, 0.5]", "clip = [1.0]"), "few: its grid has only one point, which"),
-        (
-            ("[1.0, 0.5]", "[1.0, 0.5, 0.3, 0.2]"),
-            "its grid has 4 points, but each contestant has 3 tries",
-        ),
-        (("tries = 3", "trials = 3"), "trials: unknown key; a compare file has guarantee, epsilon"),
-        (('system = "nbafl"', ""), "give either a recipe (a name or a file) or a system"),
-        (
-            ("reference = true", "role = 1"),
-            "role: unknown key; a contestant has recipe, system, set, grid",
-        ),
-        (
-            ('guarantee = "client-run:server"', ""),
-            "guarantee: give the guarantee that all contestants must meet",
-        ),
-        (
-            ("num_clients = 12", "num_clients = 12\nseed = 1"),
-            "seed: give the seeds to measure",
-        ),
-    ],
-)
-def test_a_bad_compare_file_is_refused_in_one_line(
-    change: tuple[str, str], line: str, fedldp_command: Any, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    outcome = fedldp_command("compare", write(FEWER.replace(*change)))
-    assert (outcome.status, outcome.out) == (2, "")
-    (error,) = outcome.err.splitlines()
-    assert line in error
 
 
 def test_the_command_prints_a_table_and_leaves_files(

@@ -22,13 +22,12 @@ from fedldp.comparing import (
     Try,
     checked,
     choose,
-    held_out,
     proven,
 )
 from fedldp.comparing.comparison import Purpose
 from fedldp.comparing.running import measure_all
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.data import Dataset, Examples, Shares, load_dataset
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.data import Dataset, load_dataset
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
 
@@ -106,59 +105,6 @@ def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
     assert len(tried.test) == len(whole.train) // 6
     other = compared().data_for(PRIVUNIT, "tried", 101)
     assert keys(other.test) != keys(tried.test)
-
-
-def test_whole_clients_are_held_out_if_the_data_name_persons() -> None:
-    rows = [[3, 5], [0], [1, 6, 7], [2], [8], [4], [9], [10, 11, 12], [13], [14], [15], [16]]
-    numbers = np.arange(17, dtype=np.float32)[:, None]
-    examples = Examples(numbers, np.zeros(17, np.int64))
-    whole = Dataset(
-        "own", examples, examples, 2, clients=Shares.of([np.array(each) for each in rows])
-    )
-    tried = held_out(whole, 100)
-    assert tried.clients is not None
-    kept = [sorted(int(n) for n in tried.train.features[each, 0]) for each in tried.clients]
-    others = sorted(int(n) for n in tried.test.features[:, 0])
-    left = [each for each in rows if sorted(each) not in kept]
-    assert len(kept) == 10
-    assert len(left) == 2
-    assert others == sorted(n for each in left for n in each)
-    assert all(each in rows for each in kept)
-    assert tried.held_out
-
-
-def test_a_single_example_or_client_cannot_be_held_out() -> None:
-    one = Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64))
-    with pytest.raises(
-        ConfigError, match=r"training examples must be held out .* there are only 1"
-    ):
-        held_out(Dataset("own", one, one, 2), 0)
-    with pytest.raises(ConfigError, match=r"clients must be held out .* there are only 1"):
-        held_out(Dataset("own", one, one, 2, clients=Shares.of([np.arange(1)])), 0)
-
-
-def test_no_seed_is_used_both_to_choose_and_to_measure() -> None:
-    found = compared()
-    assert found.chosen_on not in found.seeds
-    assert len(found.seeds) >= 3
-    for seeds in ((100, 1), (1, 1)):
-        with pytest.raises(ConfigError, match="chosen_on = 100: "):
-            Comparison([contestant()], [DIGITS], seeds=seeds)
-
-
-def test_all_contestants_have_equal_tries_and_their_own_name() -> None:
-    with pytest.raises(
-        ConfigError, match="the same number of tries; they have: privunit 2, other 1"
-    ):
-        Comparison([contestant(), contestant("other", TRIES[:1])], [DIGITS])
-    with pytest.raises(ConfigError, match="contestant privunit: two have this name"):
-        Comparison([contestant(), contestant()], [DIGITS])
-    with pytest.raises(ConfigError, match="task digits: two have this name"):
-        Comparison([contestant()], [DIGITS, DIGITS])
-    with pytest.raises(ConfigError, match="is tried twice"):
-        contestant(tries=[FIRST, FIRST])
-    with pytest.raises(ConfigError, match="it has no tries"):
-        contestant(tries=[])
 
 
 # The label
@@ -292,39 +238,12 @@ def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     assert [found["purpose"] for found in results.rows] == ["tried"]
 
 
-def test_a_foreign_file_is_refused_and_kept(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    for text in ("a page\nof text", "[1]\n"):
-        path.write_text(text)
-        with pytest.raises(RunError, match=r"results = .*choose a different file"):
-            Results(path)
-        assert path.read_text() == text
-
-
 def test_cells_keep_their_order_and_a_reference_has_one() -> None:
     found = compared().cells([20], [4.0, 1.0])
     assert [(cell.contestant, cell.epsilon) for cell in found] == [
         ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0),
         ("privunit", 1.0), ("signs", 1.0),
     ]  # fmt: skip
-
-
-def test_a_stopped_comparison_continues_where_it_was(tmp_path: Path) -> None:
-    """The first run is kept; in the end, every try and seed is present once, in the rule's
-    order."""
-    path = tmp_path / "results.jsonl"
-    left = iter([True, False, False])
-    measured(compared(), Results(path), [PRIVUNIT], lambda: next(left))
-    first = Results(path).rows
-    measured(compared(), Results(path), [PRIVUNIT])
-    rows = Results(path).rows
-    assert rows[:1] == first
-    assert [(row["purpose"], row["seed"]) for row in rows] == [
-        ("tried", 100), ("tried", 100), ("measured", 0), ("measured", 1), ("measured", 2),
-    ]  # fmt: skip
-    assert [row["try"] for row in rows[:2]] == list(TRIES)
-    assert compared().standing(rows) == {PRIVUNIT: rows[2:]}
-    assert all(map(compared().is_current, rows))
 
 
 @pytest.mark.slow

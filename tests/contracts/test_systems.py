@@ -6,7 +6,6 @@ For all recipes, ``tests/gate`` records the configuration, what a client is told
 from __future__ import annotations
 
 import pytest
-from gate import golden, statements
 from subjects import candidates, kinds, subjects
 
 from fedldp.algorithms.bounds import Bound
@@ -44,14 +43,3 @@ def _below(base: type) -> set[type]:
     """Return the concrete subclasses of a class that presets use as they are."""
     found = {base} if not base.__subclasses__() else set()
     return found.union(*map(_below, base.__subclasses__()))
-
-
-def test_every_recorded_statement_names_its_lines() -> None:
-    """Reads the recorded statements; ``tests/gate`` makes each again, without any data."""
-    for system, names in statements.by_system().items():
-        documents = golden.read(statements.path_of(system))["recipes"]
-        assert set(documents) == set(names)
-        for document in documents.values():
-            lines = document["statement"]["guarantees"]
-            assert ("client-run", "server") in {(g["unit"], g["adversary"]) for g in lines}
-            assert all(line["method"] for line in lines)

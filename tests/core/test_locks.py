@@ -192,16 +192,6 @@ def test_a_release_leaves_the_lock_of_another_owner(tmp_path: Path) -> None:
     assert new.read_text() == "of another"
 
 
-@pytest.mark.parametrize("place", ["file/run", "link/run"])
-def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "at all")
-    for way in (owned(tmp_path / place, "out", "run"), owned_new(tmp_path / place, "out")):
-        with pytest.raises(RunError, match="out = ") as refused, way:
-            pass
-        assert "\n" not in str(refused.value)
-
-
 # Temporary folders
 
 

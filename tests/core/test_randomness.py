@@ -139,11 +139,6 @@ def test_a_generator_follows_its_stream() -> None:
     assert first.tolist() != other.tolist()
 
 
-def test_a_stream_gives_several_generators_that_differ() -> None:
-    stream = simulated()
-    assert stream.generator().random() != stream.generator().random()
-
-
 def test_torch_follows_the_stream_inside_and_not_outside() -> None:
     torch.manual_seed(123)
     expected = torch.rand(3)

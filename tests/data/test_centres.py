@@ -78,15 +78,15 @@ def test_a_run_accepts_centres_and_its_lines_say_that_none_was_measured(table: P
     )
     known_said = said.replace("centre_columns, ", "")
     found, known = (plan(each, problem).privacy for each in (centred, made))
-    assert any(each.startswith(said) for each in found["warnings"])
-    for line, before in zip(found["guarantees"], known["guarantees"], strict=True):
-        if line["kind"] != "none":
-            assert said in line["assumptions"]
-            assert known_said in before["assumptions"]
-            others = [each for each in line["assumptions"] if each != said]
-            assert others == [each for each in before["assumptions"] if each != known_said]
-        assert line["epsilon"] == before["epsilon"]
-    filled = plan(made.changed(fill_columns={"sex": "m"}), problem).privacy["warnings"]
+    assert any(each.startswith(said) for each in found.warnings)
+    for line, before in zip(found.guarantees, known.guarantees, strict=True):
+        if line.kind != "none":
+            assert said in line.assumptions
+            assert known_said in before.assumptions
+            others = [each for each in line.assumptions if each != said]
+            assert others == [each for each in before.assumptions if each != known_said]
+        assert line.epsilon == before.epsilon
+    filled = plan(made.changed(fill_columns={"sex": "m"}), problem).privacy.warnings
     said = "no value in fill_columns, scale_columns, categories, classes was taken"
     assert any(each.startswith(said) for each in filled)
 

@@ -102,15 +102,6 @@ def of_frame(rows: Rows, folder: Path) -> Dataset:
     return as_dataset(frame({**rows[0], "label": rows[1]}))
 
 
-def of_frame_and_labels(rows: Rows, folder: Path) -> Dataset:
-    return as_dataset((frame(rows[0]), rows[1]))
-
-
-def of_clients_frames(rows: Rows, folder: Path) -> Dataset:
-    whole = frame({**rows[0], "label": rows[1]})
-    return as_dataset([whole[:20], whole[20:]])
-
-
 def of_hugging_face(rows: Rows, folder: Path) -> Dataset:
     return as_dataset(pytest.importorskip("datasets").Dataset.from_dict(lists(rows)))
 
@@ -165,8 +156,6 @@ WITH_NAMES = [
     of_parquet,
     of_mapping,
     of_frame,
-    of_frame_and_labels,
-    of_clients_frames,
     of_hugging_face,
     of_estimator_with_a_frame,
 ]
@@ -209,11 +198,10 @@ OF_ANY_CLASSES = {
 """What the estimator accepts, as scikit-learn asks: the classes are the labels that occur."""
 
 CANNOT_SAY = {
-    "too few labels": [of_parquet, of_mapping, of_frame, of_clients_frames, of_hugging_face,
-                       of_torch, of_loader],
+    "too few labels": [of_parquet, of_mapping, of_frame, of_hugging_face, of_torch, of_loader],
     "complex numbers": [of_parquet, of_hugging_face],
     "strings as features": [of_torch, of_loader],
-    "no rows": [of_clients_frames, of_loader],
+    "no rows": [of_loader],
 }  # fmt: skip
 """What cannot be expressed at an entrance, because its library refuses it."""
 

@@ -224,7 +224,7 @@ class DiesAtEveryFile:
     within: str = ""
 
     def apply(self) -> None:
-        from fedldp.deployment import journal, receipts, server
+        from fedldp.deployment import journal, messages, server
         from fedldp.reporting import record
 
         real = record.replace_file
@@ -239,7 +239,7 @@ class DiesAtEveryFile:
             self.done.write_text("\n".join([*known, str(path)]))
             die()
 
-        for module in (record, journal, receipts, server):
+        for module in (record, journal, messages, server):
             module.replace_file = write  # type: ignore[attr-defined]
 
 

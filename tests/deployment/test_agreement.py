@@ -4,7 +4,6 @@ pin."""
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.recipes import find_recipe, recipes
-from fedldp.algorithms.systems import KEEPS_NOTHING, systems
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.algorithms.systems import KEEPS_NOTHING
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
@@ -46,138 +45,6 @@ def refusal(call: Any, *given: Any, **named: Any) -> str:
     assert "\n" not in line
     assert len(line) < 1000
     return line
-
-
-def on_digits(name: str) -> RunConfig | None:
-    """Return a recipe changed to four sites and digits; None if its lists are for more clients."""
-    config = recipes()[name].config
-    if any(isinstance(getattr(config, each), list) for each in config.per_client):
-        return None
-    fewer = {"untrusted_clients": min(config.untrusted_clients, 3)}
-    return config.changed(
-        dataset="digits",
-        num_clients=4,
-        clients_per_round=None,
-        rounds=2,
-        num_examples=None,
-        **fewer,
-    )
-
-
-def tried(config: RunConfig, channel: str) -> Agreement | str:
-    """Return an agreement, or the reason for a refusal; any other error fails the test."""
-    try:
-        return agreed(config, channel)
-    except FedldpError as error:
-        return str(error)
-
-
-@pytest.mark.slow
-def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
-    # All in one test: two hundred separate tests would take longer than what they test.
-    works: set[tuple[str, str]] = set()
-    seen: set[str] = set()
-    for name in recipes():
-        config = on_digits(name)
-        for channel in () if config is None else ("named", "sum"):
-            assert config is not None
-            kind = repr((channel, sorted(config.model_dump().items(), key=str)))
-            if kind in seen:
-                continue
-            seen.add(kind)
-            found = tried(config, channel)
-            if isinstance(found, Agreement):
-                works.add((config.name(), channel))
-                assert found.statement["guarantees"], name
-            else:
-                assert "\n" not in found, name
-    assert {("ldp_fl", "named"), ("ldp_fl", "sum"), ("secure_aggregation", "sum")} <= works
-    assert {("fedavg", "named"), ("nbafl", "named"), ("cldp_fed", "named")} <= works
-    assert not {("secure_aggregation", "named"), ("fedavg", "sum"), ("nbafl", "sum")} & works
-    assert {name for name, _ in works} <= set(systems())
-
-
-@pytest.mark.parametrize(
-    ("recipe", "channel", "part"),
-    [
-        ("dp-sgd-digits", "named", "private for real numbers only"),
-        ("privunit-fl-digits", "named", "private for real numbers only"),
-        ("central-dp-digits", "named", "its server's noise is private for real numbers only"),
-        ("cldp-fed-digits", "sum", "set channel = named"),
-        ("fedavg-quickstart", "sum", "set channel = named"),
-        ("secure-aggregation-digits", "named", "set channel = sum"),
-    ],
-)
-def test_systems_that_cannot_be_deployed_are_refused_with_the_reason(
-    recipe: str, channel: str, part: str
-) -> None:
-    config = on_digits(recipe)
-    assert config is not None
-    assert part in refusal(agreed, config, channel)
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        ({"channel": "shuffle"}, ("channel = shuffle", "channel = sum")),
-        ({"epsilon": [1.0, 2.0, 3.0, 4.0]}, ("epsilon has a value for each client",)),
-        (
-            {"target": {"unit": "weight", "epsilon": 1.0, "adversary": "shuffled-server"}},
-            ("target", "shuffled-server"),
-        ),
-    ],
-    ids=["shuffle", "list", "target"],
-)
-def test_settings_for_simulations_only_are_refused(
-    settings: dict[str, Any], parts: tuple[str, ...]
-) -> None:
-    def both() -> Agreement:
-        return agreed(quick(**settings))
-
-    line = refusal(both)
-    assert all(part in line for part in parts), line
-
-
-@pytest.mark.parametrize(
-    ("channel", "given", "part"),
-    [
-        ("named", {"quorum": 0}, "quorum = 0"),
-        ("named", {"quorum": 5}, "quorum = 5"),
-        ("named", {"quorum": -1}, "quorum = -1"),
-        ("sum", {"quorum": 2}, "= 2: give more than half"),
-        ("sum", {"quorum": 5}, "quorum = 5"),
-        ("named", {"deadline_seconds": 0.5}, "deadline_seconds = 0.5"),
-        ("named", {"deadline_seconds": math.inf}, "deadline_seconds = inf"),
-        ("named", {"deadline_seconds": math.nan}, "deadline_seconds = nan"),
-        ("named", {"problem": Problem((7,), 10, 100)}, ""),
-    ],
-)
-def test_terms_out_of_range_are_refused(channel: str, given: dict[str, Any], part: str) -> None:
-    if "problem" in given:
-        agreed(channel=channel, **given)  # a row of numbers is fine
-        return
-    assert part in refusal(agreed, channel=channel, **given)
-
-
-@pytest.mark.parametrize(
-    ("sites", "part"),
-    [
-        ({}, ""),
-        ({"a": "0" * 64, "b": "0" * 64}, "two sites have the key"),
-        ({"a": "0" * 63}, "its key is malformed"),
-        ({"a": "G" * 64}, "its key is malformed"),
-        ({"": "0" * 64}, "its name is malformed"),
-        ({"../a": "0" * 64}, "its name is malformed"),
-        ({"a\n": "0" * 64}, "its name is malformed"),
-        ({"a" * 10_000: "0" * 64}, "its name is malformed"),
-        ({"\x1b[31m": "0" * 64}, "its name is malformed"),
-    ],
-    ids=range(9),
-)
-def test_bad_rosters_are_refused(sites: dict[str, str], part: str) -> None:
-    line = refusal(agree, quick(), DIGITS, sites, channel="named")
-    assert part in line
-    assert line.isprintable()
 
 
 def test_a_sum_of_one_site_is_refused_and_a_named_report_of_one_is_not() -> None:
@@ -213,6 +80,7 @@ def test_every_run_has_its_own_name_and_every_term_changes_the_digest() -> None:
         replace(found, quorum=4),
         replace(found, deadline_seconds=601.0),
         replace(found, test_seed=0),
+        replace(found, initial="0" * 64),
         replace(found, statement={}),
         replace(found, version="0.1.99"),
         agreed(),
@@ -267,14 +135,11 @@ def test_a_target_is_calibrated_before_the_agreement() -> None:
 CHANGES: list[dict[str, Any]] = [
     {"config": {"epsilon": [1.0, 9.0, 9.0, 9.0]}},  # the statement would show the first one
     {"config": {"channel": "shuffle"}},
-    {"config": {"channel": None}},
     {"config": {"seed": 3}},
     {"config": {"client_budget": {"limit": 9.0, "kind": "pure"}}},
     {"config": {"num_clients": 5}},
     {"config": {"epsilon": 5.0}},
-    {"config": {"rounds": 3}},
     {"channel": "sum"},
-    {"quorum": 5},
     {"statement": {}},
     {"statement": {"guarantees": [], "claim": None, "warnings": []}},
 ]
@@ -297,27 +162,19 @@ def test_a_hand_written_document_is_checked_again(change: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("{", ""),
         ("{", "[" * 100_000),
         ('"agreement": 1', '"agreement": 2'),
-        ('"agreement": 1', '"agreement": 1, "more": 1'),
         ('"deadline_seconds": 600.0', '"deadline_seconds": NaN'),
-        ('"deadline_seconds": 600.0', '"deadline_seconds": 1e400'),
         ('"statement": {', '"statement": {"x": 1e400, '),
-        ('"statement": {', '"statement": {"x": NaN, '),
-        ('"quorum": 3', '"quorum": 1e400'),
         ('"quorum": 3', '"quorum": ' + "9" * 5000),
-        ('"quorum": 3', '"quorum": "3x"'),
-        ('"system": "ldp_fl"', '"system": ["ldp_fl"]'),
         ('"system": "ldp_fl"', '"system": "no"'),
         ('"num_classes": 10', '"num_classes": 1'),
         ('"run": "', '"run": "../'),
         ('"config": {', '"config": {"__class__": 1, '),
         ('"model": "', '"model": "\\ud800'),
-        ('"model": "', '"model": "\\u001b[2J'),
         ('"statement": {', '"statement": {"\\u001b[2J": 1, '),
     ],
-    ids=range(19),
+    ids=range(11),
 )
 def test_a_damaged_document_is_refused_in_one_line(old: str, new: str, tmp_path: Path) -> None:
     text = agreed().to_bytes().decode()

@@ -6,10 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import zipfile
-from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,28 +89,6 @@ class Ignored:
         return named or not self(folder)
 
 
-@pytest.mark.parametrize(
-    ("rules", "sent"),
-    [
-        ("", ["a/b.csv", "a/c.py", "a/d/e.py", "f.csv"]),
-        ("*", []),
-        ("*.csv", ["a/b.csv", "a/c.py", "a/d/e.py"]),
-        ("**/*.csv", ["a/c.py", "a/d/e.py"]),
-        ("*\n!a", ["a/b.csv", "a/c.py", "a/d/e.py"]),
-        ("*\n!a/d", ["a/d/e.py"]),
-        ("*\n!a\na/**/*.*\n!a/**/*.py", ["a/c.py", "a/d/e.py"]),
-        ("*\n!a\na/d\n# note\n", ["a/b.csv", "a/c.py"]),
-        ("*\n!**/*.py", []),  # some builders would look into folders
-        ("a/?.py\n/f.csv", ["a/b.csv", "a/d/e.py"]),
-    ],
-)
-def test_the_rules_of_a_dockerignore(tmp_path: Path, rules: str, sent: list[str]) -> None:
-    for name in ("a/b.csv", "a/c.py", "a/d/e.py", "f.csv"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert sorted(context(tmp_path, Ignored(rules))) == sent
-
-
 def context(clone: Path, ignored: Ignored, below: str = "") -> Iterator[str]:
     """Yield the files of a clone that a build is sent."""
     for path in (clone / below).iterdir():
@@ -181,68 +156,7 @@ def test_a_build_is_sent_the_package_and_no_table_or_key(clone: Path) -> None:
     assert set(context(clone, ignored)) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
-def test_the_wheel_of_what_a_build_is_sent_is_whole(clone: Path, tmp_path: Path) -> None:
-    plant(clone)
-    sent = tmp_path / "sent"
-    for name in list(context(clone, Ignored((clone / ".dockerignore").read_text()))):
-        (sent / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(clone / name, sent / name)
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "wheel"]
-    subprocess.run(list(map(str, command)), cwd=sent, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "wheel").iterdir()
-    with zipfile.ZipFile(wheel) as archive:
-        names = {f"src/{name}" for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == package_files(ROOT)
-
-
 # The stages of a build
-
-
-def stages(text: str) -> list[list[list[str]]]:
-    """Return a Containerfile's instructions by stage, each in words."""
-    lines = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", text, flags=re.M)).splitlines()
-    found: list[list[list[str]]] = []
-    for words in (line.split() for line in lines if line.strip()):
-        if words[0] == "FROM":
-            found.append([])
-        found[-1].append(words)
-    return found
-
-
-def copied(stage: Sequence[list[str]]) -> Iterator[tuple[str | None, list[str]]]:
-    """Yield for each COPY of a stage where it copies from (None: the clone), and what."""
-    for name, *words in stage:
-        assert name in {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT"}  # no ADD
-        assert name != "RUN" or not words[0].startswith("--mount")
-        if name == "COPY":
-            options = [word for word in words if word.startswith("--")]
-            sources = [word for word in words if not word.startswith("--")][:-1]
-            (where,) = [each.removeprefix("--from=") for each in options] or [None]
-            yield where, sources
-
-
-def test_the_image_gets_nothing_of_the_clone_but_the_installed_package(clone: Path) -> None:
-    files = sorted(FOLDER.glob("*ontainerfile*")) + sorted(ROOT.glob("*ockerfile*"))
-    assert [path.name for path in files] == ["Containerfile"]
-    build, image = stages(files[0].read_text())
-    sent = set(context(clone, Ignored((clone / ".dockerignore").read_text())))
-    for where, sources in copied(build):
-        assert where is None
-        for source in sources:
-            assert source in OF_THE_BUILD | {"src/fedldp"}
-            assert source in sent or any(name.startswith(f"{source}/") for name in sent)
-    assert build[0][2:] == ["AS", "build"]
-    assert build[0][1] == image[0][1]  # an environment goes with one Python
-    assert list(copied(image)) == [("build", ["/opt/fedldp"])]
-    assert not any(words[0] == "RUN" for words in image)
-    (user,) = (words[1] for words in image if words[0] == "USER")
-    assert re.match("[1-9]", user)
-    commands = " ".join(" ".join(words) for words in build if words[0] == "RUN")
-    assert "pip wheel" in commands
-    (extra,) = re.findall(r"-c constraints\.txt \S+ \S+\[(\w+)\]", commands)
-    assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -262,13 +176,6 @@ def test_git_adds_nothing_that_the_guides_make(clone: Path) -> None:
     git("init", "--quiet")
     added = git("ls-files", "-z", "--others", "--exclude-standard")
     assert set(added) == OF_THE_BUILD | package_files(ROOT) | {".dockerignore", ".gitignore"}
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no clone: what is tracked is not known")
-def test_git_ignores_nothing_that_is_in_the_repository() -> None:
-    command = ["git", "ls-files", "-ci", "--exclude-standard"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert done.stdout == ""
 
 
 def test_the_guides_commands_in_containers_exist() -> None:

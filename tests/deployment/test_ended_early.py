@@ -8,27 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import Body, Environment, asks, bits, make_environment
+from environments import Body, Environment, Killed, asks, bits, make_environment
 
 from fedldp.core.errors import EndedForGood
-from fedldp.deployment import server, sites
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.protocol.wire import read_arrays
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
 
 ROUNDS = 5
-
-
-class Killed(BaseException):
-    """Stands in for SIGKILL: nothing in fedldp catches it."""
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
-        monkeypatch.setattr(sites, name, 0.0)
-    monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
 
 
 def environment(folder: Path, paid: float = 1e9, **given: Any) -> Environment:
@@ -86,8 +74,7 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     assert after in summary["privacy"]["warnings"][-1]
 
 
-@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("rounds", "channel"), [(1, "named"), (3, "sum")])
 def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
     tmp_path: Path, rounds: int, channel: str, fedldp_command: Any
 ) -> None:
@@ -105,8 +92,7 @@ def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
     assert bits(served).keys() == weights_of(env.folder / "server").keys()
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("rounds", "channel"), [(1, "sum"), (4, "named")])
 def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     tmp_path: Path, rounds: int, channel: str, fedldp_command: Any
 ) -> None:

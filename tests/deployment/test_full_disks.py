@@ -21,7 +21,6 @@ from environments import (
 from safetensors import SafetensorError
 
 from fedldp.core.errors import StoreUnusable
-from fedldp.deployment import server, sites
 from fedldp.protocol import client_store
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.wire import Reason, Refusal, Report
@@ -60,13 +59,6 @@ class Faults:
         return call
 
 
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
-        monkeypatch.setattr(sites, name, 0.0)
-    monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
-
-
 def environment(folder: Path, kind: str) -> Environment:
     if kind == "sum":
         return make_environment(folder, channel="sum")
@@ -82,10 +74,18 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, by
     return found
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("error", FULL)
-@pytest.mark.parametrize("nth", [*range(1, 24, 2), 24, 30, 38])
-@pytest.mark.parametrize("kind", ["sum", "once"])
+@pytest.mark.parametrize(
+    ("kind", "nth", "error"),
+    [
+        ("once", 1, "os"),
+        ("once", 5, "safetensors"),
+        ("once", 11, "os"),
+        ("sum", 2, "os"),
+        ("sum", 9, "safetensors"),
+        ("sum", 17, "os"),
+        ("sum", 38, "safetensors"),
+    ],
+)
 def test_a_disk_that_is_full_at_any_write_delays_a_run_and_changes_nothing(
     tmp_path: Path, kind: str, nth: int, error: str,
     expected: dict[str, dict[str, bytes]],
@@ -96,8 +96,7 @@ def test_a_disk_that_is_full_at_any_write_delays_a_run_and_changes_nothing(
         faults = Faults(patch, env.policies[0].state / "kept", nth, error)
         pipe = env.pipe()
         served = env.server().serve(pipe, lambda record: None, None)
-    if faults.count < nth:
-        pytest.skip(f"there are only {faults.count} writes")
+    assert faults.count >= nth
     assert bits(served) == expected[kind]
     if kind == "sum":
         assert_each_once(env, pipe)

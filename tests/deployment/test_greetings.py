@@ -6,24 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from environments import FakePipe, assert_each_once, bits, make_environment
+from environments import Body, FakePipe, assert_each_once, bits, make_environment
 
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Ask, read_by_site
-from fedldp.simulation.engine import simulate
-
-Body = bytes | None
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 class OneBehind(FakePipe):

@@ -8,28 +8,21 @@ import os
 import shutil
 import socket
 import ssl
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST
-from https_ends import is_hung_up
 from real_processes import Party, eventually
 from stages import Stage, lines, playing
 from wrong_keys import offer
 
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.https.hello import NONCE_BYTES, SignedHello
-from fedldp.deployment.https.site import HttpsLink, tls_of_site
-from fedldp.deployment.identity import read_private
-from fedldp.deployment.messages import Hello, pack, read_by_server
-from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.site import Agent
+from fedldp.deployment.https.site import tls_of_site
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +30,6 @@ ROUNDS = 2000
 """The number of rounds: more than the tests need."""
 MOST_LINES = 12
 """The most lines of log in a minute, besides those about rounds."""
-Send = Callable[[], object]
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +61,6 @@ def secured(stage: Stage) -> ssl.SSLSocket:
     return tls_of_site(stage.folder / "tls" / "ca.pem").wrap_socket(plain, server_hostname=HOST)
 
 
-def said(connection: socket.socket, request: bytes) -> int:
-    """Return the status that answers a request; 0 if the server hangs up."""
-    try:
-        connection.sendall(request)
-        return int(connection.recv(1 << 16).split()[1])
-    except (OSError, IndexError):
-        return 0
-
-
 def memory(party: Party) -> int:
     """Return a process's resident memory in bytes."""
     assert party.process is not None
@@ -100,74 +83,6 @@ def wrong_hello(stage: Stage) -> bytes:
     nonce = bytes(found[-NONCE_BYTES:])
     hello = SignedHello.signed(Ed25519PrivateKey.generate(), nonce, own, "0.1.0").pack()
     return request("POST /v1/hello HTTP/1.1", f"content-length: {len(hello)}") + hello
-
-
-@contextlib.contextmanager
-def linked(stage: Stage, site: int, answer: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Start a fake site over HTTPS that has a site's key."""
-    key = read_private(stage.env.policies[site].key)
-    ca, stop = stage.folder / "tls" / "ca.pem", threading.Event()
-    link = HttpsLink(f"https://{HOST}:{stage.port}", ca, key, answer, lambda: 1 << 24)
-    thread = threading.Thread(target=link.serve, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def test_a_site_of_another_agreement_or_name_is_named_and_not_counted(stage: Stage) -> None:
-    """This needs the first greeting of site-2, because the server does not greet a known site
-    again."""
-    env, before = stage.env, len(lines(stage.server))
-    copy = stage.folder / "copied"
-    shutil.copytree(env.policies[2].key.parent, copy)
-    policy = env.policies[2]
-    policy.accepted_as(env.agreement.digest).unlink()
-    write_accepted(policy, replace(env.agreement, run="e" * 32))
-    agent = Agent(policy, test_keys=True)
-    with linked(stage, 2, agent.answer):
-        eventually(
-            lambda: "site-2 is connected, but has not accepted the agreement" in stage.server.text()
-        )
-        rounds_go_on(stage)
-    write_accepted(policy, env.agreement)
-
-    def as_another(asked: bytes) -> bytes:
-        answer = agent.answer(asked)
-        found = read_by_server(answer)
-        return pack(replace(found, index=0)) if isinstance(found, Hello) else answer
-
-    with linked(stage, 2, as_another):
-        what = "claims to be site-0, but its signature is wrong"
-        eventually(lambda: what in stage.server.text())
-        rounds_go_on(stage)
-    for garbage in (b"", b"fedldp", bytes(1 << 20)):
-        with linked(stage, 2, lambda asked, garbage=garbage: garbage):  # type: ignore[misc]
-            rounds_go_on(stage)
-    assert env.releases(2) == [(round, 0) for round, _ in env.releases(2)]
-    assert all(clients >= 2 for clients in stage.rounds())
-    assert len(added(stage, before)) <= MOST_LINES
-
-
-def test_ten_gigabytes_are_refused_without_reading_them(stage: Stage) -> None:
-    """From strangers: with a declared length, in chunks, and in headers."""
-    before, used = len(lines(stage.server)), memory(stage.server)
-    for place in ("hello", "question", "answer/1"):
-        for length in ("content-length: 10000000000", "transfer-encoding: chunked"):
-            with secured(stage) as raw:
-                assert said(raw, request(f"POST /v1/{place} HTTP/1.1", length)) in (401, 413)
-                with contextlib.suppress(OSError):
-                    for _ in range(64):
-                        raw.sendall(b"f" * (1 << 20))
-                assert is_hung_up(raw)
-    with secured(stage) as raw:
-        assert said(raw, b"GET /v1/nonce HTTP/1.1\r\nx: " + b"a" * (1 << 20)) in (0, 400)
-        assert is_hung_up(raw)
-    rounds_go_on(stage)
-    assert memory(stage.server) < used + (50 << 20)
-    assert len(added(stage, before)) <= MOST_LINES
 
 
 def test_rounds_continue_despite_300_idle_connections_and_slow_bodies(stage: Stage) -> None:
@@ -225,22 +140,3 @@ def test_a_second_agent_with_a_copied_key_releases_nothing(stage: Stage) -> None
     stage.assert_sound()
     assert len(added(stage, before)) <= MOST_LINES
     assert len(lines(twin)) <= MOST_LINES
-
-
-def test_an_agreement_of_another_version_is_refused_in_a_line(stage: Stage) -> None:
-    content = (stage.folder / "run.agreement").read_bytes()
-    place = stage.env.policies[0].key.parent
-    for number, damaged in enumerate((content.replace(b": 1,", b": 2,", 1), content[:-9])):
-        path = stage.folder / f"damaged-{number}.agreement"
-        path.write_bytes(damaged)
-        for arguments in (
-            ("deploy", "accept", path, "--policy", place / "site.toml", "--yes"),
-            ("deploy", "server", stage.folder / "none", path, "--listen", f"{HOST}:1",
-             "--certificate", stage.folder / "tls" / "server.pem",
-             "--key", stage.folder / "tls" / "server.key"),
-        ):  # fmt: skip
-            party = Party(stage.folder / f"damaged-{number}-{arguments[1]}.log", *arguments)
-            party.start()
-            assert party.wait() == 2
-            assert len(party.text().splitlines()) == 1
-            assert not (stage.folder / "none").exists()

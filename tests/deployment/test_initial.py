@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from environments import Environment, ask, bits, content, make_environment, request_of
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from fedldp.core.errors import ConfigError
-from fedldp.deployment import sites
-from fedldp.deployment.agreement import parse_agreement
-from fedldp.deployment.initial import beside, digest_of_file, write_initial
+from fedldp.deployment.initial import digest_of_file, write_initial
 from fedldp.deployment.messages import Ask, read_by_site
 from fedldp.protocol.wire import Layout, Reason, Refusal, Vector, read_request
-from fedldp.simulation.engine import simulate
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +32,6 @@ def begun_with(folder: Path, file: Path, layout: Layout, channel: str = "named")
     env = make_environment(folder / "world", channel=channel, initial=digest)
     write_initial(file, env.folder / "run.agreement")
     return env
-
-
-def first_weights(env: Environment) -> Vector:
-    """Return the weights that the server draws for the first round if none were agreed on."""
-    server = replace(env, agreement=replace(env.agreement, initial=None), folder=env.folder / "x")
-    server.folder.mkdir()
-    return server.server()._state.weights
 
 
 @pytest.mark.slow
@@ -75,15 +58,6 @@ def test_a_run_begins_with_the_weights_of_another(
     assert following.agreement.statement == one.agreement.statement
 
 
-@pytest.mark.slow
-def test_with_the_weights_that_it_would_draw_a_run_equals_the_simulation(
-    tmp_path: Path, layout: Layout
-) -> None:
-    drawn = first_weights(make_environment(tmp_path / "drawn"))
-    env = begun_with(tmp_path, saved(tmp_path / "w", layout, drawn), layout)
-    assert bits(env.serve()) == bits(simulate(env.config))
-
-
 def test_a_site_refuses_other_first_weights_and_pays_nothing(
     tmp_path: Path, layout: Layout
 ) -> None:
@@ -100,34 +74,6 @@ def test_a_site_refuses_other_first_weights_and_pays_nothing(
         env, round=2, weights=wrong
     )  # weights of later rounds are the server's choice
     assert not isinstance(content(ask(agent, env, later)), Refusal)
-
-
-def test_a_server_refuses_other_first_weights(tmp_path: Path, layout: Layout) -> None:
-    env = begun_with(
-        tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
-    )
-    file = beside(env.folder / "run.agreement")
-    weights = load_file(file)
-    next(iter(weights.values())).flat[0] = 1.0
-    save_file(weights, file)
-    with pytest.raises(ConfigError, match="these are not the agreed weights"):
-        env.server()
-    file.unlink()
-    with pytest.raises(ConfigError, match="No such file"):
-        env.server()
-
-
-def test_an_agreement_has_the_digest_only_if_weights_are_given(
-    tmp_path: Path, layout: Layout
-) -> None:
-    env = begun_with(
-        tmp_path, saved(tmp_path / "w", layout, np.zeros(layout.size, np.float32)), layout
-    )
-    found = parse_agreement(env.agreement.to_bytes())
-    assert (found.initial, found.digest) == (env.agreement.initial, env.agreement.digest)
-    plain = replace(found, initial=None)
-    assert "initial" not in plain.document
-    assert plain.digest != found.digest
 
 
 @pytest.mark.parametrize(

@@ -137,24 +137,6 @@ def test_words_are_the_same_on_both_sides_and_are_asked_for(
     assert said[0] != said[1]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("more", "part"),
-    [
-        (("--url", "http://localhost:8443"), "url = http://localhost:8443: write it as"),
-        (("--url", "https://localhost/x"), "write it as https://HOST:PORT"),
-        ((*URL, "--channel", "mixed"), "channel = mixed"),
-        ((*URL, "--set", "num_clients=1", "--quorum", "4"), "quorum = 4"),
-        ((*URL, "--set", "channel=shuffle"), "shuffle"),
-    ],
-)
-def test_an_impossible_run_gets_no_invite(
-    deploy: Callable[..., Any], more: tuple[str, ...], part: str
-) -> None:
-    assert part in deploy(*INVITE, *more).assert_refused()
-    assert not Path("server/run.invite").exists()
-
-
 def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[..., Any]) -> None:
     assert "already exists" in invited(*INVITE, *URL).assert_refused()
     first = Path("server/ca.pem").read_bytes()
@@ -167,22 +149,14 @@ def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[...
     assert Path("server/server.key").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "more", "part"),
     [
-        (None, ("--budget", "0"), "budget = 0: give a finite number above 0"),
-        (None, ("--budget", "inf"), "budget = inf: give a finite number"),
+        (None, ("--budget", "inf"), "budget = inf: give a finite number above 0"),
         (None, ("--site", "../north"), "give a name of letters"),
-        (None, ("--label-column", "sick"), "sick"),
         (None, ("--people", "16"), "come from 15 people; state no more"),
-        (
-            None,
-            ("--epsilon", "2"),
-            "epsilon = 2: in person_dp_sgd the invite sets one epsilon for all sites",
-        ),
+        (None, ("--epsilon", "2"), "epsilon = 2: in person_dp_sgd the invite sets one epsilon"),
         ("chmod", (), "others may read it; run chmod 600"),
-        ("column", (), "age"),
         ("class", (), "dead"),
         ("person", (), "patient"),
     ],
@@ -191,12 +165,7 @@ def test_data_are_checked_before_anything_is_written(
     invited: Callable[..., Any], change: str | None, more: tuple[str, ...], part: str
 ) -> None:
     table = Path("north/patients.csv")
-    changes = {
-        "column": ("age", "years"),
-        "class": ("ill", "dead"),
-        "person": ("north3,", ","),
-    }
-    old, new = changes.get(change or "", ("", ""))
+    old, new = {"class": ("ill", "dead"), "person": ("north3,", ",")}.get(change or "", ("", ""))
     table.write_text(table.read_text().replace(old, new) if old else table.read_text())
     if change == "chmod":
         table.chmod(0o644)
@@ -295,20 +264,11 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
     assert not Path("server/run.agreement").exists()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("file", "change", "part"),
     [
-        ("north/north.join", {"name": "nord"}, "it was changed after the site signed it"),
         ("north/north.join", {"key": "0" * 64}, "it was changed after the site signed it"),
         ("north/north.join", {"join": 2}, "damaged at join, or was written by another version"),
-        ("north/north.join", {"version": "9.9"}, "written by fedldp 9.9, but this is"),
-        ("north/north.join", {"age": 3}, "damaged at age"),
-        (
-            "server/run.invite",
-            {"invite": 2},
-            "damaged at invite, or was written by another version",
-        ),
         ("server/run.invite", {"version": "9.9"}, "written by fedldp 9.9, but this is"),
         ("server/run.invite", {"ca": ["AAAA"]}, "damaged at ca"),
         ("server/run.invite", {"deadline_seconds": 5.0}, "answers another invite"),
@@ -471,13 +431,6 @@ def test_ten_words_stand_for_a_digest() -> None:
     assert len({word[:4] for word in words._LIST}) == len(words._LIST) == 1024
 
 
-@pytest.mark.slow
-def test_the_roster_may_have_fewer_sites_than_expected(joined: Callable[..., Any]) -> None:
-    invite = joining.read_invite(Path("server/run.invite"))
-    assert invite.agreement({"north": "0" * 64}).config.num_clients == 1
-    assert invite.expected().config.num_clients == 2
-
-
 OWN = """
 system = "personalized_sound"
 num_clients = 2
@@ -489,63 +442,25 @@ scale_columns = {age = [0, 120]}
 rounds = 2
 clip = 1.0
 epsilon = 4.0
-"""
-IN_SUMS = """
 channel = "sum"
 weighting = "uniform"
 largest_epsilon = 8.0
 """
 
 
-@pytest.fixture
-def own_invited(deploy: Callable[..., Any]) -> Callable[..., Any]:
-    def invite(channel: str, recipe: str) -> Callable[..., Any]:
-        Path("mine.toml").write_text(OWN + recipe)
-        command = ("invite", "mine.toml", "-o", "server/run.invite", "--channel", channel)
-        outcome = deploy(*command, "--examples", "60", *URL)
-        assert outcome.status == 0, outcome.err
-        return deploy
-
-    return invite
-
-
-def chosen(deploy: Callable[..., Any], north: str, south: str) -> None:
-    for site, epsilon in (("north", north), ("south", south)):
-        outcome = join(deploy, site, "--epsilon", epsilon)
-        assert outcome.status == 0, outcome.err
-        own = read_policy(Path(f"{site}/site.toml")).own
-        assert own is not None
-        assert (own.epsilon, own.unit) == (float(epsilon), "client-run")
-
-
-def test_sites_may_choose_budgets_that_all_parties_learn(own_invited: Callable[..., Any]) -> None:
-    deploy = own_invited("named", "")
-    chosen(deploy, "2", "8")
-    assert admit(deploy).status == 0
-    found = read_agreement(Path("server/run.agreement"))
-    assert found.config.model_dump()["epsilon"] == [2.0, 8.0]
-    assert [each.key for each in found.budgets] == [site.key for site in found.sites]
-    for site in ("north", "south"):
-        read_policy(Path(f"{site}/site.toml")).check(found)
-    # A file with another site's budget, or one site without a budget:
-    north, south = (document(Path(f"{n}/{n}.join").read_text()) for n in ("north", "south"))
-    Path("server/run.agreement").unlink()
-    Path("bad.join").write_text(json.dumps({**north, "own": south["own"]}))
-    assert "changed after" in admit(deploy, "bad.join", "south/south.join").assert_refused()
-    write_table("west")
-    assert join(deploy, "west").status == 0
-    outcome = admit(deploy, "north/north.join", "west/west.join")
-    assert outcome.status == 2
-    assert "site west has no budget" in outcome.err
-    assert not Path("server/run.agreement").exists()
-
-
-def test_sites_may_choose_budgets_that_nobody_learns(own_invited: Callable[..., Any]) -> None:
-    deploy = own_invited("sum", IN_SUMS)
+def test_sites_may_choose_budgets_that_nobody_learns(deploy: Callable[..., Any]) -> None:
+    Path("mine.toml").write_text(OWN)
+    command = ("invite", "mine.toml", "-o", "server/run.invite", "--channel", "sum")
+    assert deploy(*command, "--examples", "60", *URL).status == 0
     assert "give --epsilon" in join(deploy, "north").assert_refused()
     assert "largest_epsilon" in join(deploy, "north", "--epsilon", "9").assert_refused()
     assert not Path("north/site.toml").exists()
-    chosen(deploy, "2", "7")
+    for site, epsilon in (("north", 2.0), ("south", 7.0)):
+        outcome = join(deploy, site, "--epsilon", str(epsilon))
+        assert outcome.status == 0, outcome.err
+        own = read_policy(Path(f"{site}/site.toml")).own
+        assert own is not None
+        assert (own.epsilon, own.unit) == (epsilon, "client-run")
     assert admit(deploy).status == 0
     told = Path("server/run.agreement").read_text()
     told += Path("north/north.join").read_text() + Path("south/south.join").read_text()

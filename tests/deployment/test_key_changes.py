@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import Environment, ask, content, make_environment, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
-from fedldp.deployment import key_changes, sites
+from fedldp.deployment import key_changes
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.identity import read_private, read_public
 from fedldp.deployment.key_changes import (
@@ -28,19 +28,13 @@ from fedldp.deployment.key_changes import (
     read_changed_key,
     take_over,
 )
+from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.own_budgets import signed_budget
 from fedldp.deployment.policy import SitePolicy, is_retired, write_accepted
-from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site_ledger import Mark, SiteLedger
 from fedldp.ledgers.sqlite import LOST
 from fedldp.protocol.wire import Reason, Refusal, Report
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 def public(policy: SitePolicy) -> str:

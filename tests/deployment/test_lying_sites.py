@@ -8,26 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import FakePipe, asks, bits, make_environment
+from environments import Body, FakePipe, asks, bits, make_environment
 
 from fedldp.core.errors import FedldpError, RunError
-from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.protocol.wire import Report, pack_reply, read_reply
-from fedldp.simulation.engine import simulate
-
-Body = bytes | None
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 @pytest.fixture(scope="module")
@@ -63,25 +48,14 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
     return pack(Answered(message.receipt, pack_reply(report, run=run, phase=phase)))
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.slow
-@pytest.mark.spare
 @pytest.mark.parametrize(
     "changes",
     [
         {"client": 0},
         {"payload": b"\xff" * 100_000},
-        *(
-            pytest.param(changes, marks=pytest.mark.slow)
-            for changes in (
-                {"size": 649, "chunk": 649},
-                {"size": 1 << 40},
-                {"payload": b""},
-                {"payload": b"\xff" * 83},
-                {"chunk": 1},
-                {"weight": 1e300},
-            )
-        ),
+        {"size": 649, "chunk": 649},
+        {"size": 1 << 40},
+        {"weight": 1e300},
         {"epsilon": 1e-6},  # which would count a million times
     ],
     ids=lambda changes: repr(changes)[:25],

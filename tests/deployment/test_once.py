@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environments import Environment, FakePipe, asks, bits, make_environment
+from environments import CHANNELS, Environment, FakePipe, Killed, asks, bits, make_environment
 
 from fedldp.core.errors import ConfigError
-from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.protocol.wire import (
     Reason,
@@ -23,13 +22,6 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.engine import simulate
 
 ONCE = ("participation=once", "rounds=2", "learning_rate=0.05")
-CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 def rounds_of(env: Environment) -> list[list[int]]:
@@ -52,14 +44,6 @@ def test_each_site_answers_in_one_round_as_in_the_simulation(tmp_path: Path, cha
         a_round, run = policy.costs(env.agreement)
         assert a_round == run
         assert env.ledger(index).spent() <= run
-
-
-@CHANNELS
-def test_the_agreement_has_the_cost_of_one_round(tmp_path: Path, channel: str) -> None:
-    once = make_environment(tmp_path / "once", *ONCE, sites=6, quorum=3, channel=channel).agreement
-    alone = make_environment(tmp_path / "alone", "rounds=1", sites=3, channel=channel).agreement
-    assert once.document["config"]["participation"] == "once"
-    assert once.statement["guarantees"] == alone.statement["guarantees"]
 
 
 def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
@@ -90,12 +74,7 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
             assert isinstance(read_reply(again.answer)[2], Report), "its own round it recalls"
 
 
-class Killed(BaseException):
-    """Stands in for SIGKILL: nothing in fedldp catches it."""
-
-
-@pytest.mark.parametrize("round", [1, 2])
-@pytest.mark.parametrize("seeded", [True, False])
+@pytest.mark.parametrize(("round", "seeded"), [(1, True), (2, False)])
 def test_a_restarted_server_keeps_its_cohorts(tmp_path: Path, round: int, seeded: bool) -> None:
     env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
     killed = []

@@ -24,6 +24,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.channels import ReportChecker
 from fedldp.deployment.messages import read_by_server
 from fedldp.deployment.own_budgets import (
     OwnBudget,
@@ -33,7 +34,6 @@ from fedldp.deployment.own_budgets import (
     to_sign,
 )
 from fedldp.deployment.policy import accepted_agreement, write_accepted
-from fedldp.deployment.reports import ReportChecker
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
@@ -52,6 +52,11 @@ def own_environment(folder: Path, *settings: str, **given: Any) -> Environment:
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return own_environment(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return own_environment(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
 
 
 def keys_of(count: int) -> list[Ed25519PrivateKey]:
@@ -85,9 +90,7 @@ def refused(call: Any) -> str:
 @pytest.mark.parametrize(
     ("settings", "recipe"),
     [
-        ((), RECIPE),
         (("perturbation=sign", "weighting=deviation"), RECIPE),
-        (("weighting=uniform",), RECIPE),
         (("epsilon=[1.0,2.0,4.0]", "channel=named"), "quickstart"),
     ],
 )
@@ -110,17 +113,6 @@ def test_a_run_gives_the_weights_of_the_simulation(
     assert spent[0] < spent[2] / 2
     worst = max(env.agreement.statement_of(2)["guarantees"], key=lambda line: line["epsilon"])
     assert worst in served.privacy["guarantees"]
-
-
-@pytest.mark.slow
-def test_selected_sites_answer_alone_and_the_selection_can_be_checked(tmp_path: Path) -> None:
-    env = own_environment(tmp_path, "selects_first=true", "rounds=5", quorum=0)
-    turns = env.agreement.config.model_dump()["turns"]
-    assert env.agreement.quorum == 1
-    assert [env.agreement.rounds_of(site) for site in range(3)] == turns
-    served = env.serve()
-    assert bits(served) == bits(simulate(env.config))
-    assert [len(env.releases(site)) for site in range(3)] == turns
 
 
 def test_the_selection_follows_from_the_runs_name() -> None:
@@ -218,25 +210,27 @@ def test_budgets_that_do_not_hold_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("own", "part"),
+    ("kind", "own", "part"),
     [
-        (None, "own is not set"),
-        ({"epsilon": 1.9}, "own.epsilon in this site's policy allows no other"),
-        ({"epsilon": 2.1}, "would spend epsilon 2 at"),
-        ({"epsilon": 2.0, "unit": "client-round"}, "state a budget with unit = client-run"),
-        ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
+        ("env", None, "own is not set"),
+        ("env", {"epsilon": 1.9}, "own.epsilon in this site's policy allows no other"),
+        ("env", {"epsilon": 2.1}, "would spend epsilon 2 at"),
+        ("env", {"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
+        ("summed", None, "lets each site choose its epsilon, up to 8"),
+        ("summed", {"epsilon": 8.5}, "above largest_epsilon = 8"),
+        ("summed", {"epsilon": 2.0, "unit": "client-round"}, "with unit = client-run"),
     ],
 )
 def test_a_policy_lets_no_other_epsilon_through(
-    env: Environment, own: dict[str, Any] | None, part: str
+    request: pytest.FixtureRequest, kind: str, own: dict[str, Any] | None, part: str
 ) -> None:
+    env: Environment = request.getfixturevalue(kind)
     place = env.folder / "site-0"
     try:
-        policy = write_policy(place, own=own)
         with pytest.raises(PrivacyError, match=part):
-            policy.check(env.agreement)
+            write_policy(place, own=own).check(env.agreement)
     finally:
-        write_policy(place, own={"epsilon": 2.0})
+        write_policy(place, own={"epsilon": 2.0}).check(env.agreement)
 
 
 def test_a_policy_allows_no_other_epsilon_common_to_all(tmp_path: Path) -> None:
@@ -277,13 +271,6 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
             reports.check(read_request(request), report, (site + 1) % 3)
 
 
-def test_a_restored_ledger_is_charged_the_sites_own_cost(env: Environment) -> None:
-    first, last = (env.policies[site].costs(env.agreement) for site in (0, 2))
-    assert last[1] > 10 * first[1]
-    events = [env.agreement.events_of(site) for site in range(3)]
-    assert len({str(each) for each in events}) == 3
-
-
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
@@ -291,8 +278,6 @@ def test_a_restored_ledger_is_charged_the_sites_own_cost(env: Environment) -> No
         ("2.0", "3.0", "is not signed by its site"),
         ('"own_budget": 1', '"own_budget": 2', "is damaged"),
         ('"epsilon": 2.0', '"epsilon": 1e999', "is damaged"),
-        ('"epsilon": 2.0', '"epsilon": -2.0', "is damaged"),
-        ('"unit": "client-run"', '"unit": "client"', "is damaged"),
         ("{", "[" * 70_000, "is damaged"),
     ],
 )
@@ -312,11 +297,6 @@ def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: P
 
 
 # Budgets that stay at their sites
-
-
-@pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return own_environment(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
 
 
 @pytest.mark.slow
@@ -367,26 +347,6 @@ def test_a_request_for_budgets_that_stay_at_sites_is_refused() -> None:
     for epsilon in ([2.0, 4.0, 8.0], 2.0):
         planted = replace(found, config=found.config.changed(epsilon=epsilon))
         assert "each site keeps its choice to itself" in refused(planted.check)
-
-
-@pytest.mark.parametrize(
-    ("own", "part"),
-    [
-        (None, "lets each site choose its epsilon, up to 8"),
-        ({"epsilon": 8.5}, "above largest_epsilon = 8"),
-        ({"epsilon": 2.0, "unit": "client-round"}, "state a budget with unit = client-run"),
-        ({"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
-    ],
-)
-def test_a_site_chooses_within_the_agreed_limits(
-    summed: Environment, own: dict[str, Any] | None, part: str
-) -> None:
-    place = summed.folder / "site-0"
-    try:
-        with pytest.raises(PrivacyError, match=part):
-            write_policy(place, own=own).check(summed.agreement)
-    finally:
-        write_policy(place, own={"epsilon": 2.0}).check(summed.agreement)
 
 
 @pytest.mark.slow

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from environments import Environment, asks, make_environment
 
-from fedldp.core.errors import PrivacyError
-from fedldp.data import Examples
-from fedldp.deployment.checks import check_site
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -28,12 +23,7 @@ from fedldp.deployment.messages import (
     read_by_site,
 )
 from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
-from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.client_runtime import ClientRuntime, Policy
-from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Report, read_reply, read_request
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
@@ -54,11 +44,7 @@ def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
     write_accepted(env.policies[0], env.agreement)
 
 
-def content(answer: Answered) -> Any:
-    return read_reply(answer.answer)[2]
-
-
-@pytest.mark.parametrize("count", [1, 7, 30, 60])
+@pytest.mark.parametrize("count", [1, 60])
 def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +59,7 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
             continue
         message = read_by_server(answer or b"")
         assert isinstance(message, Answered)
-        report = content(message)
+        report = read_reply(message.answer)[2]
         assert isinstance(report, Report)
         # Without an example in a round, the report would equal what the server sent.
         ask = read_by_site(asked)
@@ -86,22 +72,6 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     missing = 30 - count
     assert (f"{missing} examples of zeros are added" in caplog.text) == (missing > 0)
     assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
-
-
-def test_a_client_with_too_few_examples_for_its_charge_is_refused(tmp_path: Path) -> None:
-    env = sound_environment(tmp_path)
-    agreement, train = env.agreement, env.inputs.dataset.train
-    ledger = SqliteLedger(tmp_path / "ledger", env.policies[0].budgets)
-    given: dict[str, Any] = {
-        "index": 0,
-        "role": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),
-        "store": FolderStore(tmp_path, "r"), "ledgers": ledger,
-        "policy": Policy(run="r", rounds=2, phases=1, layout=agreement.layout),
-        "keys": SecretKeys(bytes(32), "r"),
-    }  # fmt: skip
-    ClientRuntime.of_one(examples=Examples(train.features[:30], train.labels[:30]), **given)
-    with pytest.raises(PrivacyError, match="charged for 30, no fewer; add public examples"):
-        ClientRuntime.of_one(examples=Examples(train.features[:29], train.labels[:29]), **given)
 
 
 @pytest.mark.slow
@@ -168,31 +138,6 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
         assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
     assert "cannot be written: Permission denied" in caplog.text
     assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
-
-
-def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
-    tmp_path: Path,
-) -> None:
-    cost = make_environment(tmp_path / "free", *SOUND, recipe="ldpfl-sound-digits", seeded=False)
-    limit = cost.policies[0].costs(cost.agreement)[1] * (1 + 1e-9)
-    env = sound_environment(
-        tmp_path / "limited", policy={"budget": {"kind": "zcdp", "limit": limit}}
-    )
-    policy, own = env.policies[0], data_of(env)
-
-    def amiss() -> list[str]:
-        return [found.what for found in check_site(policy) if not found.ok]
-
-    before = amiss()
-    env.serve()
-    assert amiss() == before
-    keep(env, own["features"][::-1], own["labels"][::-1])
-    (changed,) = (what for what in amiss() if what not in before)
-    assert "or their order changed since the run began" in changed
-    keep(env, own["features"], own["labels"])
-    charge_lost(policy, [replace(env.agreement, run="f" * 32)])
-    (passed,) = (what for what in amiss() if what not in before)
-    assert "with the releases that may be lost, it exceeds its" in passed
 
 
 def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from environments import Environment, asks, assert_each_once, bits, make_environment, write_policy
 
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
@@ -95,9 +95,7 @@ def test_the_sites_model_is_that_of_the_simulation(env: Environment) -> None:
     [
         ("steps_per_round=3",),
         ("held_out_people=0.3",),
-        ("class_count_rounds=1",),
-        ("class_weights=[0.2, 1.0]", "model=mlp_64"),
-        ("rows_per_person=2",),
+        ("class_weights=[0.2, 1.0]", "model=mlp_64", "rows_per_person=2"),
     ],
 )
 def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
@@ -106,34 +104,8 @@ def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
     check_run(environment_of(tmp_path, *settings))
 
 
-PART = (
-    "local_update=person_gradients", "mechanism=integer_gaussian", "learning_rate=1.0",
-    "local_epochs=1", "batch_size=10", "untrusted_clients=0",
-)  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("channel", ["named", "sum"])
-def test_the_sites_model_is_that_of_the_simulation_with_people_in_composed(
-    tmp_path: Path, channel: str
-) -> None:
-    check_run(environment_of(tmp_path, *PART, channel=channel, recipe="composed-digits"))
-
-
 def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
     check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
-
-
-def test_people_are_in_the_agreement_and_protecting_them_costs_no_client_budget(
-    env: Environment, tmp_path: Path
-) -> None:
-    assert env.agreement.problem.people == 45
-    assert env.agreement.document["problem"]["people"] == 45
-    env.policies[0].check(env.agreement)
-    for budget in ("zcdp", "gdp"):
-        whole = write_policy(tmp_path, budget={"kind": budget, "limit": 1e9})
-        with pytest.raises(PrivacyError, match=r"give a \[person_budget\] instead of"):
-            whole.check(env.agreement)
 
 
 def test_people_all_of_whose_rows_a_round_leaves_out_are_not_counted(tmp_path: Path) -> None:

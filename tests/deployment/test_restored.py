@@ -150,11 +150,6 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     env.ledger(0).renew()
     with pytest.raises(ConfigError, match="proves 1 more release than"):
         charge_lost(policy, [])
-    # For a mark of an earlier fedldp, which cannot distinguish them, the owner's entry is enough.
-    mark, _ = read_mark(policy.mark)
-    assert mark is not None
-    write_mark(policy.mark, replace(mark, renewals=None))
-    charge_lost(policy, [])
 
 
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:
@@ -214,17 +209,3 @@ def test_a_damaged_record_of_a_restore_does_not_let_an_agreement_pass(tmp_path: 
             Restored(policy).check_new(env.agreement, new=True)
         charge_lost(policy, [])
         Restored(policy).check_new(env.agreement, new=True)
-
-
-def test_before_any_restore_every_agreement_is_new(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    Restored(env.policies[0]).check_new(another_run(env), new=False)
-
-
-def test_a_restore_without_agreements_is_a_restore_too(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    policy = env.policies[0]
-    policy.accepted_as(env.agreement.digest).unlink()
-    assert charge_lost(policy, []) == []
-    with pytest.raises(ConfigError, match="accept it with --new"):
-        Restored(policy).check_new(env.agreement, new=False)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from environments import Environment, ask, ask_bytes, bits, content, make_environment, request_of
+from environments import Environment, ask, content, make_environment, request_of
 
 from fedldp.core.bounding import Ranges
-from fedldp.core.errors import FedldpError, LedgerUnusable
-from fedldp.deployment import sites
+from fedldp.core.errors import FedldpError
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Ask,
@@ -26,20 +23,12 @@ from fedldp.deployment.messages import (
     pack,
     read_by_server,
 )
-from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.protocol.wire import (
     Reason,
     Refusal,
     Report,
 )
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 @pytest.fixture
@@ -148,25 +137,6 @@ def test_agreements_with_a_seed_are_for_the_demo_only(
 # Its disk
 
 
-def test_a_full_disk_releases_nothing_and_the_ledger_stays_whole(
-    env: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent, connect = env.agent(0), sqlite3.connect
-
-    class Full(sqlite3.Connection):
-        def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
-            if sql == "COMMIT":
-                raise sqlite3.OperationalError("database or disk is full")
-            return super().execute(sql, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", lambda *a, **n: connect(*a, factory=Full, **n))
-        refused = ask(agent, env, request_of(env))
-    assert content(refused) == Refusal(1, Reason.LEDGER)
-    assert env.releases(0) == []
-    assert isinstance(content(ask(agent, env, request_of(env))), Report)
-
-
 def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,65 +154,6 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
     assert len(caplog.records) < 10
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_an_older_ledger_is_refused_until_declared_and_then_charged(
-    tmp_path: Path, before: int
-) -> None:
-    env = make_environment(tmp_path, "rounds=4", seeded=False)
-    ledger, copy = env.policies[0].ledger, tmp_path / "copy"
-    agent, receipt = env.agent(0), NO_RECEIPT
-    for round in (1, 2):
-        if round == before + 1:
-            shutil.copy(ledger, copy)
-        receipt = ask(agent, env, request_of(env, round), receipt).receipt
-    shutil.copy(copy, ledger)
-    agent = env.agent(0)
-    for round in (3, 3, 4):  # and the server continues to show what it saw
-        answer = ask(agent, env, request_of(env, round), receipt)
-        assert content(answer) == Refusal(round, Reason.LEDGER)
-        receipt = answer.receipt
-    assert len(env.releases(0)) == before
-    (lost,) = charge_lost(env.policies[0], [])
-    turns = env.agreement.rounds_of(0)
-    assert lost.rounds == turns - before
-    cost = env.policies[0].costs(env.agreement)[0]
-    assert env.ledger(0).spent() == pytest.approx(turns * cost)
-    # Releases from before the restore are charged.
-    answer = ask(env.agent(0), env, request_of(env, 3), receipt)
-    assert isinstance(content(answer), Report)
-    # Charged are one known release, those that may be lost, and one since: never fewer than were
-    # released.
-    assert env.ledger(0).spent() == pytest.approx((turns + 1) * cost)
-
-
-def test_a_lost_ledger_is_not_started_afresh(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    ask(env.agent(0), env, request_of(env))
-    env.policies[0].ledger.unlink()
-    with pytest.raises(LedgerUnusable, match="is gone; restore it"):
-        env.agent(0)
-
-
-def test_a_withdrawn_agreement_is_no_longer_answered(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    agent = env.agent(0)
-    ask(agent, env, request_of(env))
-    env.policies[0].accepted_as(env.agreement.digest).unlink()
-    answer = agent.answer(ask_bytes(env, request_of(env, 2)))
-    assert isinstance(read_by_server(answer), Stranger)
-    assert len(env.releases(0)) == 1
-
-
-def test_a_run_continues_without_a_site_that_has_an_older_ledger(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, quorum=2, deadline=2.0)
-    pipe, ledger, copy = env.pipe(), env.policies[0].ledger, tmp_path / "copy"
-    shutil.copy(ledger, copy)
-    server = env.server()
-    served = server.serve(pipe, lambda record: shutil.copy(copy, ledger))
-    assert [r.refused for r in served.rounds] == [{}, {"ledger": 1}]
-    assert bits(served)
-
-
 def test_an_agents_files_are_readable_by_its_owner_only(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,30 +167,6 @@ def test_an_agents_files_are_readable_by_its_owner_only(
     assert len(made) > 3
     for path in made:
         assert path.stat().st_mode & 0o077 == 0, path
-
-
-def test_data_of_another_shape_is_refused_in_one_line(
-    env: Environment, caplog: pytest.LogCaptureFixture
-) -> None:
-    features = np.zeros((5, 1, 9, 9), np.float32)
-    np.savez(env.policies[0].data, features=features, labels=np.arange(5))
-    write_accepted(env.policies[0], env.agreement)
-    agent = env.agent(0)
-    body = pack(Challenge(env.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(agent.answer(body)), Stranger)
-    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
-    assert "\n" not in line
-    assert "data" in line
-
-
-def test_examples_of_other_classes_are_left_out(
-    env: Environment, caplog: pytest.LogCaptureFixture
-) -> None:
-    features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
-    np.savez(env.policies[0].data, features=features, labels=labels)
-    write_accepted(env.policies[0], env.agreement)
-    assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
-    assert "1 of 5 examples are left out" in caplog.text
 
 
 def test_garbage_between_requests_stops_nothing_and_the_log_stays_short(
@@ -302,25 +189,8 @@ def test_garbage_between_requests_stops_nothing_and_the_log_stays_short(
     assert len(caplog.records) <= 12, caplog.text
 
 
-def test_a_site_signs_for_its_own_place_only(env: Environment) -> None:
-    found = read_by_server(env.agent(1).answer(pack(Challenge(env.agreement.digest, bytes(32)))))
-    assert isinstance(found, Hello)
-    assert found.index == 1
-
-
 def test_an_unwritable_state_folder_is_refused_in_one_line(env: Environment) -> None:
     policy = env.policies[0].model_copy(update={"state": env.policies[0].data / "below"})
     with pytest.raises(FedldpError) as found:
         Agent(policy)
     assert "\n" not in str(found.value)
-
-
-def test_a_site_that_released_something_does_not_start_afresh_without_its_secret(
-    env: Environment,
-) -> None:
-    env.serve()
-    (env.policies[0].state / "secret").unlink()
-    with pytest.raises(FedldpError, match="secret is missing") as refused:
-        env.agent(0)
-    assert "\n" not in str(refused.value)
-    assert not (env.policies[0].state / "secret").exists()

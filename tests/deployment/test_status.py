@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import threading
 import urllib.request
 from pathlib import Path
@@ -25,18 +24,15 @@ from environments import (
 )
 from https_ends import Ends, eventually
 
-from fedldp.cli import main
-from fedldp.cli.deploy_status import _budget, logged
-from fedldp.core.errors import ConfigError, FedldpError, RunError, WireError
-from fedldp.core.locks import alone, is_held
+from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.core.locks import alone
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
-from fedldp.deployment.json_log import JsonLines
+from fedldp.deployment.logs import JsonLines
 from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.policy import is_retired, retire, write_accepted
 from fedldp.deployment.restored import charge_lost
-from fedldp.deployment.site_ledger import left_of
 from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
 from fedldp.protocol.wire import Report
 
@@ -86,19 +82,6 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_server_that_missed_the_quorum_says_who_was_missing(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, deadline=1.0)
-    pipe = env.pipe()
-    pipe.agents[101] = None
-    with pytest.raises(RunError):
-        env.serve(pipe)
-    found = status_of_server(tmp_path / "server")
-    assert "site-1 was never there" in found["warnings"]
-    assert any("ended: round 1: 0 of 3" in line for line in found["warnings"])
-    assert "fedldp deploy server continues the run" in found["next"]
-
-
-@pytest.mark.slow
 def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     env.server()
@@ -106,11 +89,6 @@ def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
         (tmp_path / "server" / "status.json").write_text(damaged)
         assert_contract(status_of_server(tmp_path / "server"))
         assert env.server().watch.document()["rounds"]["of"] == 2
-
-
-def test_a_folder_that_is_not_a_servers_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a server's folder"):
-        status_of_server(tmp_path)
 
 
 # A site
@@ -133,23 +111,6 @@ def test_a_site_reports_its_own_ledger(served: Environment) -> None:
     assert found["warnings"] == ["the agent is not running"]
     with alone(policy.state / "lock", "agent"):
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
-
-
-@pytest.mark.slow
-def test_a_renewed_budget_is_reported_with_the_total(served: Environment) -> None:
-    policy, ledger = served.policies[1], served.ledger(1)
-    spent = ledger.spent()
-    ledger.renew()
-    found = status_of_site(
-        policy
-    )  # an entry that the mark lacks does not make the ledger an older copy
-    (budget,) = found["sites"][0]["budget_left"]
-    assert (budget["spent"], budget["renewals"]) == (spent, 1)
-    assert budget["left"] == budget["limit"]
-    assert "renewed once" in found["last_release"]
-    assert "was spent since the beginning" in left_of(policy)[1]
-    line = _budget(budget)
-    assert "spent since the beginning (renewed once)" in line
 
 
 def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:
@@ -195,54 +156,36 @@ def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: 
 # The commands
 
 
-def fedldp(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str]:
-    """Return the exit status and the printed text."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["fedldp", "deploy", *map(str, given)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out + printed.err
-
-
 @pytest.mark.slow
 def test_the_commands_print_what_the_functions_return(
-    served: Environment, capsys: pytest.CaptureFixture[str]
+    served: Environment, fedldp_command: Any
 ) -> None:
     folder, policy = served.folder / "server", served.folder / "site-1" / "site.toml"
     for place, found in (
         (folder, status_of_server(folder)),
         (policy, status_of_site(served.policies[1])),
     ):
-        code, text = fedldp(capsys, "status", place, "--json")
-        assert (code, json.loads(text)) == (0, found)
-        code, text = fedldp(capsys, "status", place)
-        assert code == 0
+        assert json.loads(fedldp_command("deploy", "status", place, "--json").out) == found
+        text = fedldp_command("deploy", "status", place).out
         assert found["next"] in text
         assert all(line.isprintable() for line in text.splitlines())
-    code, text = fedldp(capsys, "status", served.folder / "nothing")
-    assert (code, text.count("\n")) == (2, 1)
-    assert "not a server's folder" in text
+    line = fedldp_command("deploy", "status", served.folder / "nothing").assert_refused()
+    assert "not a server's folder" in line
 
 
 @pytest.mark.slow
 def test_an_agreement_is_retired_by_the_first_digits_of_its_digest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fedldp_command: Any
 ) -> None:
     env = make_environment(tmp_path)
     digest, policy = env.agreement.digest.hex(), tmp_path / "site-0" / "site.toml"
     for wrong in ("", digest[:7], "f" * 64):
-        code, text = fedldp(capsys, "retire", wrong, "--policy", policy)
-        assert (code, text.count("\n")) == (2, 1)
-        assert digest[:16] in text
+        line = fedldp_command("deploy", "retire", wrong, "--policy", policy).assert_refused()
+        assert digest[:16] in line
     assert not is_retired(env.policies[0], env.agreement.digest)
-    assert fedldp(capsys, "retire", digest[:8].upper(), "--policy", policy)[0] == 0
+    given = ("retire", digest[:8].upper(), "--policy", policy)
+    assert fedldp_command("deploy", *given).status == 0
     assert is_retired(env.policies[0], env.agreement.digest)
-
-
-def test_a_log_of_another_form_is_refused() -> None:
-    with pytest.raises(ConfigError, match="log = yaml: choose text or json"), logged("yaml"):
-        pass
 
 
 # Retired agreements
@@ -275,46 +218,7 @@ def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     assert (lost.run, lost.rounds) == (env.agreement.run, 1)
 
 
-@pytest.mark.slow
-def test_a_server_that_waits_for_a_site_does_not_fill_its_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = make_environment(tmp_path)
-    agent = env.agent(0)
-    for number in range(40):
-        for _ in range(3):
-            agent.answer(pack(Challenge(bytes([number]) * 32, bytes(32))))
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 3
-    assert lines[1].startswith("refused a request for agreement 0101010101010101, which is not")
-
-
-def test_only_accepted_agreements_can_be_retired(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    with pytest.raises(ConfigError, match="no agreement with this digest is accepted here"):
-        retire(env.policies[0], bytes(32))
-
-
 # Locks, and checks while an agent runs
-
-
-def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
-    file, over = tmp_path / "lock", threading.Event()
-    assert not is_held(file)
-    assert not file.exists()
-    with alone(file, "agent"):
-        assert is_held(file)
-        with pytest.raises(RunError, match="another agent is running there"), alone(file, "agent"):
-            pass
-    looks = threading.Thread(target=lambda: [is_held(file) for _ in iter(over.is_set, True)])
-    looks.start()
-    try:
-        for _ in range(30):
-            with alone(file, "agent"):
-                assert is_held(file)
-    finally:
-        over.set()
-        looks.join()
 
 
 @pytest.mark.slow

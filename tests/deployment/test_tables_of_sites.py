@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import numpy as np
+import jsonschema
 import pytest
 from environments import make_environment
 
 from fedldp import recipe
+from fedldp.accounting.statement import SIMULATED
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, DataError
+from fedldp.core.errors import ConfigError, DataError, RunError
 from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.agreeing import agree, input_of
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
-from fedldp.simulation.evaluating import evaluate, predict
-from fedldp.simulation.recorded import load_trained
+from fedldp.reporting.card import schema, write_card
+from fedldp.simulation.recorded import read_run
 
 AGREED = Columns(
     scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")
@@ -35,23 +37,6 @@ def test_a_sites_table_is_read_as_agreed(tmp_path: Path) -> None:
     # The site's own operator learns what nobody else may know.
     with pytest.raises(DataError, match="line 3: column 'age' holds ''"):
         source.examples(AGREED, leave_out=False)
-
-
-def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    served = env.serve()
-    test = env.inputs.dataset.test
-    path = tmp_path / "test.npz"
-    np.savez(path, features=test.features, labels=test.labels)
-    found = evaluate(tmp_path / "server", path)
-    assert found["accuracy"] == pytest.approx(served.rounds[-1].accuracy)
-    final = served.summary()["final"]
-    for name in ("auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"):
-        assert found[name] == pytest.approx(final[name], abs=1e-6), name
-    assert found["examples"] == len(test)
-    rows = predict(load_trained(tmp_path / "server"), path)
-    right = [row["class"] == str(label) for row, label in zip(rows, test.labels, strict=True)]
-    assert np.mean(right) == pytest.approx(found["accuracy"])
 
 
 def test_a_sites_columns_are_found_by_the_agreed_names(tmp_path: Path) -> None:
@@ -75,3 +60,19 @@ def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path)
     assert server._schema(read).features == names
     with pytest.raises(ConfigError, match="give one name for each number of an example"):
         agree(config, Problem((64,), 10, 99, features=names[1:]), {"a": "0" * 64}, channel="named")
+
+
+def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> None:
+    served = make_environment(tmp_path, seeded=False).serve()
+    _, document = write_card(read_run(served.run_dir))
+    jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
+    assert document["run"]["simulated"] is False
+    assert SIMULATED not in document["warnings"]
+    lines = document["guarantees"]  # all of the run, the widest unit first
+    assert (lines[0]["unit"], lines[0]["adversary"]) == ("client-run", "server")
+    assert sorted(map(json.dumps, lines)) == sorted(map(json.dumps, served.privacy["guarantees"]))
+    assert "/registry/deployment_model/data_source_type" in document["to_be_filled"]["fields"]
+    assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
+    assert "A simulation" not in (served.run_dir / "card" / "README.md").read_text()
+    with pytest.raises(RunError, match="not a run folder"):
+        write_card(read_run(tmp_path / "site-0"))

@@ -15,8 +15,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
     HOST,
-    assert_each_once,
-    bits,
     make_environment,
     new_tls,
     write_policy,
@@ -24,7 +22,6 @@ from environments import (
 from https_ends import Ends, eventually, taken
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.deployment import sites
 from fedldp.deployment.certificates import (
     Certified,
     authority,
@@ -34,15 +31,7 @@ from fedldp.deployment.certificates import (
     tls_of_server,
     write_server_keys,
 )
-from fedldp.deployment.checks import check_site
 from fedldp.deployment.https import server
-from fedldp.simulation.engine import simulate
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 @pytest.fixture
@@ -169,23 +158,6 @@ def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path
             policy.check(env.agreement)
 
 
-def test_one_of_two_authorities_must_be_valid(ends: Ends, tmp_path: Path) -> None:
-    over = authority("fedldp", -1).certificate
-    file = ends.folder / "ca.pem"
-    url = f"https://{HOST}:1"
-    make_environment(tmp_path / "world", sites=1)
-
-    def checked() -> list[bool]:
-        table = {"url": url, "ca": str(file)}
-        policy = write_policy(tmp_path / "world" / "site-0", server=table)
-        return [each.ok for each in check_site(policy) if each.what.startswith("ca ")]
-
-    file.write_bytes(over + file.read_bytes())
-    assert checked() == [True]
-    file.write_bytes(over)
-    assert checked() == [False]
-
-
 def test_a_certificate_is_renewed_only_by_its_own_authority(ends: Ends, tmp_path: Path) -> None:
     folder = ends.folder
     # The file may also hold another authority, in any order.
@@ -236,20 +208,3 @@ def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_la
         ended = time.monotonic() + 30
         while taken(pipe, pipe.ask(0, b"again", 5)) != b"niaga":
             assert time.monotonic() < ended
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("channel", ["named", "sum"])
-def test_a_run_continues_after_a_week(tmp_path: Path, channel: str, a_week_later: Any) -> None:
-    env = make_environment(tmp_path, channel=channel)
-
-    def stop(record: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        env.server().serve(env.pipe(), stop)
-    assert env.releases(0)
-    a_week_later()
-    served = env.serve()  # a new server, and new agents
-    assert_each_once(env)
-    assert bits(served) == bits(simulate(env.config))

@@ -14,21 +14,11 @@ from environments import bits, make_environment, write_policy
 from safetensors.numpy import load_file, save_file
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.deployment import sites
 from fedldp.deployment.agreement import parse_agreement
-from fedldp.deployment.joining import Invite
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import problem_of
-from fedldp.simulation.settings import resolve
 
 NORMED = "partly_frozen:normed"
 SETTINGS = (f"model={NORMED}", "trainable=requires_grad")
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "_PAUSE", 0.0)
-    monkeypatch.setattr(sites, "_LOOK", 0.0)
 
 
 @pytest.mark.slow
@@ -66,20 +56,6 @@ def test_a_site_with_another_encoder_does_not_take_part(
     without = replace(env.agreement, frozen=None)
     with pytest.raises(ConfigError, match="but None was agreed on"):
         without.check()
-
-
-def test_a_site_invited_with_another_encoder_does_not_join(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = resolve("quickstart", [*SETTINGS, "channel=named"])
-    invite = Invite.new(
-        config, problem_of(config, None), "https://localhost:1", channel="named", quorum=None,
-        deadline_seconds=60.0,
-    )  # fmt: skip
-    assert invite.expected().frozen == invite.document["frozen"] == invite.frozen is not None
-    monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
-    with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
-        invite.expected()
 
 
 def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import (
+    Body,
     Environment,
     FakePipe,
     ask,
@@ -21,30 +21,12 @@ from environments import (
 )
 
 from fedldp.core.errors import EndedForGood
-from fedldp.deployment import running, server, sites
+from fedldp.deployment import running
 from fedldp.deployment.messages import Ask, read_by_site
 from fedldp.deployment.policy import retire, write_accepted
 from fedldp.deployment.watch import Presence, Watch, read_status
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import read_request
-from fedldp.simulation.engine import simulate
-
-Body = bytes | None
-CHANNELS = pytest.mark.parametrize(
-    "channel", ["named", pytest.param("sum", marks=pytest.mark.slow)]
-)
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
-        monkeypatch.setattr(sites, name, 0.0)
-    monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
 
 
 class Knowing(FakePipe):
@@ -134,39 +116,6 @@ def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continue
     assert bits(env.serve()) == expected
 
 
-@pytest.mark.slow
-def test_a_site_that_refuses_because_of_its_ledger_takes_part_once_that_is_mended(
-    tmp_path: Path, expected: dict[str, bytes]
-) -> None:
-    """The same server continues: its command need not be run again."""
-    env = make_environment(tmp_path, deadline=1.0)
-    pipe, mark = env.pipe(), env.policies[1].mark
-    away = mark.rename(tmp_path / "mark")
-
-    def mend(record: logging.LogRecord) -> bool:
-        if "site-1 refused: ledger" in record.getMessage() and away.exists():
-            away.rename(mark)
-        return True
-
-    log = logging.getLogger("fedldp.server")
-    log.addFilter(mend)
-    try:
-        served = env.server().serve(pipe, lambda record: None, None)
-    finally:
-        log.removeFilter(mend)
-    assert not away.exists()
-    assert bits(served) == expected
-    assert_each_once(env, pipe)
-
-
-def test_the_server_does_not_wait_for_used_up_budgets(tmp_path: Path) -> None:
-    env = make_environment(
-        tmp_path, "rounds=1", deadline=1.0, policy={"budget": {"kind": "pure", "limit": 1.0}}
-    )
-    with pytest.raises(EndedForGood, match="budgets of some sites are used up"):
-        env.server().serve(env.pipe(), lambda record: None, None)
-
-
 def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
     tmp_path: Path,
 ) -> None:
@@ -189,30 +138,7 @@ def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
     assert env.releases(1) == [(1, 0), (5, 0)]
 
 
-def test_the_wait_for_the_first_sites_does_not_count_as_time_of_a_round(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    pipe, records, looks = env.pipe(), list[Round](), list[float]()
-    agents, take = dict(pipe.agents), pipe.take
-    pipe.agents.clear()
-
-    def taken(timeout: float) -> list[tuple[int, Body]]:
-        looks.append(timeout)
-        if len(looks) == 20:
-            pipe.agents.update(agents)
-        return take(timeout)
-
-    pipe.take = taken  # type: ignore[method-assign]
-    begun = time.monotonic()
-    env.server().serve(pipe, records.append, None)
-    took = time.monotonic() - begun
-    waited = [record.waited or 0.0 for record in records]
-    assert waited[0] > 0.3  # 20 looks, of 0.02 s each
-    assert waited[1] == 0.0
-    assert 0 < records[0].seconds < took - waited[0]
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("lost", ["ledger.sqlite", "state/secret"])
+@pytest.mark.parametrize(("form", "lost"), [("text", "ledger.sqlite"), ("json", "state/secret")])
 def test_a_site_that_lost_its_ledger_is_not_restarted_automatically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any, form: str, lost: str
 ) -> None:

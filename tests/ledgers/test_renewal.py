@@ -102,16 +102,6 @@ def test_every_period_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ledger.verify()
 
 
-def test_a_renewal_can_be_declined(
-    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = spent(tmp_path / "ledger")
-    monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
-    done = fedldp_command("ledger", "renew", ledger.path)
-    assert (done.status, done.err) == (1, "not renewed: the ledger did not change\n")
-    assert renewals(ledger.releases()) == 0
-
-
 def test_the_command(fedldp_command: Any, tmp_path: Path) -> None:
     path = spent(tmp_path / "ledger").path
     shown = json.loads(fedldp_command("ledger", "show", path, "--json").out)

@@ -56,11 +56,6 @@ def law_of(mechanism: KRR | Unary, category: int) -> Law:
     return law
 
 
-def reports_of(mechanism: KRR | Unary, report: tuple[int, ...]) -> np.ndarray:
-    """Return one report in the form that ``randomise`` returns."""
-    return np.array(report) if isinstance(mechanism, KRR) else np.array([report], np.uint8)
-
-
 # Known probabilities
 
 
@@ -120,17 +115,6 @@ def test_reports_that_distinguish_two_categories_have_the_events_probability(
 # Labels
 
 
-@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
-def test_frequencies_are_unbiased(mechanism: KRR | Unary) -> None:
-    for category in range(mechanism.categories):
-        law = law_of(mechanism, category)
-        mean = sum(
-            float(p) * mechanism.frequencies(reports_of(mechanism, y)) for y, p in law.items()
-        )
-        expected = np.eye(mechanism.categories)[category]
-        np.testing.assert_allclose(mean, expected, atol=1e-9)
-
-
 def test_words_are_counted_for_categories() -> None:
     # The first words belong to the true category, the next ones to each other category.
     mechanism = KRR(2.0, 3)
@@ -155,17 +139,6 @@ def test_a_bad_category_is_refused(mechanism: KRR | Unary, labels: Any) -> None:
 
 
 def test_reports_that_no_client_sends_are_refused() -> None:
-    for mechanism, reports, message in (
-        (KRR(1.0, 3), np.array([0, 3]), "reports from 0 to 3: give categories from 0 to 2"),
-        (KRR(1.0, 3), np.array([-1, 2]), "reports from -1 to 2: give categories from 0 to 2"),
-        (KRR(1.0, 3), np.array([], int), r"shape \(0,\) and type int64: give integers"),
-        (KRR(1.0, 3), np.array([[0], [1]]), r"shape \(2, 1\) and type int64: give integers"),
-        (KRR(1.0, 3), np.array([0.0, 1.0]), r"shape \(2,\) and type float64: give integers"),
-        (Unary(1.0, 3), np.zeros((4, 2), np.uint8), r"give \(n, 3\) bits"),
-        (Unary(1.0, 3), np.zeros((0, 3), np.uint8), r"give \(n, 3\) bits"),
-    ):
-        with pytest.raises(RunError, match=message):
-            mechanism.frequencies(reports)
     aggregate = KRR(1.0, 3).aggregate(2)
     with pytest.raises(RunError, match="unknown categories"):
         aggregate.add(b"\x00\x03")

@@ -82,6 +82,9 @@ def test_a_run_never_sees_what_another_kept(tmp_path: Path) -> None:
     one.arrays("kept", ones)
     other.arrays("kept", twos)
     assert (kept(one), kept(other)) == (1, 2)
+    one.arrays("of a round", ones, round=1)
+    other.arrays("of a round", twos, round=2)
+    assert one.arrays("of a round", never, round=1)["x"][0] == 1, "nor deletes it"
 
 
 @pytest.mark.parametrize("run", ["..", "../../elsewhere", "/", ".", "a" * 200, "run/1", "\u0101"])
@@ -116,13 +119,6 @@ def test_values_kept_for_a_round_are_deleted_once_a_later_round_keeps_some(
     assert kept(store) == 1, "what is kept for the run stays"
     assert store.arrays("b", never, round=10)["x"][0] == 2
     assert store.arrays("a", twos, round=9)["x"][0] == 2
-
-
-def test_a_run_deletes_nothing_of_another(tmp_path: Path) -> None:
-    one, other = FolderStore(tmp_path, "one"), FolderStore(tmp_path, "other")
-    one.arrays("kept", ones, round=1)
-    other.arrays("kept", twos, round=2)
-    assert one.arrays("kept", never, round=1)["x"][0] == 1
 
 
 def test_a_failure_in_a_later_round_deletes_nothing_of_an_earlier_one(

@@ -36,22 +36,17 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "no configuration": ("config.json", lambda f: (f / "config.json").unlink()),
     "no round": ("--resume", lambda f: [
         (f / name).unlink() for name in ("summary.json", "checkpoint")]),
-    "no environment": ("environment.json", lambda f: (f / "environment.json").unlink()),
-    "no metrics": ("metrics.jsonl", lambda f: (f / "metrics.jsonl").unlink()),
     "torn": ("not JSON", lambda f: (f / "summary.json").write_text('{"recipe": ')),
     "deep": ("not JSON", lambda f: (f / "summary.json").write_text("[" * 100_000)),
     "no text": ("UTF-8", lambda f: (f / "summary.json").write_bytes(b"\xff\xfe")),
-    "a list": ("summary.json", lambda f: (f / "summary.json").write_text("[]")),
     "not a number": ("NaN", lambda f: (f / "metrics.jsonl").write_text('{"metrics": {"a": NaN}}')),
     "accuracy": ("rounds.0.accuracy", edited("summary.json", lambda d: d["rounds"][0].update(
         accuracy=90.1))),
-    "no rounds": ("rounds", edited("summary.json", lambda d: d.update(rounds=[]))),
     "unit": ("guarantees.0.unit", edited("summary.json", lambda d: first_line_of(d).update(
         unit="planet"))),
     "huge": ("epsilon", edited("summary.json", lambda d: first_line_of(d).update(epsilon=-1))),
     "no epsilon": ("guarantees.0", edited("summary.json", lambda d: first_line_of(d).update(
         epsilon=None))),
-    "a text": ("epsilon", edited("summary.json", lambda d: first_line_of(d).update(epsilon="1"))),
     "not square": ("confusion", edited("summary.json", lambda d: d["confusion"].pop())),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from sklearn.metrics import (
 )
 
 from fedldp.protocol.roles import Score
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
     FIGURES,
     calibration_error,
@@ -182,13 +182,6 @@ def test_with_classes_of_similar_size_a_low_accuracy_gets_a_warning() -> None:
     assert "is not above the 60.00 % of always predicting the most frequent class" in doubt
     assert "although the AUC of 1.0000 shows" in doubt
     assert "no sign that" not in doubt
-
-
-def test_accuracy_decides_only_without_other_figures() -> None:
-    good = of_two(0.2 + 0.6 * RARE)
-    assert doubts_of(RARE, good) == doubts_of(RARE, good, known=False) == []
-    (doubt,) = doubts_of(RARE, of_two(np.full(400, 0.2)), known=False)
-    assert "accuracy 87.50 % is not above the 87.50 % of always predicting" in doubt
 
 
 def test_a_test_that_is_too_small_gets_a_warning() -> None:

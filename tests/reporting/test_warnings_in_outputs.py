@@ -126,13 +126,6 @@ def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> 
     assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
 
 
-def test_a_sweep_on_a_published_test_set_does_not_say_that(tmp_path: Path) -> None:
-    found = fedldp.sweep("quickstart", grid={"epsilon": [1]}, rounds=1, num_clients=4, workers=1)
-    assert CHOOSING not in found.notes()
-    assert found.summary()["warnings"] == []
-    assert "#" not in found.to_csv()
-
-
 def test_a_dotted_key_leaves_the_rest_of_its_table(
     visits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from fedldp.reproduction.claims import (
     claims_of,
     judged,
 )
-from fedldp.reproduction.known import known
+from fedldp.reproduction.comparison import known
 from fedldp.reproduction.statements import proven_table
 from fedldp.simulation.identity import data_digests, family_digest
 

@@ -13,8 +13,9 @@ from secure_sums import make_roster, private_of
 
 import fedldp
 from fedldp.accounting.events import Event, InClear
-from fedldp.accounting.statement import COMMITTEES, SumInPath, _in_sum
+from fedldp.accounting.statement import SumInPath, _in_sum
 from fedldp.core.errors import PrivacyError
+from fedldp.core.kinds import SMALLEST_COMMITTEE
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.client_store import MemoryStore
@@ -36,11 +37,11 @@ SUM = {"channel": "sum", "rounds": 2}
 def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], dict[str, Any]]:
     config = fedldp.recipe(recipe, **settings)
     privacy = plan(config, problem_of(config, None)).privacy
-    assert (COMMITTEES in privacy["warnings"]) == (config.committee is not None)
+    assert (SMALLEST_COMMITTEE in privacy.warnings) == (config.committee is not None)
     return {
-        (line["unit"], line["kind"]): line
-        for line in privacy["guarantees"]
-        if line["adversary"] == "summing-server"
+        (line.unit, line.kind): line
+        for line in privacy.guarantees
+        if line.adversary == "summing-server"
     }
 
 
@@ -83,9 +84,9 @@ def test_the_lines_for_bits_are_those_of_a_run_of_the_smallest_committee(
     whole = lines_of("quickstart", num_clients=41, **settings)
     assert found.keys() == alone.keys() == whole.keys()
     for unit, line in found.items():
-        assert line["epsilon"] == alone[unit]["epsilon"] > whole[unit]["epsilon"]
-        assert line["lower"] is None  # it would need all summands of every sum
-        rests = " ".join(line["assumptions"])
+        assert line.epsilon == alone[unit].epsilon > whole[unit].epsilon
+        assert line.lower is None  # it would need all summands of every sum
+        rests = " ".join(line.assumptions)
         assert f"{fewest - untrusted} honest clients in the sum of every committee" in rests
         assert f"at most {untrusted} clients of any one committee" in rests
 

@@ -38,8 +38,8 @@ def run_line(statement: dict[str, Any]) -> dict[str, Any]:
     """Return the statement's lines against the server for all that a client sends in the run."""
     (line,) = (
         line
-        for line in statement["guarantees"]
-        if (line["unit"], line["adversary"], line["kind"]) == ("client-run", "server", "pure")
+        for line in statement.guarantees
+        if (line.unit, line.adversary, line.kind) == ("client-run", "server", "pure")
     )
     return dict(line)
 
@@ -148,8 +148,8 @@ def test_the_statement_after_a_run_covers_what_was_really_released(
     most = max(Counter(c for r in range(1, 6) for c in participants(config, r, draws_of_seed(0)))
                .values())  # fmt: skip
     assert most > 2
-    assert run_line(unlimited)["epsilon"] == most * price
-    assert run_line(result.privacy)["epsilon"] == 2 * price
+    assert run_line(unlimited).epsilon == most * price
+    assert run_line(result.privacy).epsilon == 2 * price
     assert max(result.ledger.spent(client) for client in range(6)) == 2 * price
 
 

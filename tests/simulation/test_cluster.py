@@ -18,7 +18,7 @@ from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.simulation import ray_cluster
+from fedldp.simulation import ray_executor
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.settings import to_toml
 from fedldp.simulation.sweeps import ray_tasks
@@ -134,7 +134,7 @@ def test_errors_of_a_cluster_are_the_users_one_line(
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ConfigError, match=r"already connected to .*; call ray\.shutdown"):
             fedldp.run(quick(), cluster=address)
-    monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
+    monkeypatch.setattr(ray_executor, "version", lambda name: "0.0")
     for begin in (lambda: fedldp.run(quick(), cluster="auto"),
                   lambda: fedldp.sweep(cluster="auto", **SHORT)):  # fmt: skip
         with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was"):

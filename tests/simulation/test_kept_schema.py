@@ -10,7 +10,7 @@ import pytest
 
 import fedldp
 from fedldp.data import Dataset
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.simulation.inputs import Inputs
 
 Person = list[int]

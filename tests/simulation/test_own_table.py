@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import RunError
+from fedldp.core.kinds import HELD_OUT
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
@@ -68,14 +68,14 @@ def test_one_held_out_label_changes_the_accuracy_and_no_release() -> None:
     for name, weights in one.weights.items():
         assert weights.tobytes() == other.weights[name].tobytes()
     assert one.accuracy != other.accuracy
-    assert HELD_OUT in one.privacy["warnings"]
+    assert HELD_OUT in one.privacy.warnings
 
 
 def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
     for settings, there in (({}, True), ({"test_file": "later.csv"}, False)):
         assert (HELD_OUT in fedldp.account(own(**settings))["warnings"]) is there
         result = fedldp.run(own(**settings), out=place / f"run-{there}")
-        assert (HELD_OUT in result.privacy["warnings"]) is there
+        assert (HELD_OUT in result.privacy.warnings) is there
         for name in ("privacy.json", "report.html", "summary.json"):
             text = (place / f"run-{there}" / name).read_text()
             assert (HELD_OUT in text.replace("&#39;", "'")) is there, name
@@ -107,16 +107,16 @@ def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
         found = fedldp.account("quickstart", dataset=dataset, **settings)
         assert (HELD_OUT in found["warnings"]) is there
     csv = own(client_column=None, ignore_columns=["who"])
-    assert HELD_OUT in fedldp.account(csv)["warnings"]
+    assert HELD_OUT in fedldp.account(csv).warnings
     pair = fedldp.run("quickstart", dataset=(features, labels), **settings)
-    assert HELD_OUT in pair.privacy["warnings"]
+    assert HELD_OUT in pair.privacy.warnings
 
 
 def test_public_data_get_no_warning() -> None:
     # A fifth of the digits is also split off, but everybody has these rows.
-    assert HELD_OUT not in fedldp.account("quickstart")["warnings"]
+    assert HELD_OUT not in fedldp.account("quickstart").warnings
     given = fedldp.data.load_dataset("digits")
-    assert HELD_OUT not in fedldp.account("quickstart", dataset=given)["warnings"]
+    assert HELD_OUT not in fedldp.account("quickstart", dataset=given).warnings
 
 
 def test_a_sweep_has_the_warning_next_to_its_table(place: Path) -> None:

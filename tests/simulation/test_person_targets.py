@@ -57,11 +57,9 @@ def calibrated(recipe: str, adversary: str, sites: int, **settings: Any) -> Any:
 
 def reached(planned: Any, adversary: str) -> float:
     (line,) = [
-        g
-        for g in planned.privacy["guarantees"]
-        if (g["unit"], g["adversary"]) == ("person", adversary)
+        g for g in planned.privacy.guarantees if (g.unit, g.adversary) == ("person", adversary)
     ]
-    return float(line["epsilon"])
+    return float(line.epsilon)
 
 
 def mu_of(planned: Any, shares: int = 1) -> float:

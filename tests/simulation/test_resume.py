@@ -133,7 +133,8 @@ def test_without_a_run_folder_no_files_of_clients_remain(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     simulate(fedldp.recipe("ldpfl-sound-digits", rounds=1))
-    assert list(tmp_path.iterdir()) == []
+    left = [path.name for path in tmp_path.iterdir() if "torch" not in path.name]  # torch's cache
+    assert left == []
 
 
 # Killed between two files, in every state that the order of writing allows

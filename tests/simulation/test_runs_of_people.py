@@ -13,7 +13,7 @@ import fedldp
 from fedldp.comparing.held_out import held_out
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.reporting.schema import read_schema
+from fedldp.reporting.record import read_schema
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.settings import resolve
@@ -224,7 +224,7 @@ def test_a_budget_that_can_never_pay_is_refused_before_the_run(budget: str, said
     Path("mine.toml").write_text("epsilon = 4\n" + text)
     with pytest.raises(ConfigError, match=said):
         planned(budget)
-    assert planned('person_budget={kind="zcdp", limit=9}').privacy["guarantees"]
+    assert planned('person_budget={kind="zcdp", limit=9}').privacy.guarantees
 
 
 def test_a_file_may_omit_what_is_given_separately() -> None:

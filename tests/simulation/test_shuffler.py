@@ -353,11 +353,11 @@ def test_a_run_learns_the_same_as_from_named_reports(mechanism: str) -> None:
     ]
     for name, weights in through.weights.items():
         np.testing.assert_allclose(weights, named.weights[name], rtol=1e-4, atol=1e-6)
-    lines = {(g["unit"], g["adversary"]): g["epsilon"] for g in through.privacy["guarantees"]}
-    without = {(g["unit"], g["adversary"]): g["epsilon"] for g in named.privacy["guarantees"]}
+    lines = {(g.unit, g.adversary): g.epsilon for g in through.privacy.guarantees}
+    without = {(g.unit, g.adversary): g.epsilon for g in named.privacy.guarantees}
     assert {key: lines[key] for key in without} == without
     assert lines["client-round", "shuffled-server"] <= lines["client-round", "server"]
-    assert through.privacy["warnings"] == named.privacy["warnings"]
+    assert through.privacy.warnings == named.privacy.warnings
 
 
 def test_a_client_is_charged_for_the_weights_of_its_category() -> None:
@@ -375,15 +375,13 @@ def test_a_client_is_charged_for_the_weights_of_its_category() -> None:
 
 def test_with_single_participation_a_round_hides_a_client_among_its_own_cohort() -> None:
     def of(**changes: Any) -> dict[str, Any]:
-        found = plan(made(num_clients=60, **changes), PROBLEM).privacy["guarantees"]
-        return next(
-            g for g in found if (g["unit"], g["adversary"]) == ("client-run", "shuffled-server")
-        )
+        found = plan(made(num_clients=60, **changes), PROBLEM).privacy.guarantees
+        return next(g for g in found if (g.unit, g.adversary) == ("client-run", "shuffled-server"))
 
     once = of(participation="once", rounds=3, untrusted_clients=2)
-    assert "18 honest reports in every round" in " ".join(once["assumptions"])
-    assert once["epsilon"] == pytest.approx(of(rounds=1, untrusted_clients=42)["epsilon"])
-    assert of(rounds=1)["epsilon"] < once["epsilon"] < of(rounds=3)["epsilon"]
+    assert "18 honest reports in every round" in " ".join(once.assumptions)
+    assert once.epsilon == pytest.approx(of(rounds=1, untrusted_clients=42).epsilon)
+    assert of(rounds=1).epsilon < once.epsilon < of(rounds=3).epsilon
 
 
 def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None:
@@ -391,7 +389,7 @@ def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None
     calibrated = plan(
         made(mechanism="nearest_direction", num_clients=200, epsilon=1.0, target=target), PROBLEM
     )
-    found = {(g["unit"], g["adversary"]): g["epsilon"] for g in calibrated.privacy["guarantees"]}
+    found = {(g.unit, g.adversary): g.epsilon for g in calibrated.privacy.guarantees}
     assert 0.9 < found["client-run", "shuffled-server"] <= 1.0
     assert found["client-run", "server"] > 1.5
 

@@ -23,7 +23,7 @@ def spending(name: str, rounds: int, **settings: Any) -> Spending:
 def stated(name: str, rounds: int, **settings: Any) -> dict[tuple[str, str], float]:
     """Return the best epsilon of a whole run, for each unit and adversary."""
     found: dict[tuple[str, str], float] = {}
-    for line in fedldp.account(name, rounds=rounds, **settings)["guarantees"]:
+    for line in fedldp.account(name, rounds=rounds, **settings).guarantees:
         key = line["unit"], line["adversary"]
         if line["unit"] in WHOLE_RUN:
             epsilon = math.inf if line["epsilon"] is None else line["epsilon"]

@@ -81,15 +81,15 @@ def test_a_stopped_run_states_what_its_rounds_released(tmp_path: Path, name: str
     releases = planned.releases.before(3)
     stated = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
     privacy = found.summary["privacy"]
-    assert privacy["guarantees"] == json.loads(json.dumps(stated["guarantees"]))
-    assert privacy["warnings"][: len(stated["warnings"])] == stated["warnings"]
-    assert "after 2 of 3 rounds" in privacy["warnings"][-1]
+    assert privacy.guarantees == json.loads(json.dumps(stated["guarantees"]))
+    assert privacy.warnings[: len(stated["warnings"])] == stated["warnings"]
+    assert "after 2 of 3 rounds" in privacy.warnings[-1]
     assert _of_runs(privacy) <= _of_runs(planned.privacy)
 
 
 def _of_runs(privacy: Any) -> list[float]:
     """Return the epsilons of a statement that cover all rounds and are not infinite."""
-    lines = privacy["guarantees"]
+    lines = privacy.guarantees
     found = [each["epsilon"] for each in lines if each["unit"] != "weight"]
     return sorted(each for each in found if each is not None)
 

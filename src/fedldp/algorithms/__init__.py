@@ -21,9 +21,8 @@ Systems and their settings
     ``preset``           makes a system of a function from settings to parts; ``presets`` has them
     ``systems``          finds a system by its name
     ``config``           a run's configuration: the settings of a system
-    ``settings``         types, limits and declarations that several of them share
+    ``settings``         types, limits and declarations that several of them share; own values
     ``run_settings``     the settings that all systems share
-    ``per_client``       settings that clients choose for themselves
     ``problem``          the public facts about data that a system may know
     ``validation``       one-line messages for settings that are refused
     ``settings_docs``    what ``fedldp show`` and the reference say about settings
@@ -43,7 +42,6 @@ __all__ = [
     "own_code",
     "participation",
     "people",
-    "per_client",
     "preset",
     "presets",
     "problem",

@@ -11,10 +11,9 @@ from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Bound, InLabels, Rotated
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.participation import Participation, most_rounds
-from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism

@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.participation import All, Participation
-from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
-from fedldp.algorithms.settings import PrivacyTarget
+from fedldp.algorithms.settings import ClientValue, PrivacyTarget, of_client
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism

@@ -17,9 +17,9 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition
 from fedldp.algorithms.participation import All, Once
-from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.settings import of_client
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number

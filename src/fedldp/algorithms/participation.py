@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ClientIndices
-from fedldp.algorithms.per_client import ClientValue, of_client
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import ClientValue, Offer, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.roles import Draws

@@ -15,7 +15,6 @@ from pydantic import (
 
 from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.participation import cohort_sizes
-from fedldp.algorithms.per_client import ClientValue, is_own, of_client, of_equal_values
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
     Optimizer,
@@ -23,6 +22,7 @@ from fedldp.algorithms.server_update import (
 from fedldp.algorithms.settings import (
     LARGEST_BATCH,
     ClientBudget,
+    ClientValue,
     Count,
     Delta,
     LearningRate,
@@ -32,6 +32,9 @@ from fedldp.algorithms.settings import (
     PrivacyTarget,
     Trainable,
     WeightsFile,
+    is_own,
+    of_client,
+    of_equal_values,
     with_calibrated,
 )
 from fedldp.algorithms.validation import describe

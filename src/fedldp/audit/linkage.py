@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import is_own
-from fedldp.algorithms.settings import Delays
+from fedldp.algorithms.settings import Delays, is_own
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, TargetClient, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.content_linkage import (

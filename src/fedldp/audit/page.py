@@ -10,7 +10,7 @@ from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import is_own
+from fedldp.algorithms.settings import is_own
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK

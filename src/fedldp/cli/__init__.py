@@ -1,4 +1,4 @@
-"""The command line: one file for each command. Results go to stdout, everything else to stderr.
+"""The command line: one file for a command or two. Results go to stdout, everything else to stderr.
 
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
@@ -28,7 +28,6 @@ from fedldp.cli import (
     evaluate,
     ledger,
     list_,
-    predict,
     report,
     reproduce,
     run,
@@ -90,7 +89,7 @@ app.command()(card.card)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(evaluate.evaluate)
-app.command()(predict.predict)
+app.command()(evaluate.predict)
 app.add_typer(data.data_app, name="data")
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(deploy.deploy_app, name="deploy")

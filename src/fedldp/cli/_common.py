@@ -18,6 +18,9 @@ from fedldp.core.registry import is_installed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.comparing import Compared
+    from fedldp.simulation.sweeps import Sweep
+
 
 def folder(text: str) -> Path:
     """Return the path of a folder; refuse an empty string, which would be the working folder."""
@@ -100,6 +103,38 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
         return
     with owned_new(Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}", "out") as own:
         yield own
+
+
+def print_rows(result: Sweep | Compared, folder: str) -> None:
+    """Print a set of runs as a table, with notes, and ``folder`` as the name of its folder."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no terminal width
+    head, rows = result.shown()
+    table = Table(*(Column(name, overflow="fold") for name in head))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    for note in result.notes():
+        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"{folder:10} {result.out}", highlight=False, soft_wrap=True, markup=False)
+
+
+def draw_charts(
+    stderr: Console, result: Sweep | Compared, place: Path, kinds: tuple[str, str]
+) -> None:
+    """Draw a chart of each kind of file, and name the first."""
+    try:
+        for kind in kinds:
+            result.plot(place / f"chart.{kind}")
+    except ConfigError as error:
+        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
+    else:
+        stderr.print(f"chart      {place / f'chart.{kinds[0]}'}", highlight=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

@@ -15,16 +15,16 @@ from fedldp.cli._common import (
     Settings,
     at_most_cores,
     charts_or_notice,
+    draw_charts,
     folder,
     print_json,
+    print_rows,
     results_folder,
 )
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedldp.comparing import Compared
+    pass
 
 
 def compare(
@@ -133,9 +133,9 @@ def compare(
         if as_json:
             print_json(result.summary())
         else:
-            _print(result)
-        if drawn:
-            _plot(stderr, result, Path(place))
+            print_rows(result, "folder")
+        if drawn and any(line.mean is not None for line in result.lines):
+            draw_charts(stderr, result, Path(place), ("pdf", "svg"))
     if result.missing:
         say(
             f"missing    {len(result.missing)} rows; to continue, give the same command with "
@@ -152,33 +152,3 @@ def _epsilons(text: str) -> list[float]:
         raise ConfigError(
             f"epsilon {text}: write numbers separated by commas, such as 1,4,16"
         ) from None
-
-
-def _print(result: Compared) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no terminal width
-    head, rows = result.shown()
-    table = Table(*(Column(name, overflow="fold") for name in head))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
-    for note in result.notes():
-        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"folder     {result.out}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _plot(stderr: Console, result: Compared, place: Path) -> None:
-    if all(line.mean is None for line in result.lines):
-        return
-    try:
-        for kind in ("pdf", "svg"):
-            result.plot(place / f"chart.{kind}")
-    except ConfigError as error:
-        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
-    else:
-        stderr.print(f"chart      {place / 'chart.pdf'}", highlight=False, soft_wrap=True)

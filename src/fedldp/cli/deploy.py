@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, print_json
-from fedldp.cli.deploy_restored import restored
-from fedldp.cli.deploy_status import Log, Metrics, logged, retire, status
+from fedldp.cli.deploy_status import Log, Metrics, logged, restored, retire, status
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:

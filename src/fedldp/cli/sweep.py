@@ -15,17 +15,16 @@ from fedldp.cli._common import (
     Settings,
     at_most_cores,
     charts_or_notice,
+    draw_charts,
     file,
     folder,
     print_json,
+    print_rows,
     results_folder,
 )
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedldp.simulation.sweeps import Sweep
     from fedldp.simulation.sweeps.grid import Design
 
 
@@ -144,9 +143,9 @@ def sweep(
         if as_json:
             print_json(result.summary())
         else:
-            _print(result)
-        if drawn:
-            _plot(stderr, result, Path(place))
+            print_rows(result, "sweep")
+        if drawn and result.runs:
+            draw_charts(stderr, result, Path(place), ("svg", "png"))
     if result.failed:
         stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
         raise typer.Exit(2)
@@ -197,33 +196,3 @@ def _design(
         seeds=old.seeds if seeds is None else read_seeds(seeds),
         device=device or old.device,
     )
-
-
-def _print(result: Sweep) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no terminal width
-    head, rows = result.shown()
-    table = Table(*(Column(name, overflow="fold") for name in head))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
-    for note in result.notes():
-        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"sweep      {result.out}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _plot(stderr: Console, result: Sweep, place: Path) -> None:
-    if not result.runs:
-        return
-    try:
-        for kind in ("svg", "png"):
-            result.plot(place / f"chart.{kind}")
-    except ConfigError as error:
-        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
-    else:
-        stderr.print(f"chart      {place / 'chart.svg'}", highlight=False, soft_wrap=True)

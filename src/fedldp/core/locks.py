@@ -51,6 +51,15 @@ class OwnedFolder(os.PathLike[str]):
         return str(self.path)
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def alone(file: Path, what: str) -> Iterator[None]:
     """Hold the lock ``file``, created if missing, so that no other process does the same.

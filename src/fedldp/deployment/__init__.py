@@ -26,7 +26,7 @@ A site
 A server
     ``server``           the round loop's server: its folder, and what it may state
     ``sites``            the transport to the sites, with ``messages`` and the ``journal``
-    ``channels``         the two roles as the channel uses them; ``reports`` checks what sites send
+    ``channels``         the two roles as the channel uses them; a check of what sites send
 
 Their link
     ``https``            both ends, authentication, limits of connections

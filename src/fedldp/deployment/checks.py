@@ -17,7 +17,6 @@ from fedldp.core.locks import is_held
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
-from fedldp.deployment.examples import check_people, is_about_people
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.initial import agreed_initial, beside
@@ -29,7 +28,7 @@ from fedldp.deployment.policy import (
 )
 from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
-from fedldp.deployment.source import SiteData, open_source
+from fedldp.deployment.source import SiteData, check_rows_have_people, is_about_people, open_source
 from fedldp.deployment.status import check_can_pay
 from fedldp.deployment.watch import read_status
 from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
@@ -205,7 +204,7 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
     if not is_about_people(agreement) and policy.people is None:
         return
     source = open_source(policy.data, policy.label_column, policy.person_column)
-    check_people(agreement, source, policy.data)
+    check_rows_have_people(agreement, source, policy.data)
     if policy.people is not None:
         problem = agreement.problem
         found = source.examples(agreement.config.columns, problem.features)

@@ -30,8 +30,8 @@ from fedldp.deployment.identity import (
     read_private,
     replace_secret,
 )
+from fedldp.deployment.messages import Receipts, changed_file
 from fedldp.deployment.policy import SitePolicy, is_retired, retire
-from fedldp.deployment.receipts import Receipts, changed_file
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.reporting.record import replace_file
 

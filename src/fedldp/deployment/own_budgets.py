@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import is_own
-from fedldp.algorithms.settings import Delta, Positive, TargetUnit
+from fedldp.algorithms.settings import Delta, Positive, TargetUnit, is_own
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.deployment.identity import is_signed

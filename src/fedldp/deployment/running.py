@@ -25,8 +25,8 @@ from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
-from fedldp.deployment.json_log import JsonLines
 from fedldp.deployment.key_changes import next_key_of
+from fedldp.deployment.logs import JsonLines
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server

@@ -38,11 +38,10 @@ from fedldp.core.facts import Doubt
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
-from fedldp.deployment.channels import server_role
+from fedldp.deployment.channels import ReportChecker, server_role
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
-from fedldp.deployment.receipts import KeptReceipts
-from fedldp.deployment.reports import ReportChecker
+from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import ENDED, Watch
@@ -52,9 +51,8 @@ from fedldp.protocol.keys import draws_of_secret, draws_of_seed, read_secret
 from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.wire import Broadcast
-from fedldp.reporting.record import RunFolder, check_new, replace_file
-from fedldp.reporting.schema import FILE as SCHEMA
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import FILE as SCHEMA
+from fedldp.reporting.record import RunFolder, Schema, check_new, replace_file
 from fedldp.reporting.scores import doubts, evaluation, final_of, most_frequent
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound

@@ -33,15 +33,16 @@ from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_role
-from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.key_changes import EarlierKeys
+from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
     Challenge,
     Hello,
+    Receipts,
     Stranger,
     pack,
     read_by_site,
@@ -57,10 +58,14 @@ from fedldp.deployment.policy import (
     own_place,
     private_to_owner,
 )
-from fedldp.deployment.rate_limited_log import RateLimitedLog
-from fedldp.deployment.receipts import Receipts
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
-from fedldp.deployment.source import SiteData, open_source
+from fedldp.deployment.source import (
+    SiteData,
+    begin_with,
+    check_unchanged,
+    examples_for,
+    open_source,
+)
 from fedldp.deployment.watch import SiteWatch
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
 from fedldp.protocol.client_runtime import ClientRuntime, Policy

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedldp.core.errors import LedgerLost, LedgerUnusable
+from fedldp.core.locks import sync
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
 from fedldp.reporting.record import replace_file
@@ -347,11 +348,7 @@ def write_mark(path: Path, mark: Mark) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
     except OSError as error:
         raise LedgerUnusable(
             f"mark {path}: it cannot be written: {error.strerror}; the agent's user must be able "

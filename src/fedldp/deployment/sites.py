@@ -31,6 +31,7 @@ from fedldp.core.errors import EndedForGood, RunError, WireError
 from fedldp.deployment.agreement import Agreement, fits_version
 from fedldp.deployment.identity import is_signed
 from fedldp.deployment.journal import Journal
+from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     CHALLENGE_BYTES,
     NO_RECEIPT,
@@ -38,13 +39,12 @@ from fedldp.deployment.messages import (
     Ask,
     Challenge,
     Hello,
+    KeptReceipts,
     Stranger,
     pack,
     read_by_server,
     to_sign,
 )
-from fedldp.deployment.rate_limited_log import RateLimitedLog
-from fedldp.deployment.receipts import KeptReceipts
 from fedldp.deployment.watch import TAKES_PART, Presence, Watch
 from fedldp.protocol.server_loop import Content, Delivery
 from fedldp.protocol.wire import (

@@ -16,62 +16,7 @@ from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import read_policy
 
-_UNIT = """\
-[Unit]
-Description={description}
-After=network-online.target
-Wants=network-online.target
-RequiresMountsFor={folders}
-# Restart it without a limit.
-StartLimitIntervalSec=0
-
-[Service]
-User={user}
-WorkingDirectory={folder}
-ExecStart={command}
-Restart={restart}
-RestartSec={pause}
-# Exit statuses that need a person: a restart would fail in the same way.
-RestartPreventExitStatus={ended_for_good}
-TimeoutStopSec=60
-UMask=0077
-
-# Its memory is never written to a disk, and it cannot take all of the machine's memory.
-LimitCORE=0
-MemoryMax=80%
-MemorySwapMax=0
-TasksMax=1024
-
-{writable}
-ProtectSystem=strict
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices={private_devices}
-ProtectProc=invisible
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-KeyringMode=private
-RemoveIPC=yes
-
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-RestrictSUIDSGID=yes
-RestrictNamespaces=yes
-RestrictRealtime=yes
-LockPersonality=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-"""
+_UNIT = Path(__file__).with_name("systemd.service").read_text(encoding="utf-8")
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from fedldp.deployment.rate_limited_log import RateLimitedLog
+from fedldp.deployment.logs import RateLimitedLog
 
 log = logging.getLogger("fedldp.server")
 

@@ -82,10 +82,6 @@ class CategoryMechanism(Mechanism):
             PrivacyError: ``categories`` is anything else.
         """
 
-    @abstractmethod
-    def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the unbiased estimate of each category's share among the inputs, shape (k,)."""
-
     def event(self, size: int) -> PureCoordinates:
         """Return the cost of ``size`` categories, or of a vector of ``size`` coordinates."""
         return PureCoordinates(

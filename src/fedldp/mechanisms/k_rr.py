@@ -29,8 +29,8 @@ _MOST_LEVELS = 64
 class KRR(CategoryMechanism):
     """Report category i of k with p = e^eps/(e^eps + k - 1), each other one with q = p/e^eps.
 
-    For labels, use ``randomise`` and ``frequencies``. For a vector, see ``CategoryMechanism``:
-    every coordinate's level is a category; two levels are the two-point randomiser.
+    For labels, use ``randomise``. For a vector, see ``CategoryMechanism``: every coordinate's level
+    is a category; two levels are the two-point randomiser.
 
     Guarantee: pure ``epsilon`` for one category; d times that for a vector of d coordinates. It
     holds exactly: p and q are integers over their total, and their ratio is at most e^epsilon.
@@ -77,28 +77,6 @@ class KRR(CategoryMechanism):
         """Return a category for each of ``categories``; see ``CategoryMechanism.randomise``."""
         check_categories(categories, self.categories)
         return self.window.draw(categories.astype(np.uint64), stream).astype(np.int64)
-
-    def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return (share - q)/(p - q) for each category, where share is its share of the reports.
-
-        Args:
-            reports: the result of ``randomise``, shape (n,).
-
-        Raises:
-            RunError: ``reports`` is empty, of another shape or type, or holds other categories.
-        """
-        if reports.dtype.kind not in "iu" or reports.ndim != 1 or not reports.size:
-            raise RunError(
-                f"reports of shape {reports.shape} and type {reports.dtype}: give integers of "
-                "shape (n,), with n above 0"
-            )
-        if not 0 <= reports.min() <= reports.max() < self.categories:
-            raise RunError(
-                f"reports from {reports.min()} to {reports.max()}: give categories from 0 to "
-                f"{self.categories - 1}; do client and server run the same mechanism?"
-            )
-        shares = np.bincount(reports, minlength=self.categories) / reports.size
-        return (shares - self.window.low / self.window.total) / self.gain
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the mean square of the estimate of a level, rounding included, less x^2."""

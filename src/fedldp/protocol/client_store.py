@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedldp.core.errors import StoreUnusable, first_line
+from fedldp.core.locks import sync
 from fedldp.protocol.roles import Arrays, Store
 
 _synced: set[Path] = set()
@@ -141,7 +142,7 @@ class FolderStore:
         try:
             write(partial)
             if self._lasting:
-                _sync(partial)
+                sync(partial)
             with suppress(FileExistsError):
                 os.link(partial, path)  # a link never replaces an existing file
         finally:  # a full disk must not fill further with what could not be completed
@@ -153,7 +154,7 @@ class FolderStore:
         """Sync a file and every folder above it that may be new."""
         above = self.folder.parents[2]
         for each in (path, *(p for p in path.parents if p.is_relative_to(above))):
-            _sync(each)
+            sync(each)
         _synced.add(path)
 
     def _forget_before(self, round: int) -> None:
@@ -209,11 +210,3 @@ def _round_of(folder: Path) -> int:
 def _reason(error: Exception) -> str:
     """Return why a file could not be used; safetensors hides the reason in its own words."""
     return getattr(error, "strerror", None) or first_line(error)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedldp.core.errors import PrivacyError
+from fedldp.core.locks import sync
 from fedldp.core.randomness import KEY_BYTES, SERVER, Source, Stream, check_purpose
 from fedldp.protocol.roles import Draw, Draws
 
@@ -171,11 +172,7 @@ def read_secret(path: Path) -> bytes:
         secret = path.read_bytes()
         # Also sync a folder that already existed, because the process that created it may have been
         # killed before it reached this line.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
     except OSError as error:
         raise PrivacyError(f"secret {path}: {error.strerror}; check the path") from error
     if len(secret) != KEY_BYTES:

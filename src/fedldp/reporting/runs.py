@@ -33,7 +33,7 @@ from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Doubt
 from fedldp.protocol.server_loop import means_of
-from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.record import Schema, read_schema
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
 

@@ -20,7 +20,7 @@ from fedldp.core.kinds import (
 )
 from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import Evaluation, Round
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
 """The metrics for choosing runs; not calibration, which can be good for an uninformative model."""

@@ -40,8 +40,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
-from fedldp.reproduction.comparison import Measurement, ours_of
-from fedldp.reproduction.known import known
+from fedldp.reproduction.comparison import Measurement, known, ours_of
 from fedldp.reproduction.results import MeasurementStore
 from fedldp.reproduction.runner import jobs
 from fedldp.reproduction.statements import StatementEngine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
-from fedldp.reproduction.known import NOT_KNOWN, known
+from fedldp.core.registry import paper_folders
 from fedldp.reproduction.results import (
     Device,
     Measured,
@@ -355,3 +356,27 @@ def _own_gain(
         date=max(run.date for run in some),
         published=False,
     )
+
+
+NOT_KNOWN = "not known"
+"""The prefix of a reason that gives a possible cause, and the command that would test it."""
+
+
+def known() -> dict[str, str]:
+    """Return why our numbers differ from papers' numbers, by recipe, or by a gain's target and row.
+
+    A paper's folder has the reasons in ``known.toml``. Every committed cell that differs by more
+    than a point from the paper's number has one: either a cause, with the run that tested it, or a
+    string that begins with "not known". A cell outside its tolerance that has none makes ``fedldp
+    reproduce --check`` fail.
+    """
+    documents = (
+        tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        for file in paper_folders("known.toml")
+    )
+    return {
+        name: each["why"]
+        for document in documents
+        for each in document["known"]
+        for name in each["of"]
+    }

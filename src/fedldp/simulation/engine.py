@@ -25,8 +25,8 @@ from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
 from fedldp.protocol.wire import Broadcast
+from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
-from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.scores import evaluation, final_of
 from fedldp.reporting.text import Displayed
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start

@@ -16,8 +16,7 @@ from fedldp.data import Dataset, Examples, load_examples, load_features
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
-from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import RunFolder, Schema, check_replaceable, replace_file
 from fedldp.reporting.scores import doubts, named, scores
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained

@@ -24,7 +24,7 @@ from fedldp.data import (
 )
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import FEW, doubts
 from fedldp.simulation.plan import check_examples, problem_with, with_few_rows
 

@@ -7,22 +7,28 @@ a worker dies, Ray repeats the task, and the result is bit for bit the same.
 
 from __future__ import annotations
 
+import logging
+import os
+import platform
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.core.locks import scratch
+from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
 from fedldp.simulation.population import Population
-from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
 
 Kept = dict[int, dict[str, bytes]]
 """The files that clients keep, as ``FolderStore.files`` returns them."""
@@ -196,3 +202,184 @@ def _score(
     population: Population, broadcast: Broadcast, pieces: Sequence[int], _: None
 ) -> list[Score]:
     return [population.score(broadcast, piece) for piece in pieces]
+
+
+RETRIES = 3
+"""How many times Ray repeats a task whose worker died."""
+
+SECONDS = 5.0
+"""The longest wait, in seconds, for a cluster's address to accept a connection."""
+
+
+class LostTask(RunError):
+    """Every worker on which a task ran has died."""
+
+
+class Cluster:
+    """A connection to a Ray cluster, as a context manager.
+
+    Args:
+        address: "auto", or the address HOST:PORT of a cluster of which this machine is a node. If
+            this process is already connected, that connection is used and kept.
+
+    Raises:
+        ConfigError: Ray is not installed, or ``address`` is not an address.
+        RunError: the cluster cannot be reached, or has no CPU.
+    """
+
+    def __init__(self, address: str) -> None:
+        if address != "auto":  # first, as its message helps without Ray, too
+            _check_address(address)
+        self.ray = import_ray()
+        self._connected = _connect(self.ray, address)
+        try:
+            self.num_cpus()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop all workers, even busy ones, and disconnect, if this object connected."""
+        # Tasks are not cancelled, because ``ray.cancel`` ends this process if the task ends at that
+        # moment (Ray 2.60, see ray-project/ray#54738).
+        if self._connected:
+            self.ray.shutdown()
+
+    def num_cpus(self) -> int:
+        """Return how many tasks the cluster runs at once; nodes may come and go.
+
+        Raises:
+            RunError: the cluster has no CPU.
+        """
+        found = int(self.ray.cluster_resources().get("CPU", 0))
+        if not found:
+            raise RunError("cluster: its nodes offer no CPUs; start a node with --num-cpus")
+        return found
+
+    def put(self, value: object) -> Any:
+        """Return a reference to a value that is sent to each node once.
+
+        Raises:
+            RunError: the value is too large for the object store.
+        """
+        try:
+            return self.ray.put(value)
+        except self.ray.exceptions.RayError as error:
+            raise RunError(
+                "what clients need does not fit into the cluster's object store: "
+                f"{first_line(error)}; start the nodes with a larger --object-store-memory"
+            ) from error
+
+    def task(self, work: Callable[..., Any]) -> Any:
+        """Return ``work`` as a task for one CPU, which Ray repeats if a worker dies."""
+        return self.ray.remote(num_cpus=1, max_retries=RETRIES)(work)
+
+    def result(self, reference: Any, what: str) -> Any:
+        """Return the result of a task, or raise the user-facing error that the task returned.
+
+        Args:
+            reference: the reference to the task's result.
+            what: what the task does, for messages.
+
+        Raises:
+            LostTask: the task's workers died.
+            FedldpError: the task returned this error, or a node differs from this machine.
+        """
+        exceptions = self.ray.exceptions
+        try:
+            done = self.ray.get(reference)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, ImportError):
+                raise RunError(
+                    f"cluster: a node lacks software that this machine has ({error.cause}); "
+                    "install the same on it"
+                ) from error
+            raise
+        except exceptions.RayError as error:
+            raise LostTask(
+                f"the cluster lost {what} and did not finish it in {RETRIES + 1} attempts: perhaps "
+                "memory ran out; resume with fewer CPUs per node"
+            ) from error
+        if isinstance(done, FedldpError):
+            raise done
+        return done
+
+
+def import_ray() -> ModuleType:
+    """Return Ray.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    # By default, Ray tries for ten minutes to reach an address that does not answer. It reads this
+    # variable when it is imported.
+    before = os.environ.get("RAY_NUM_REDIS_GET_RETRIES")
+    os.environ["RAY_NUM_REDIS_GET_RETRIES"] = before or "1"
+    try:
+        return import_extra("ray", extra="ray")
+    finally:
+        if before is None:
+            del os.environ["RAY_NUM_REDIS_GET_RETRIES"]
+
+
+def _connect(ray: ModuleType, cluster: str) -> bool:
+    """Connect this process to a cluster, and return whether the connection is new."""
+    if ray.is_initialized():
+        current = ray.get_runtime_context().gcs_address
+        if cluster not in ("auto", current):
+            raise ConfigError(
+                f"cluster = {cluster}: this process is already connected to {current}; call "
+                "ray.shutdown() first"
+            )
+        return False
+    try:
+        ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RunError(
+            f"cluster = {cluster}: cannot connect ({first_line(error)}); check that this machine "
+            "is a node of the cluster (ray status)"
+        ) from error
+    return True
+
+
+def _check_address(cluster: str) -> None:
+    host, _, port = cluster.rpartition(":")
+    if not host or not port.isdigit() or "/" in cluster:
+        raise ConfigError(f"cluster = {cluster}: give auto or the head's address as HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(
+            f"cluster = {cluster}: nothing answers there ({first_line(error)}); start a cluster "
+            "with ray start --head, and give the address that it prints"
+        ) from error
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that all machines must share to compute the same bits."""
+    packages = {name: version(name) for name in ("fedldp", "torch", "numpy")}
+    return packages | {
+        "machine": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def check_versions(expected: Mapping[str, str]) -> None:
+    """Refuse a machine whose versions differ from ``expected``.
+
+    Raises:
+        RunError: a version differs.
+    """
+    for name, found in versions().items():
+        if found != expected[name]:
+            raise RunError(
+                f"cluster: {name} is {found} on {socket.gethostname()} and {expected[name]} where "
+                "the run was started; the results could differ in their last bits: use the same "
+                "version on all machines"
+            )

@@ -24,7 +24,7 @@ from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.record import RunFolder, how_to_resume, replace_file
+from fedldp.reporting.record import RunFolder, Schema, how_to_resume, read_schema, replace_file
 from fedldp.reporting.runs import (
     FinishedRun,
     check_run_folder,
@@ -32,7 +32,6 @@ from fedldp.reporting.runs import (
     read_statement,
     unfinished,
 )
-from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.text import Displayed
 from fedldp.simulation.plan import delta_of, stated_so_far
 from fedldp.simulation.result import Result, progress, result_document, run_name

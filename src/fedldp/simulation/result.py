@@ -22,7 +22,7 @@ from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting import words
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
 from fedldp.reporting.text import Displayed, area, html_table, percent, run_title
 

@@ -18,8 +18,7 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import Columns, Examples, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.models import fill_model, frozen_of
-from fedldp.reporting.record import RunFolder
-from fedldp.reporting.schema import Schema
+from fedldp.reporting.record import RunFolder, Schema
 
 _PIECE = 4096
 

@@ -246,8 +246,8 @@ COMMON: dict[str, Any] = {**PAPER, "evaluation": "common"}
 
 
 def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, dict[str, Any]]:
-    found = plan(settings, problem).privacy["guarantees"]
-    return {line["unit"]: line for line in found if line["kind"] != "approximate"}
+    found = plan(settings, problem).privacy.guarantees
+    return {line.unit: line for line in found if line.kind != "approximate"}
 
 
 @pytest.mark.slow
@@ -260,10 +260,10 @@ def test_the_papers_features_have_their_true_cost_for_a_record() -> None:
     assert record["epsilon"] >= 34884.836349495786 + 1.0 - 1e-9
     assert (record["kind"], record["lower"]) == ("pure", None)
     theorem_1 = lines(settings.changed(randomisation="theorem_1"))["record"]
-    assert theorem_1["epsilon"] == pytest.approx(0.90909494436566567 + 1.0, rel=1e-9)
+    assert theorem_1.epsilon == pytest.approx(0.90909494436566567 + 1.0, rel=1e-9)
     symmetric = lines(settings.changed(randomisation="symmetric"))["record"]
-    assert symmetric["epsilon"] == pytest.approx(0.5 + 1.0, rel=1e-9)
-    assert symmetric["epsilon"] <= 1.5
+    assert symmetric.epsilon == pytest.approx(0.5 + 1.0, rel=1e-9)
+    assert symmetric.epsilon <= 1.5
 
 
 NOISY: dict[str, Any] = {"label_epsilon": 1.0}
@@ -287,8 +287,8 @@ def test_what_is_in_clear_leaves_no_guarantee_and_is_named(
     found = lines(config(**PAPER, **changes))
     assert set(found) == {"record", "client-round", "client-run"}
     for line in found.values():
-        assert (line["kind"], line["epsilon"]) == ("none", None)
-        assert said in line["method"]
+        assert (line.kind, line.epsilon) == ("none", None)
+        assert said in line.method
 
 
 @pytest.mark.parametrize("encoder", ["own", "public"])
@@ -328,7 +328,7 @@ def test_scores_through_a_clients_own_encoder_distinguish_neighbours_with_equal_
         losses.append(result.rounds[0].loss)
     assert sent[0] == sent[1]
     assert len(sent[0]) == 4
-    found = {line["unit"]: line["epsilon"] for line in result.privacy["guarantees"]}
+    found = {line.unit: line.epsilon for line in result.privacy.guarantees}
     if encoder == "public":
         assert losses[0] == losses[1]
         assert found["record"] < 0.2
@@ -339,9 +339,9 @@ def test_scores_through_a_clients_own_encoder_distinguish_neighbours_with_equal_
 
 def test_a_clients_number_of_examples_is_not_protected() -> None:
     found = lines(config(**COMMON, encoder="public", label_epsilon=1.0, partition="dirichlet:0.3"))
-    assert found["record"]["epsilon"] == pytest.approx(34885.836349495786, rel=1e-12)
-    assert found["client-run"]["kind"] == "none"
-    assert "number of examples" in found["client-run"]["method"]
+    assert found["record"].epsilon == pytest.approx(34885.836349495786, rel=1e-12)
+    assert found["client-run"].kind == "none"
+    assert "number of examples" in found["client-run"].method
 
 
 def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:

@@ -17,13 +17,14 @@ from fedldp.accounting.events import Memoized, PerRecord, PureReport, SelfCompos
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import SHARED_EXAMPLES
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.papers.ldpfl.preset_sound import ldpfl_sound
 from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.simulation.plan import plan, problem_of
 from fedldp.testing.clients import Roles, client_of
 from fedldp.testing.clients import trained as trained_by
 from fedldp.testing.data import SMALL, images, with_another
@@ -146,8 +147,8 @@ def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
 
 
 def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, dict[str, Any]]:
-    found = plan(settings, problem).privacy["guarantees"]
-    return {line["unit"]: line for line in found if line["kind"] != "approximate"}
+    found = plan(settings, problem).privacy.guarantees
+    return {line.unit: line for line in found if line.kind != "approximate"}
 
 
 @pytest.mark.parametrize(
@@ -163,19 +164,19 @@ def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, dict[str, 
 def test_a_record_costs_the_requested_epsilon(mechanism: str, epsilon: float) -> None:
     settings = config(num_clients=10, mechanism=mechanism, epsilon=epsilon, rounds=20)
     line = lines(settings)["record"]
-    assert (line["kind"], line["neighbours"]) == ("pure", "replace-record")
-    assert line["epsilon"] <= epsilon
-    assert line["epsilon"] == pytest.approx(epsilon, rel=1e-3)
-    assert any("idealised" in text for text in line["assumptions"]) == (mechanism == "privunit")
+    assert (line.kind, line.neighbours) == ("pure", "replace-record")
+    assert line.epsilon <= epsilon
+    assert line.epsilon == pytest.approx(epsilon, rel=1e-3)
+    assert any("idealised" in text for text in line.assumptions) == (mechanism == "privunit")
 
 
 def test_a_whole_client_costs_all_of_its_records_and_its_number_is_not_protected() -> None:
     found = lines(config(num_clients=10))
-    assert found["client-run"]["epsilon"] == pytest.approx(6000, rel=1e-6)
-    assert found["client-run"]["epsilon"] <= 6000
+    assert found["client-run"].epsilon == pytest.approx(6000, rel=1e-6)
+    assert found["client-run"].epsilon <= 6000
     uneven = lines(config(num_clients=10, partition="power-law:1"))
-    assert uneven["record"]["epsilon"] == found["record"]["epsilon"]
-    assert uneven["client-run"]["kind"] == "none"
+    assert uneven["record"].epsilon == found["record"].epsilon
+    assert uneven["client-run"].kind == "none"
 
 
 def small(**changes: Any) -> Settings:
@@ -269,10 +270,10 @@ def test_with_equal_draws_the_lines_are_those_of_that_many_examples() -> None:
     assert {len(part) for part in parts} == {7}
     found = plan(config, problem).privacy
     for unit in ("client-round", "client-run"):
-        pure, approximate = (line for line in found["guarantees"] if line["unit"] == unit)
-        assert pure["epsilon"] == pytest.approx(7 * 8.0, rel=1e-12)
-        assert approximate["epsilon"] <= pure["epsilon"]
-    assert SHARED in found["warnings"]
+        pure, approximate = (line for line in found.guarantees if line.unit == unit)
+        assert pure.epsilon == pytest.approx(7 * 8.0, rel=1e-12)
+        assert approximate.epsilon <= pure.epsilon
+    assert SHARED_EXAMPLES in found.warnings
 
 
 def test_a_model_that_cannot_take_single_examples_is_refused_in_one_line(tmp_path: Path) -> None:

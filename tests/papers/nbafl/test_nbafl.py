@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.guarantees import DISCRETE
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
+from fedldp.core.kinds import DISCRETE
 from fedldp.papers.nbafl.preset import nbafl
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
@@ -92,8 +92,8 @@ def test_the_server_averages_and_adds_its_own_noise() -> None:
 
 def lines(config: nbafl, problem: Problem = DIGITS) -> dict[tuple[str, str], list[Any]]:
     found: dict[tuple[str, str], list[Any]] = {}
-    for line in plan(config, problem).privacy["guarantees"]:
-        found.setdefault((line["unit"], line["adversary"]), []).append(line)
+    for line in plan(config, problem).privacy.guarantees:
+        found.setdefault((line.unit, line.adversary), []).append(line)
     return found
 
 
@@ -109,21 +109,21 @@ def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) 
     for unit, rounds in units.items():
         (line,) = found[unit, "server"]
         exact = gaussian_epsilon(10.0 / sigma * math.sqrt(rounds), 0.01)
-        assert line["epsilon"] == pytest.approx(exact, rel=1e-4)
-        assert (line["kind"], line["assumptions"].count(DISCRETE)) == ("approximate", 1)
+        assert line.epsilon == pytest.approx(exact, rel=1e-4)
+        assert (line.kind, line.assumptions.count(DISCRETE)) == ("approximate", 1)
         assert exact > 80 * epsilon  # far more than is claimed, per record or otherwise
 
 
 def test_a_client_pays_for_the_rounds_it_takes_part_in() -> None:
-    every = lines(config_of(rounds=20, exposures=5))["client-run", "server"][0]["epsilon"]
+    every = lines(config_of(rounds=20, exposures=5))["client-run", "server"][0].epsilon
     some = lines(config_of(rounds=20, exposures=5, clients_per_round=4))
-    assert some["client-run", "server"][0]["epsilon"] < every
+    assert some["client-run", "server"][0].epsilon < every
 
 
 def test_example_counts_are_in_clear() -> None:
     for kinds in lines(config_of(weighting="examples")).values():
-        assert [line["kind"] for line in kinds] == ["none"]
-        assert "number of examples" in kinds[0]["method"]
+        assert [line.kind for line in kinds] == ["none"]
+        assert "number of examples" in kinds[0].method
 
 
 # Refusals

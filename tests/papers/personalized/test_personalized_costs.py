@@ -25,8 +25,8 @@ from fedldp.testing.clients import Roles
 def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the first line for each unit and kind."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in plan(settings, problem_of(settings, None)).privacy["guarantees"]:
-        found.setdefault((line["unit"], line["kind"]), line)
+    for line in plan(settings, problem_of(settings, None)).privacy.guarantees:
+        found.setdefault((line.unit, line.kind), line)
     return found
 
 
@@ -44,7 +44,7 @@ def test_the_statement_of_the_randomised_sign() -> None:
     }
     for key, epsilon in expected.items():
         digits = 1e-13 if key[0] == "weight" else 2e-6
-        assert found[key]["epsilon"] == pytest.approx(epsilon, rel=digits), key
+        assert found[key].epsilon == pytest.approx(epsilon, rel=digits), key
 
 
 @given(st.floats(1e-3, 1e3), st.floats(0.1, 20), st.integers(1, 400), st.integers(0, 2**32 - 1))
@@ -69,11 +69,11 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
 def test_the_claim_is_quoted_and_the_true_figure_is_much_larger() -> None:
     settings = find_recipe("personalized-mnist-fig2-low").config
     privacy = plan(settings, problem_of(settings, None)).privacy
-    assert privacy["claim"]["epsilon"] == 1.0
-    assert privacy["claim"]["delta"] == 1 / 500
-    assert privacy["claim"]["unit"] == "record"
+    assert privacy.claim.epsilon == 1.0
+    assert privacy.claim.delta == 1 / 500
+    assert privacy.claim.unit == "record"
     mu = math.sqrt(10) * 2 * 200 * math.sqrt(7850) / moments_sigma(1.0, 1 / 500, 0.8, 10)
-    run = [line["epsilon"] for line in privacy["guarantees"] if line["unit"] == "client-run"]
+    run = [line.epsilon for line in privacy.guarantees if line.unit == "client-run"]
     assert min(run) > mu**2 / 2 > 1e6
 
 
@@ -82,7 +82,7 @@ def test_the_statement_is_that_of_the_worst_client(perturbation: str) -> None:
     mixed = lines(config(perturbation=perturbation))
     alone = {e: lines(config(perturbation=perturbation, epsilon=e)) for e in (1.0, 5.0, 10.0)}
     for key, line in mixed.items():
-        assert line["epsilon"] == max(found[key]["epsilon"] for found in alone.values()), key
+        assert line.epsilon == max(found[key].epsilon for found in alone.values()), key
 
 
 @pytest.mark.parametrize("perturbation", ["gaussian", "sign"])

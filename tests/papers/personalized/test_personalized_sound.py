@@ -76,8 +76,8 @@ def grid_values(settings: personalized_sound, report: Report) -> np.ndarray:
 
 
 def run_lines(settings: personalized_sound) -> list[dict[str, Any]]:
-    found = plan(settings, problem_of(settings, None)).privacy["guarantees"]
-    return [line for line in found if line["unit"] == "client-run"]
+    found = plan(settings, problem_of(settings, None)).privacy.guarantees
+    return [line for line in found if line.unit == "client-run"]
 
 
 # Budgets
@@ -117,7 +117,7 @@ def test_clients_have_their_own_budget_and_clip() -> None:
 def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
     settings = config(clients_per_round=1)
     assert [noise(settings).rounds_of(client) for client in range(3)] == [4, 4, 4]
-    assert run_lines(settings)[0]["epsilon"] < 10.0
+    assert run_lines(settings)[0].epsilon < 10.0
 
 
 # Selection before anyone trains

@@ -174,12 +174,12 @@ def test_nothing_is_proven_for_the_mask_is_private(recipe: str) -> None:
     config = fedldp.recipe(f"priority-mnist-{recipe}")
     privacy = plan(config, MNIST).privacy
     units = {"record", "client-round", "client-run"}
-    assert {line["unit"] for line in privacy["guarantees"]} == units
-    for line in privacy["guarantees"]:
-        assert (line["kind"], line["epsilon"]) == ("none", None)
-        assert "which features get more noise" in line["method"]
-    claim = privacy["claim"]
-    assert (claim["epsilon"], claim["delta"], claim["unit"]) == (10.0, 0.01, "record")
+    assert {line.unit for line in privacy.guarantees} == units
+    for line in privacy.guarantees:
+        assert (line.kind, line.epsilon) == ("none", None)
+        assert "which features get more noise" in line.method
+    claim = privacy.claim
+    assert (claim.epsilon, claim.delta, claim.unit) == (10.0, 0.01, "record")
     assert "Talaei, Izadi 2024" in claim["source"]
     assert "0.5 for the features with more noise" in claim["source"]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
+from fedldp.core.kinds import IDEALISED
 from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.papers.priority.preset_public import priority_public
 from fedldp.protocol.roles import State
@@ -92,16 +92,16 @@ def test_the_statement_has_the_epsilon_of_the_least_noise(noise_ratio: float) ->
     distance 2 C."""
     config = config_of(epsilon=64.0, rounds=5, noise_ratio=noise_ratio)
     found = plan(config, DIGITS).privacy
-    assert found["claim"] is None
-    runs = [line for line in found["guarantees"] if line["unit"] == "client-run"]
-    assert [line["kind"] for line in runs] == ["approximate"]
-    assert IDEALISED not in runs[0]["assumptions"]
-    assert runs[0]["epsilon"] == pytest.approx(64.0, rel=1e-4)
-    assert runs[0]["epsilon"] <= 64.0
-    one = next(line for line in found["guarantees"] if line["unit"] == "client-round")
+    assert found.claim is None
+    runs = [line for line in found.guarantees if line.unit == "client-run"]
+    assert [line.kind for line in runs] == ["approximate"]
+    assert IDEALISED not in runs[0].assumptions
+    assert runs[0].epsilon == pytest.approx(64.0, rel=1e-4)
+    assert runs[0].epsilon <= 64.0
+    one = next(line for line in found.guarantees if line.unit == "client-round")
     sigma = config.algorithm(DIGITS).release(0).mechanism.sigma
     exact = gaussian_epsilon(2 * config.clip / sigma, config.delta)
-    assert one["epsilon"] == pytest.approx(exact, rel=1e-4)
+    assert one.epsilon == pytest.approx(exact, rel=1e-4)
 
 
 # The mask

@@ -57,15 +57,15 @@ def test_a_round_estimates_the_mean_change_without_bias_and_with_the_stated_vari
 def test_the_statement_is_the_claim_for_a_round_and_its_sum_over_rounds() -> None:
     config = fedldp.recipe("privunit-fl-digits", epsilon=32.0, rounds=15)
     privacy = plan(config, PROBLEM).privacy
-    assert privacy["claim"]["epsilon"] == 32.0
-    assert privacy["claim"]["unit"] == "client-round"
-    pure = {g["unit"]: g["epsilon"] for g in privacy["guarantees"] if g["kind"] == "pure"}
+    assert privacy.claim.epsilon == 32.0
+    assert privacy.claim.unit == "client-round"
+    pure = {g.unit: g.epsilon for g in privacy.guarantees if g.kind == "pure"}
     assert pure["client-round"] == pytest.approx(32.0, rel=1e-6)
     assert pure["client-round"] <= 32.0
     assert pure["client-run"] == pytest.approx(15 * 32.0, rel=1e-6)
-    assert {g["adversary"] for g in privacy["guarantees"]} == {"server"}
-    for line in privacy["guarantees"]:
-        assert any("idealised" in text for text in line["assumptions"])
+    assert {g.adversary for g in privacy.guarantees} == {"server"}
+    for line in privacy.guarantees:
+        assert any("idealised" in text for text in line.assumptions)
 
 
 def test_shuffled_messages_are_refused() -> None:

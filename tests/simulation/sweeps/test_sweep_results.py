@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.accounting.guarantees import IDEALISED
+from fedldp.core.kinds import IDEALISED
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.results import Sweep
@@ -72,7 +72,7 @@ def test_the_requested_figure_comes_first_and_is_drawn() -> None:
     assert head[head.index("accuracy") - 1] == "Brier score"
     assert row[head.index("Brier score")] == f"{found.runs[0]['metrics']['brier']:.4f}"
     assert row[-1].endswith(" per client-round")
-    assert found.runs[0]["unit"] == "client-round"
+    assert found.runs[0].unit == "client-round"
     assert any("the unit client-round, against the adversary server" in n for n in found.notes())
     assert not any("does not protect a client as a whole" in note for note in found.notes())
     pytest.importorskip("matplotlib")

@@ -11,7 +11,7 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import RunError
-from fedldp.simulation.sweeps import one_run, processes, sweep_executor
+from fedldp.simulation.sweeps import one_run, processes, sweeps
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -30,7 +30,7 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_executor, "cores", lambda: 2)
+    monkeypatch.setattr(sweeps, "cores", lambda: 2)
     one, two = swept(tmp_path / "one"), swept(tmp_path / "two", workers=2)
     assert without_times(one) == without_times(two)
     for run in one.runs:
@@ -111,7 +111,7 @@ def test_two_processes_cannot_work_on_one_sweep(
 def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_executor, "cores", lambda: 2)
+    monkeypatch.setattr(sweeps, "cores", lambda: 2)
     monkeypatch.setattr(processes, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
     assert {failure["reason"] for failure in found.failed} == {processes.DIED}

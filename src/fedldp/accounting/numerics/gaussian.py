@@ -157,29 +157,6 @@ def compose_mu(mus: Iterable[float]) -> float:
     return root if Fraction(root) ** 2 >= total else math.nextafter(root, math.inf)
 
 
-def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> float:
-    """Return the mu of a vector whose blocks are clipped separately.
-
-    mu^2 = sum over blocks of sensitivity^2/sigma^2, because all blocks may differ at once.
-
-    Args:
-        sensitivities: L2 sensitivity of each block (2 C if a vector of norm at most C is replaced).
-        sigmas: standard deviation of the noise of each block, positive.
-
-    Raises:
-        ConfigError: the lengths differ, or a value is out of range.
-    """
-    if len(sensitivities) != len(sigmas):
-        raise ConfigError(
-            f"sensitivities has {len(sensitivities)} and sigmas {len(sigmas)} values: "
-            "give one of each per block"
-        )
-    return compose_mu(
-        joint_clip_mu(sensitivity, [sigma])
-        for sensitivity, sigma in zip(sensitivities, sigmas, strict=True)
-    )
-
-
 def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
     """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
 
@@ -239,23 +216,6 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     squared = Fraction(squared_distance, shares * variance - _ROUNDING_VARIANCE)
     root = math.sqrt(round_up(squared))
     return root if Fraction(root) ** 2 >= squared else math.nextafter(root, math.inf)
-
-
-def discrete_gaussian_rho(sensitivity: float, sigma: float) -> float:
-    """Return the zCDP rho of discrete Gaussian noise: sensitivity^2/(2 sigma^2), rounded up.
-
-    Args:
-        sensitivity: L2 sensitivity of the integer vector, at least 0, in steps of the grid.
-        sigma: parameter of the noise of every coordinate, positive, in steps of the grid.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: Canonne, Kamath, Steinke 2020, Theorem 14 (in one dimension, Theorem 4).
-    """
-    check_not_negative("sensitivity", sensitivity)
-    check_positive("sigma", sigma)
-    return round_up(Fraction(sensitivity) ** 2 / (2 * Fraction(sigma) ** 2))
 
 
 def compose_rho(rhos: Iterable[float]) -> float:

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedldp.accounting.numerics.compose import pure_epsilon, two_valued_delta, two_valued_epsilon
+from fedldp.accounting.numerics.compose import pure_epsilon, two_valued_epsilon
 from fedldp.accounting.numerics.losses import (
     Floats,
     Integers,
@@ -33,7 +33,6 @@ from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_count,
     check_delta,
-    check_not_negative,
     check_positive,
 )
 
@@ -44,28 +43,6 @@ nothing."""
 # The largest number of outcomes of the clone pair that are listed. If there are more, they are
 # collected on a grid; if the exponent is too large for the grid, some clones are dropped instead.
 _MOST_OUTCOMES = 4_000_000
-
-
-def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
-    """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
-
-    It holds for any pure ``epsilon``-DP local randomiser that is the same for all participants, or
-    chosen based on the reports that were shuffled before; see ``clones_epsilon``.
-
-    Args:
-        epsilon: the local guarantee of one report, above 0 and up to 30.
-        num_reports: n, the number of honest reports in the round, at least 1.
-        at_epsilon: at least 0.
-
-    Raises:
-        ConfigError: an argument is out of range.
-    """
-    check_reports(epsilon, num_reports)
-    check_not_negative("at_epsilon", at_epsilon)
-    if at_epsilon >= epsilon:
-        return 0.0
-    shuffled = clone_losses(epsilon, num_reports, two_valued=False).delta(at_epsilon)
-    return min(shuffled, two_valued_delta(epsilon, 1, at_epsilon))
 
 
 def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 1) -> float:

@@ -28,7 +28,6 @@ from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_at_least,
     check_delta,
-    check_not_negative,
 )
 
 LARGEST_EXACT = 10_000
@@ -48,38 +47,6 @@ _FEW, _MANY = (0.0, 4000), (1e-3, 1000)
 _LOG_SHARE_GIVEN_UP = -21.0
 
 _STEPS = 8  # attempts to move an epsilon so that rounding is harmless; two or three suffice
-
-
-def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
-    """Return the delta at ``at_epsilon`` of one shuffled two-valued report.
-
-    It is exact up to 10,000 participants, apart from rounding up (by about 1e-12 of the probability
-    of the outcomes that make up delta, plus 1e-39). Beyond that, it is an upper bound.
-
-    Args:
-        epsilon: the epsilon of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, the number of honest reports shuffled together, at least 1.
-        at_epsilon: at least 0.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    >>> import math, fractions
-    >>> round(shuffled_one_delta(math.log(3), 4, math.log(3 / 2)) * 512, 9)
-    81.0
-    """
-    check_reports(epsilon, num_reports)
-    check_not_negative("at_epsilon", at_epsilon)
-    if at_epsilon >= epsilon:
-        return 0.0
-    if num_reports > LARGEST_SEARCHED:
-        return clone_losses(epsilon, num_reports).delta(at_epsilon)
-
-    def bound(first: int, last: int) -> float:
-        pair = _Block(epsilon, num_reports, first, last, 92.0, log_given_up=-92.0)
-        return pair.delta(at_epsilon) + pair.given_up
-
-    return _maximum(num_reports, bound)[0]
 
 
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:

@@ -53,16 +53,18 @@ from fedldp.algorithms.composition import (
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
 from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, STEPS, sums_over_people
-from fedldp.algorithms.per_client import ClientValue, check_one_each, is_own
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import (
     CLIP,
     MOMENTUM,
     WEIGHTING,
+    ClientValue,
     Count,
     LearningRate,
     Offer,
     Positive,
+    check_one_each,
+    is_own,
 )
 from fedldp.algorithms.solution import (
     LOCAL_UPDATE,

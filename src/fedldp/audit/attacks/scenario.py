@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
+from fedldp.algorithms.settings import of_client
 from fedldp.audit.harness import CPU, RUN, policy_of, population_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.errors import ConfigError

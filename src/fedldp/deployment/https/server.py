@@ -34,7 +34,7 @@ from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.https.connections import Connections
 from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
-from fedldp.deployment.rate_limited_log import RateLimitedLog
+from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.watch import Presence
 
 log = logging.getLogger("fedldp.server")

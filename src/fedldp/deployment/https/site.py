@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, WireError
 from fedldp.deployment.https.hello import NONCE_BYTES, TAG, TOKEN_BYTES, SignedHello
-from fedldp.deployment.rate_limited_log import RateLimitedLog
+from fedldp.deployment.logs import RateLimitedLog
 
 log = logging.getLogger("fedldp.site")
 

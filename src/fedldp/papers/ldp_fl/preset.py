@@ -30,9 +30,16 @@ from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.budgets import MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
-from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
+from fedldp.algorithms.settings import (
+    CLIP,
+    MOMENTUM,
+    ClientValue,
+    Offer,
+    Positive,
+    check_one_each,
+    of_client,
+)
 
 
 @preset(

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import exp_below, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.categories import CategoryMechanism, check_categories, rounded_square
@@ -31,8 +31,8 @@ class Unary(CategoryMechanism):
     """Report a category of k as k randomised bits, with p = P(1 -> 1) and q = P(0 -> 1).
 
     "symmetric" is RAPPOR's p = e^(eps/2)/(1 + e^(eps/2)), q = 1 - p; "optimised" is OUE's p = 1/2,
-    q = 1/(1 + e^eps). For labels, use ``randomise`` and ``frequencies``. For a vector, see
-    ``CategoryMechanism``: every coordinate's level is a category.
+    q = 1/(1 + e^eps). For labels, use ``randomise``. For a vector, see ``CategoryMechanism``: every
+    coordinate's level is a category.
 
     Guarantee: pure ``epsilon`` for one category; d times that for a vector of d coordinates. The
     input is a category, and this code sets the single 1, so two inputs differ in two bits, whose
@@ -95,20 +95,6 @@ class Unary(CategoryMechanism):
         bits = np.zeros((categories.size, self.categories), np.uint8)
         bits[np.arange(categories.size), categories] = 1
         return randomise(bits, [self.law], stream)
-
-    def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return (share - q)/(p - q) for each category, where share is its share of ones.
-
-        Args:
-            reports: the result of ``randomise``, shape (n, k).
-
-        Raises:
-            RunError: ``reports`` is empty or of another shape.
-        """
-        if not reports.size or reports.shape != (len(reports), self.categories):
-            raise RunError(f"reports of shape {reports.shape}: give (n, {self.categories}) bits")
-        shares: NDArray[np.float64] = reports.mean(0)
-        return (shares - self.law.if_zero / FULL) / self.gain
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the variance of the bits' sum of levels, given the level, and of the rounding."""

@@ -29,13 +29,21 @@ from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.participation import draw_selection
-from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import BySender, Needs, Values, read_plain, read_report
-from fedldp.algorithms.settings import Delta, LearningRate, NormBound, Offer, Positive
+from fedldp.algorithms.settings import (
+    ClientValue,
+    Delta,
+    LearningRate,
+    NormBound,
+    Offer,
+    Positive,
+    check_one_each,
+    of_client,
+)
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism
@@ -57,10 +65,6 @@ SCALE = Offer(
     "the factor by which features are multiplied, such as 255 for images stored as bytes",
     1.0,
 )
-
-
-Choice = float | Sequence[float] | ClientValue
-"""One value for all clients, a list with one value per client, or one client's own value."""
 
 EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(

@@ -39,9 +39,8 @@ from fedldp.algorithms.bounds import InBox, Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, EstimateOf, OwnMean
 from fedldp.algorithms.features import Features
-from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain

@@ -46,9 +46,8 @@ from fedldp.algorithms.calibration import PerRun, PerRunInSums
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import Participation, Preselected, participation_of
-from fedldp.algorithms.per_client import ClientValue, is_own, of_client
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import ClientValue, Offer, Positive, is_own, of_client
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Kind

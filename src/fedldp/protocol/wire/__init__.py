@@ -1,7 +1,6 @@
 """What crosses a client's boundary: its types, their bytes, and a model as one vector."""
 
 from fedldp.protocol.wire.codec import (
-    REPORT_HEADER,
     broadcast_digest,
     pack_reply,
     pack_reports,
@@ -30,7 +29,6 @@ from fedldp.protocol.wire.types import (
 )
 
 __all__ = [
-    "REPORT_HEADER",
     "Broadcast",
     "Counted",
     "Incoming",

@@ -63,9 +63,6 @@ from fedldp.protocol.wire.types import (
     RoundRequest,
 )
 
-REPORT_HEADER = 48
-"""Bytes of a report's message, not counting the run's name, weight, epsilon, client and payload."""
-
 _HEAD = struct.Struct("<HHIq")
 # The bits of the index say whether a report has a weight (1), an epsilon (2) and a client (4).
 _REPORTS = [

@@ -138,10 +138,10 @@ class Report:
         UTF-8,
 
             8 * len(pack_reply(report, run=run, phase=phase))
-                = uplink_bits - label_bits + 8 * (REPORT_HEADER + len(run) + more),
+                = uplink_bits - label_bits + 8 * (48 + len(run) + more),
 
-        where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` plus 8 for a
-        ``client``, if the report has them.
+        where ``more`` is 8 bytes for an ``epsilon`` plus 8 for a ``client``, if the report has
+        them.
         """
         return 8 * len(self.payload) + self.label_bits + (0 if self.weight is None else 64)
 

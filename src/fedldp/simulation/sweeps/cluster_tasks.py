@@ -10,7 +10,7 @@ import torch
 
 from fedldp.core.errors import FedldpError
 from fedldp.simulation.in_process import keep_freed_memory
-from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
+from fedldp.simulation.ray_executor import Cluster, LostTask, check_versions, versions
 from fedldp.simulation.sweeps.processes import DIED, Task, Work
 
 _TICK = 0.5

@@ -36,7 +36,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import keep_freed_memory
 from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.plan import Plan
-from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
+from fedldp.simulation.ray_executor import Cluster, LostTask, check_versions, versions
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
 
 SECONDS = 30.0

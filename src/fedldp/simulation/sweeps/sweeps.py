@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedldp.accounting.guarantees import Adversary, Unit, unit_and_adversary
 from fedldp.accounting.proven import Released, together
@@ -19,14 +19,14 @@ from fedldp.core.facts import Doubt
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting import words
-from fedldp.simulation.plan import problem_of, problem_with, released
+from fedldp.simulation.plan import cores, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, write_design
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, summary_of
+from fedldp.simulation.sweeps.processes import Processes
 from fedldp.simulation.sweeps.results import SHOWN, Sweep, run_of
-from fedldp.simulation.sweeps.sweep_executor import SweepExecutor, assembled
 
 
 def sweep(
@@ -342,3 +342,69 @@ def _plain(name: str, value: Any) -> Any:
     plain = value.tolist() if hasattr(value, "tolist") else value
     check_plain(name, plain)
     return plain
+
+
+class SweepExecutor(Protocol):
+    """Carries out runs, several at the same time."""
+
+    @property
+    def at_most(self) -> int:
+        """How many runs are carried out at the same time."""
+        ...
+
+    def do(
+        self,
+        tasks: Sequence[RunTask],
+        *,
+        done: Callable[[RunTask, str | None], None],
+        tick: Callable[[], None],
+    ) -> None:
+        """Carry out runs; each folder has, bit for bit, what a single process would write.
+
+        Args:
+            tasks: the runs; a run that was begun continues from its folder.
+            done: called with each run as soon as it has ended, and with the reason if it failed.
+            tick: called from time to time.
+        """
+        ...
+
+
+@contextmanager
+def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecutor]:
+    """Yield the executor of a sweep; at the end, or if interrupted, stop every worker.
+
+    Args:
+        context: the settings and data that the runs share.
+        workers: the number of processes on this machine; None starts one per core.
+
+    Raises:
+        FedldpError: the settings contradict each other, or the cluster cannot be reached.
+    """
+    _check(context, workers)
+    if context.cluster is None:
+        with Processes(context, min(workers or cores(), cores())) as processes:
+            yield processes
+        return
+    from fedldp.simulation.ray_executor import Cluster  # imports torch
+    from fedldp.simulation.sweeps.ray_tasks import RayTasks
+
+    with Cluster(context.cluster) as cluster:
+        yield RayTasks(cluster, context)
+
+
+def _check(context: RunContext, workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    if context.device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device = {context.device}: choose auto, cpu or cuda")
+    if context.cluster is None:
+        return
+    if workers is not None:
+        raise ConfigError(
+            f"workers = {workers}: the nodes of cluster = {context.cluster} set the number of "
+            "workers; leave workers out"
+        )
+    if context.device == "cuda":
+        raise ConfigError(
+            f"device = cuda: cluster = {context.cluster} trains on CPUs; use auto or cpu"
+        )

@@ -1,0 +1,22 @@
+"""What the tests of a deployment share: no pauses, and the weights that most runs must have."""
+
+from __future__ import annotations
+
+import pytest
+from environments import bits, make_environment
+
+from fedldp.deployment import server, sites
+from fedldp.simulation.engine import simulate
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
+        monkeypatch.setattr(sites, name, 0.0)
+    monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
+
+
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the weights of the simulation of ``make_environment`` without settings."""
+    return bits(simulate(make_environment(tmp_path_factory.mktemp("simulated")).config))
