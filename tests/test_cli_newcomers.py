@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from documents import SHORT, document
 
-import fedldp
 from fedldp.cli import run as cli_run
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.data import folder
@@ -50,10 +49,6 @@ def test_deeply_nested_and_very_long_values_are_refused_in_one_line(fedldp_comma
 
 
 # Help
-
-
-def test_the_version_is_printed(fedldp_command: Any) -> None:
-    assert fedldp_command("--version").out == f"fedldp {fedldp.__version__}\n"
 
 
 def test_shells_can_complete(fedldp_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,18 +25,6 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def jobs() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (f"{path.stem}/{name}", job)
-        for path in WORKFLOWS
-        for name, job in read(path)["jobs"].items()
-    ]
-
-
-def runs(job: dict[str, Any]) -> str:
-    return "\n".join(step.get("run", "") for step in job["steps"])
-
-
 def supported() -> list[str]:
     return [
         line.removeprefix("Programming Language :: Python :: ")
@@ -51,18 +39,6 @@ def test_workflows_test_the_versions_that_are_supported() -> None:
     assert {system.split("-")[0] for system in matrix["system"]} == {"ubuntu", "macos"}
     assert Version(supported()[0]) in SpecifierSet(PROJECT["requires-python"])
     assert Version("3.10") not in SpecifierSet(PROJECT["requires-python"])
-
-
-def test_files_that_workflows_name_exist() -> None:
-    for name, job in jobs():
-        for constraints in re.findall(r"-c (\S+)", runs(job)):
-            assert (ROOT / constraints).exists(), name
-        for extras in re.findall(r"\.\[([\w,]+)\]", runs(job)):
-            assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), name
-        for module in re.findall(r"python -m (benchmarks\.\w+)", runs(job)):
-            assert (ROOT / f"{module.replace('.', '/')}.py").exists(), name
-        for folder in re.findall(r" (tests/\w+)", runs(job)):
-            assert (ROOT / folder).exists(), name
 
 
 def directly_needed(requirements: list[str]) -> list[Requirement]:
@@ -101,17 +77,6 @@ def test_flower_is_tested_in_an_environment_of_its_own() -> None:
     others = set(PROJECT["optional-dependencies"]) - {"flower"}
     needed = directly_needed([f"fedldp[{extra}]" for extra in sorted(others)])
     assert "flwr" not in {requirement.name for requirement in needed}
-
-
-def test_pre_commit_runs_what_check_runs() -> None:
-    (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert repository["repo"] == "local"
-    commands = {hook["entry"].removesuffix(" .") for hook in repository["hooks"]}
-    checks = (ROOT / "check").read_text(encoding="utf-8").splitlines()[4:]
-    assert {line.removesuffix(" .") for line in checks} <= commands
-    for hook in repository["hooks"]:
-        for named in re.findall(r"tests/\S+", hook["entry"]):
-            assert (ROOT / named).exists()
 
 
 def test_every_room_has_one_label() -> None:

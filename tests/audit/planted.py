@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
+from fedldp.mechanisms.two_point_l1 import TwoPointL1
+
+
+def changed(config: type[Any], **changes: Any) -> type[Any]:
+    """Return the configuration of a system with other methods and class variables."""
+    return type(config.__name__, (config,), {"__module__": __name__, **changes})
 
 
 @dataclass(frozen=True)
@@ -86,30 +92,12 @@ class MissingClip(Laplace):
         return noisy.clip(-(2**31), 2**31 - 1).astype("<i4").tobytes()
 
 
+@dataclass(frozen=True)
 class WrongK(FloatBits):
     """K = e^eps/(e^eps - 1) in place of (e^eps + 1)/(e^eps - 1)."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return 0.5 - self.bound(values) * math.expm1(-self.epsilon) / 2
-
-
-class ClampedProbability(FloatBits):
-    """Clips the probability instead of the value."""
-
-    def probabilities(self, values: np.ndarray) -> np.ndarray:
-        return np.clip(0.5 + values.astype(np.float64) / (2 * self.scale), 0, 1)
-
-
-class ClosedThreshold(FloatBits):
-    """Its thresholds of 16 bits are right, but it reports U <= T instead of U < T."""
-
-    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
-        check_releasable(values)
-        full = 1 << 16
-        least = math.ceil(full / (1 + math.exp(self.epsilon)))
-        steps = np.floor((self.bound(values) + 1) / 2 * (full - 2 * least))
-        uniform = stream.generator().integers(0, full, values.size)
-        return np.packbits(uniform <= least + steps).tobytes()
 
 
 class LaplaceForC(Laplace):
@@ -151,15 +139,11 @@ class OneStreamForAll(FloatBits):
         return np.packbits(uniform < self.probabilities(values), axis=1)
 
 
-class PrivateRange(FloatBits):
-    """Scales values by the largest one, which is not sent."""
+class SentRange(FloatBits):
+    """Scales values by the largest one, which it also sends."""
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return super().probabilities(values / max(np.abs(values).max(), 1e-9))
-
-
-class SentRange(PrivateRange):
-    """Also sends the largest value."""
 
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         with np.errstate(over="ignore"):
@@ -197,3 +181,51 @@ class TakesNaN(FloatBits):
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         bits = self.uniform(values.size, stream) < self.probabilities(values)
         return np.packbits(bits).tobytes()
+
+
+# Mistakes that show only at a few coordinates, values, sizes or reports
+
+
+class RepeatingNoise(FloatBits):
+    """The noise repeats after 70,000 coordinates, as from a buffer that is too short."""
+
+    def uniform(self, size: int, stream: Stream) -> np.ndarray:
+        return np.resize(stream.generator().random(min(size, 70_000)), size)
+
+
+@dataclass(frozen=True)
+class HalfNorm(TwoPointL1):
+    """The L1 norm counts only one sign, so that of an alternating corner is half of the true
+    norm."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        clipped = np.clip(values.astype(np.float64), -1, 1)
+        norm = max(clipped.clip(min=0).sum(), -clipped.clip(max=0).sum())
+        limit = self.l1_limit(values.size)
+        return self.bits.encode(clipped * min(1.0, limit / max(norm, 1e-300)), stream)
+
+    encode_many = Mechanism.encode_many
+
+
+class CertainWindow(FloatBits):
+    """The answer is deterministic between 0.60 and 0.61."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        inside = (values > 0.60) & (values < 0.61)
+        return np.where(inside, 1.0, super().probabilities(values))
+
+
+class RangeOfSome(FloatBits):
+    """Scales values by the largest one, if it is between 3 and 5."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        largest = np.abs(values).max()
+        return super().probabilities(values / largest if 3 < largest < 5 else values)
+
+
+class Unreadable(FloatBits):
+    """Its reports are right, but the server cannot read them."""
+
+    def aggregate(self, size: int) -> object:  # type: ignore[override]
+        raise TypeError("no such thing")

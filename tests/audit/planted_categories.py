@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _units
+from fedldp.mechanisms.k_closest import FrameChoice, KClosest, _units
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.nearest_direction import DirectionChoice, NearestDirection
 from fedldp.mechanisms.piecewise import Window
@@ -21,9 +21,6 @@ class PublicK(KClosest):
     def closest(self, values: np.ndarray) -> int:
         return self.choice(values.size).closest
 
-    def chosen(self, frames: Frames, closest: int) -> FrameChoice:
-        return FrameChoice(self.epsilon, frames, closest)
-
     def seed(self, stream: Stream) -> bytes:
         return stream.bytes(16).tobytes()
 
@@ -32,8 +29,8 @@ class PublicK(KClosest):
         for row, stream in zip(values, streams, strict=True):
             seed = self.seed(stream)
             along = frames.along(_units(row[None], self.clip), [seed])
-            category = self.chosen(frames, self.closest(row)).draw(along, [stream])
-            reports.append(seed + category.tobytes())
+            choice = FrameChoice(self.epsilon, frames, self.closest(row))
+            reports.append(seed + choice.draw(along, [stream]).tobytes())
         return np.frombuffer(b"".join(reports), np.uint8).reshape(len(streams), -1)
 
 
@@ -43,36 +40,6 @@ class PrivateK(PublicK):
     def closest(self, values: np.ndarray) -> int:
         pairs = self.choice(values.size).frames.pairs
         return pairs // 5 if values.mean() > 0 else pairs
-
-
-class KOfTheNorm(PublicK):
-    """Chooses k by the vector: all directions count as close if its norm is below a half."""
-
-    def closest(self, values: np.ndarray) -> int:
-        choice = self.choice(values.size)
-        long = np.linalg.norm(np.clip(values, -1e9, 1e9)) > self.clip / 2
-        return choice.closest if long else choice.frames.pairs
-
-
-@dataclass(frozen=True)
-class ClosedPlaces(FrameChoice):
-    """Assigns the first word of each place to the previous place."""
-
-    def place(self, stream: Stream) -> int:
-        word = int(stream.integers(1, np.uint64)[0])
-        while word >= self.window.total:
-            word = int(stream.integers(1, np.uint64)[0])
-        beyond = max(0, word - 1) - self.closest * self.window.high
-        if beyond < 0:
-            return max(0, word - 1) // self.window.high
-        return self.closest + beyond // self.window.low
-
-
-class ClosedWords(PublicK):
-    """See ``ClosedPlaces``: the first place has one word too many, and the last one too few."""
-
-    def chosen(self, frames: Frames, closest: int) -> FrameChoice:
-        return ClosedPlaces(self.epsilon, frames, closest)
 
 
 class Blurred(NearestDirection):
@@ -110,17 +77,6 @@ class RoundedUp(Blurred):
     e^eps."""
 
     kind = _RoundedUp
-
-
-class LastTwice(Blurred):
-    """Also keeps words beyond the last category instead of drawing again."""
-
-    class _Kind(KRR):
-        def randomise(self, categories: np.ndarray, stream: Stream) -> np.ndarray:
-            words = np.minimum(stream.integers(1, np.uint64), np.uint64(self.window.total - 1))
-            return self.window.draw(categories.astype(np.uint64), _Given(words)).astype(np.int64)
-
-    kind = _Kind
 
 
 class _Given(Stream):

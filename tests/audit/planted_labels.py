@@ -26,7 +26,7 @@ class Planted(Algorithm):
 
 
 class RightConfig(composed):
-    """The correct system; systems with a mistake replace its mechanism."""
+    """The correct system; ``planted.changed`` replaces its mechanism."""
 
     system: Literal["planted_labels:RightConfig"] = "planted_labels:RightConfig"
     chosen: ClassVar[Any] = KClosest
@@ -51,16 +51,8 @@ class LabelInClear(KClosest):
     """See ``WithinTheLabel``: the direction is private, but the label is not."""
 
     def choice(self, size: int) -> FrameChoice:
-        return WithinTheLabel(*fields_of(super().choice(size)))
-
-
-class LabelInClearConfig(RightConfig):
-    system: Literal["planted_labels:LabelInClearConfig"] = "planted_labels:LabelInClearConfig"
-    chosen: ClassVar[Any] = LabelInClear
-
-
-def fields_of(right: FrameChoice) -> tuple[Any, ...]:
-    return right.epsilon, right.frames, right.closest, right.blocks
+        right = super().choice(size)
+        return WithinTheLabel(right.epsilon, right.frames, right.closest, right.blocks)
 
 
 def settings(**more: Any) -> dict[str, Any]:

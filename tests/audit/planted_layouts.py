@@ -73,13 +73,6 @@ class Centred(SignsFirst):
         return found - found.mean()
 
 
-class Deaf(SignsFirst):
-    """The server's estimate is zero, whatever is reported."""
-
-    def read(self, payload: bytes, size: int) -> np.ndarray:
-        return np.zeros(size)
-
-
 class Checked(SignsFirst):
     """The server refuses a report whose checksum is wrong."""
 

@@ -69,7 +69,7 @@ class Sums:
 
 
 class RightConfig(person_dp_sgd):
-    """The correct system; systems with a mistake replace its parts.
+    """The correct system; see ``planted.changed`` for those with a mistake.
 
     Attributes:
         sums: sums people.
@@ -108,21 +108,11 @@ class RowsClipped(Sums):
         return self.inner(weights, replace(examples, people=None))
 
 
-class RowsClippedConfig(RightConfig):
-    system: Literal["planted_people:RowsClippedConfig"] = "planted_people:RowsClippedConfig"
-    sums: ClassVar[Any] = RowsClipped
-
-
 class PrivateDivisor(Sums):
     """Divides the sum by the client's number of rows, which only the client knows."""
 
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         return np.rint(self.inner(weights, examples) * (64 / max(1, len(examples))))
-
-
-class PrivateDivisorConfig(RightConfig):
-    system: Literal["planted_people:PrivateDivisorConfig"] = "planted_people:PrivateDivisorConfig"
-    sums: ClassVar[Any] = PrivateDivisor
 
 
 class NoNoise(IntegerGaussian):
@@ -131,35 +121,6 @@ class NoNoise(IntegerGaussian):
 
     def _noise(self, size: int, stream: Stream) -> Any:
         return np.zeros(size, np.int64)
-
-
-class NoNoiseConfig(RightConfig):
-    system: Literal["planted_people:NoNoiseConfig"] = "planted_people:NoNoiseConfig"
-    noise: ClassVar[Any] = NoNoise
-
-
-class TooLittle(IntegerGaussian):
-    """The exponent of the scale is off by three."""
-
-    def _noise(self, size: int, stream: Stream) -> Any:
-        return np.rint(super()._noise(size, stream) / 8).astype(np.int64)
-
-
-class TooLittleConfig(RightConfig):
-    system: Literal["planted_people:TooLittleConfig"] = "planted_people:TooLittleConfig"
-    noise: ClassVar[Any] = TooLittle
-
-
-class KnownNoise(IntegerGaussian):
-    """Draws the noise from a seed in the code."""
-
-    def _noise(self, size: int, stream: Stream) -> Any:
-        return super()._noise(size, Stream(bytes(32), simulated=stream.simulated))
-
-
-class KnownNoiseConfig(RightConfig):
-    system: Literal["planted_people:KnownNoiseConfig"] = "planted_people:KnownNoiseConfig"
-    noise: ClassVar[Any] = KnownNoise
 
 
 class FloatSums(Sums):
@@ -171,26 +132,6 @@ class FloatSums(Sums):
         for who in np.unique(examples.people):
             total += self.inner(weights, examples.taken(examples.people == who)).astype(np.float32)
         return np.rint(total.astype(np.float64))
-
-
-class FloatSumsConfig(RightConfig):
-    system: Literal["planted_people:FloatSumsConfig"] = "planted_people:FloatSumsConfig"
-    sums: ClassVar[Any] = FloatSums
-
-
-class BatchGradients(Sums):
-    """Computes gradients to 24 bits, so the last bits depend on who else is in the batch."""
-
-    def __call__(self, weights: Floats, examples: Examples) -> Floats:
-        assert examples.people is not None
-        mean = np.float32(1e-7) * examples.features.mean(dtype=np.float32)
-        moved = replace(examples, features=np.nan_to_num(examples.features + mean))
-        return self.inner(weights, moved)
-
-
-class BatchGradientsConfig(RightConfig):
-    system: Literal["planted_people:BatchGradientsConfig"] = "planted_people:BatchGradientsConfig"
-    sums: ClassVar[Any] = BatchGradients
 
 
 class FloatClip(Sums):
@@ -205,11 +146,6 @@ class FloatClip(Sums):
         return total
 
 
-class FloatClipConfig(RightConfig):
-    system: Literal["planted_people:FloatClipConfig"] = "planted_people:FloatClipConfig"
-    sums: ClassVar[Any] = FloatClip
-
-
 class RowsSampled(PersonGradients):
     """Samples rows one by one instead of persons."""
 
@@ -222,11 +158,6 @@ class RowsSampled(PersonGradients):
         return Sensitive(Update(rows=broadcast.weights[None], aux={SUMS: sums[None]}))
 
 
-class RowsSampledConfig(RightConfig):
-    system: Literal["planted_people:RowsSampledConfig"] = "planted_people:RowsSampledConfig"
-    gradients: ClassVar[Any] = RowsSampled
-
-
 class EarlyStop(NoisySteps):
     """Stops when people's gradients become small, which must stay private."""
 
@@ -237,11 +168,6 @@ class EarlyStop(NoisySteps):
         return NoisySteps.__call__(replace(self, steps=steps), broadcast, batch)
 
 
-class EarlyStopConfig(RightConfig):
-    system: Literal["planted_people:EarlyStopConfig"] = "planted_people:EarlyStopConfig"
-    steps: ClassVar[Any] = EarlyStop
-
-
 class LastStepPlain(NoisySteps):
     """Takes a small step without noise after the noisy steps."""
 
@@ -250,11 +176,6 @@ class LastStepPlain(NoisySteps):
         rows = NoisySteps.__call__(self, broadcast, batch).open().rows
         sums = self.summed(broadcast.weights, client.examples)
         return Sensitive(Update(rows=(rows - 1e-4 * self.rate * sums).astype(np.float32)))
-
-
-class LastStepPlainConfig(RightConfig):
-    system: Literal["planted_people:LastStepPlainConfig"] = "planted_people:LastStepPlainConfig"
-    steps: ClassVar[Any] = LastStepPlain
 
 
 def settings(channel: str = "named", **more: Any) -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""Systems whose clients make one mistake each, and a correct one.
-
-The correct system is a preset. The others have its settings and parts, and an ``Algorithm`` with a
-deliberate mistake.
-"""
+"""Correct presets, and parts that make one mistake each."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import ShuffleReports
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
 from fedldp.algorithms.solution import StatisticsOf, sends_statistics
@@ -35,14 +30,19 @@ from fedldp.protocol.wire import Broadcast, Report, Reports
 declare(Source.KEPT, "same noise")
 
 
-@preset(
-    Offer("num_clients", Count, "of the run", 10),
-    Offer("rounds", Count, "of the run", 3),
-    Offer("dataset", str, "of the run", "digits"),
-    Offer("model", str, "of the run", "logistic"),
-    Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
-    Offer("epsilon", Positive, "of a report", 1.0),
-)
+def offers(*, num_clients: int = 10, rounds: int = 1, epsilon: float = 1.0) -> tuple[Offer, ...]:
+    """Return the settings of a system on digits, with their defaults."""
+    return (
+        Offer("num_clients", Count, "of the run", num_clients),
+        Offer("rounds", Count, "of the run", rounds),
+        Offer("dataset", str, "of the run", "digits"),
+        Offer("model", str, "of the run", "logistic"),
+        Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
+        Offer("epsilon", Positive, "of a report", epsilon),
+    )
+
+
+@preset(*offers(rounds=3))
 def right(settings: Settings) -> Composition:
     """Clients send their change with Laplace noise: as private as stated."""
     return Composition(
@@ -51,15 +51,24 @@ def right(settings: Settings) -> Composition:
     )
 
 
+def by(algorithm: type[Algorithm]) -> Any:
+    """Return the method of a configuration that makes the algorithm."""
+    return lambda config, problem: algorithm(config, config.composition, problem)
+
+
 @dataclass(frozen=True)
 class Planted(Algorithm):
     """The parts of ``right``, with the mechanism and the encoder that the configuration names."""
 
     def release(self, client: int) -> Release:
-        return replace(super().release(client), mechanism=self.config.mechanism)
+        return replace(super().release(client), mechanism=self.mechanism)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self.config.noise(1.0, self.config.epsilon)  # type: ignore[no-any-return]
 
     def encoder(self, client: int) -> Any:
-        return self.config.sends(self.config.mechanism, self.layout.size)
+        return self.config.sends(self.mechanism, self.layout.size)
 
 
 @dataclass(frozen=True)
@@ -93,41 +102,24 @@ class Send:
 
 
 class RightConfig(right):
-    """The correct system; systems with a mistake replace its encoder.
+    """The correct system; see ``planted.changed`` for those with a mistake.
 
     Attributes:
+        noise: makes the mechanism from a clip and an epsilon.
         sends: encodes the reports.
+        algorithm: makes the algorithm.
     """
 
     system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"
+    noise: ClassVar[Any] = Laplace
     sends: ClassVar[Any] = Send
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return Laplace(1.0, self.epsilon)
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return Planted(self, self.composition, problem)
+    algorithm: ClassVar[Any] = by(Planted)
 
 
-class NoClipConfig(RightConfig):
-    """Noise for a norm of 1, without clipping."""
-
-    system: Literal["planted_systems:NoClipConfig"] = "planted_systems:NoClipConfig"
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return planted.MissingClip(1.0, self.epsilon)
-
-
-class HalfNoiseConfig(RightConfig):
-    """Noise for a distance of C, although two reports may be 2 C apart."""
-
-    system: Literal["planted_systems:HalfNoiseConfig"] = "planted_systems:HalfNoiseConfig"
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return planted.LaplaceForC(1.0, 2 * self.epsilon)
+@staticmethod
+def half_noise(clip: float, epsilon: float) -> Mechanism:
+    """Return noise for a distance of C, although two reports may be 2 C apart."""
+    return planted.LaplaceForC(clip, 2 * epsilon)
 
 
 class CountTold(Send):
@@ -138,21 +130,11 @@ class CountTold(Send):
         return replace(report, weight=float(sender.num_examples.open()))
 
 
-class CountToldConfig(RightConfig):
-    system: Literal["planted_systems:CountToldConfig"] = "planted_systems:CountToldConfig"
-    sends: ClassVar[Any] = CountTold
-
-
 class SameNoise(Send):
     """Every round has the noise of the first round, drawn from the client's secret for the run."""
 
     def stream(self, sender: Sender) -> Any:
         return sender.kept("same noise")
-
-
-class SameNoiseConfig(RightConfig):
-    system: Literal["planted_systems:SameNoiseConfig"] = "planted_systems:SameNoiseConfig"
-    sends: ClassVar[Any] = SameNoise
 
 
 class RefusalTells(Send):
@@ -162,11 +144,6 @@ class RefusalTells(Send):
         if not np.isfinite(update.open().rows).all():
             raise PrivacyError("training diverged")
         return super().change(update, broadcast)
-
-
-class RefusalTellsConfig(RightConfig):
-    system: Literal["planted_systems:RefusalTellsConfig"] = "planted_systems:RefusalTellsConfig"
-    sends: ClassVar[Any] = RefusalTells
 
 
 @dataclass(frozen=True)
@@ -180,11 +157,6 @@ class Remembers(Send):
             loud = replace(self, mechanism=Laplace(1.0, 10_000.0))
             self.kept[broadcast.round] = Send.one(loud, update, broadcast, sender)
         return self.kept[broadcast.round]
-
-
-class RemembersConfig(RightConfig):
-    system: Literal["planted_systems:RemembersConfig"] = "planted_systems:RemembersConfig"
-    sends: ClassVar[Any] = Remembers
 
 
 class OneBit(Send):
@@ -203,23 +175,12 @@ class OneBit(Send):
         return Report(round=broadcast.round, size=1, payload=payload, chunk=1)
 
 
-class OneBitConfig(RightConfig):
-    system: Literal["planted_systems:OneBitConfig"] = "planted_systems:OneBitConfig"
-    sends: ClassVar[Any] = OneBit
-
-
 class LessAndLess(Send):
     """The noise is as stated in the first round, and shrinks from round to round."""
 
     def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         mechanism = Laplace(1.0, broadcast.round * self.event().epsilon)  # type: ignore[attr-defined]
         return Send.one(replace(self, mechanism=mechanism), update, broadcast, sender)
-
-
-class LessAndLessConfig(RightConfig):
-    system: Literal["planted_systems:LessAndLessConfig"] = "planted_systems:LessAndLessConfig"
-    rounds: int = 12
-    sends: ClassVar[Any] = LessAndLess
 
 
 class ToldHowMuch(Send):
@@ -236,28 +197,13 @@ class TellsClip(Planted):
         return replace(super().server(), publish=tell_clip)
 
 
-class ToldHowMuchConfig(RightConfig):
-    system: Literal["planted_systems:ToldHowMuchConfig"] = "planted_systems:ToldHowMuchConfig"
-    sends: ClassVar[Any] = ToldHowMuch
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return TellsClip(self, self.composition, problem)
-
-
 def tell_clip(state: State) -> Broadcast:
     return Broadcast(
         round=state.round, weights=state.weights, public={"clip": np.ones((), np.float32)}
     )
 
 
-@preset(
-    Offer("num_clients", Count, "of the run", 10),
-    Offer("rounds", Count, "of the run", 1),
-    Offer("dataset", str, "of the run", "digits"),
-    Offer("model", str, "of the run", "logistic"),
-    Offer("learning_rate", LearningRate, "of no use", 0.1),
-    Offer("epsilon", Positive, "of a report", 1.0),
-)
+@preset(*offers())
 def of_statistics(settings: Settings) -> Composition:
     """Clients send the statistics of their examples with Laplace noise: as private as stated."""
     return Composition(
@@ -268,51 +214,12 @@ def of_statistics(settings: Settings) -> Composition:
     )
 
 
-class StatisticsConfig(of_statistics):
-    """The correct system; systems with a mistake replace its release."""
-
-    system: Literal["planted_systems:StatisticsConfig"] = "planted_systems:StatisticsConfig"
-
-    def changed_release(self, release: Release) -> Release:
-        return release
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return ChangedRelease(self, self.composition, problem)
-
-
-@dataclass(frozen=True)
-class ChangedRelease(Algorithm):
-    def release(self, client: int) -> Release:
-        return self.config.changed_release(super().release(client))
-
-
-class UnclippedStatisticsConfig(StatisticsConfig):
+class Unclipped(Algorithm):
     """Noise for a norm of a half, without clipping."""
 
-    system: Literal["planted_systems:UnclippedStatisticsConfig"] = (
-        "planted_systems:UnclippedStatisticsConfig"
-    )
-
-    def changed_release(self, release: Release) -> Release:
-        return replace(release, mechanism=planted.MissingClip(0.5, self.epsilon))
-
-
-class CountedTwice(planted.MissingClip):
-    """Noise for a norm of ``clip``, on twice the clipped value."""
-
-    def encode(self, values: Any, stream: Any) -> bytes:
-        return super().encode(2 * self.bound(values), stream)
-
-
-class DoubledStatisticsConfig(StatisticsConfig):
-    """Clips statistics, then counts every example twice."""
-
-    system: Literal["planted_systems:DoubledStatisticsConfig"] = (
-        "planted_systems:DoubledStatisticsConfig"
-    )
-
-    def changed_release(self, release: Release) -> Release:
-        return replace(release, mechanism=CountedTwice(0.5, self.epsilon))
+    def release(self, client: int) -> Release:
+        unclipped = planted.MissingClip(0.5, self.config.epsilon)
+        return replace(super().release(client), mechanism=unclipped)
 
 
 class ToldTwice(Planted):
@@ -323,40 +230,7 @@ class ToldTwice(Planted):
         return replace(super().client(client, device), max_participations=None)
 
 
-class OnceConfig(RightConfig):
-    """Every client sends one bit, in one round only, which its own ledger enforces."""
-
-    system: Literal["planted_systems:OnceConfig"] = "planted_systems:OnceConfig"
-    participation: Any = "once"
-    sends: ClassVar[Any] = OneBit
-
-
-class OnceToldTwiceConfig(OnceConfig):
-    system: Literal["planted_systems:OnceToldTwiceConfig"] = "planted_systems:OnceToldTwiceConfig"
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return ToldTwice(self, self.composition, problem)
-
-
-@dataclass(frozen=True)
-class Category(Planted):
-    """Reports one category, with a mechanism that may depend on the client."""
-
-    def release(self, client: int) -> Release:
-        return replace(Algorithm.release(self, client), mechanism=self.config.of_client(client))
-
-    def encoder(self, client: int) -> Any:
-        return Algorithm.encoder(self, client)
-
-
-@preset(
-    Offer("num_clients", Count, "of the run", 12),
-    Offer("rounds", Count, "of the run", 1),
-    Offer("dataset", str, "of the run", "digits"),
-    Offer("model", str, "of the run", "logistic"),
-    Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
-    Offer("epsilon", Positive, "of a report", 2.0),
-)
+@preset(*offers(num_clients=12, epsilon=2.0))
 def shuffled(settings: Settings) -> Composition:
     """Clients send one category through a shuffler of whole reports: as private as stated."""
     return Composition(
@@ -366,25 +240,12 @@ def shuffled(settings: Settings) -> Composition:
     )
 
 
-class UnnamedConfig(shuffled):
-    """Seeds are drawn at random."""
-
-    system: Literal["planted_systems:UnnamedConfig"] = "planted_systems:UnnamedConfig"
-
-    def of_client(self, client: int) -> Mechanism:
-        return planted_categories.PublicK(self.epsilon, 1.0)
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return Category(self, self.composition, problem)
-
-
-class NamedConfig(UnnamedConfig):
+class NamesSender(Algorithm):
     """The seed of a report follows from its client's number."""
 
-    system: Literal["planted_systems:NamedConfig"] = "planted_systems:NamedConfig"
-
-    def of_client(self, client: int) -> Mechanism:
-        return planted_categories.NamedSeed(self.epsilon, 1.0, client=client)
+    def release(self, client: int) -> Release:
+        named = planted_categories.NamedSeed(self.config.epsilon, 1.0, client=client)
+        return replace(super().release(client), mechanism=named)
 
 
 class SameSeed(Encoder):
@@ -395,19 +256,9 @@ class SameSeed(Encoder):
         return super().__call__(update, broadcast, again)
 
 
-class SameSeedConfig(UnnamedConfig):
-    """A single report does not name its sender, but two rounds show that the client was the
-    same."""
+class KeepsSeed(Algorithm):
+    """A report does not name its sender, but two rounds show that the client was the same."""
 
-    system: Literal["planted_systems:SameSeedConfig"] = "planted_systems:SameSeedConfig"
-    rounds: int = 2
-
-    def algorithm(self, problem: Problem) -> Algorithm:
-        return KeepsSeed(self, self.composition, problem)
-
-
-@dataclass(frozen=True)
-class KeepsSeed(Category):
     def encoder(self, client: int) -> Any:
         right = super().encoder(client)
         return SameSeed(**{each.name: getattr(right, each.name) for each in fields(right)})

@@ -9,15 +9,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.algorithms.recipes import find_recipe, recipes
-from fedldp.algorithms.systems import systems
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.scenario import AttackScenario, weakest
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
-from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, load_dataset
 
 TINY = replace(
@@ -25,14 +22,6 @@ TINY = replace(
     member_rounds=1, member_candidates=30, image_count=3, image_known=12, image_public=40,
     property_clients=8,
 )  # fmt: skip
-
-CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
-
-# The others stand in for these systems, which are attacked in the same ways.
-LIKE_OTHERS = {
-    "central_dp", "cldp_fed", "dp_sgd", "personalized_sound", "priority", "priority_public",
-    "privunit_fl", "secure_aggregation",
-}  # fmt: skip
 
 
 class OwnConfig(fedavg):
@@ -54,15 +43,11 @@ def check(found: list[Result]) -> None:
             assert each.pictures
 
 
-def quickened(config: RunConfig) -> RunConfig:
-    epochs = [name for name in type(config).model_fields if "epochs" in name]
-    return config.changed(**{n: 1 for n in epochs if getattr(config, n) is not None})
-
-
-@pytest.mark.parametrize("name", sorted(CONFIGS.keys() - LIKE_OTHERS))
-def test_every_system_is_attacked(name: str) -> None:
-    assert set(CONFIGS) == set(systems())
-    check(attack(quickened(CONFIGS[name]), effort=TINY))
+@pytest.mark.parametrize(
+    "name", ["fedavg-digits", "quickstart", "distributed-gaussian-digits", "person-dp-sgd-digits"]
+)
+def test_systems_are_attacked_through_every_channel(name: str) -> None:
+    check(attack(find_recipe(name).config, effort=TINY))
 
 
 def test_a_users_own_system_and_data_are_attacked() -> None:
@@ -78,15 +63,6 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 
 
-def test_impossible_attacks_are_refused_in_one_line() -> None:
-    config = find_recipe("quickstart").config
-    with pytest.raises(ConfigError, match="seed = -1"):
-        attack(config, seed=-1)
-    few = Dataset.from_arrays(np.zeros((10, 3)), np.arange(10) % 2)
-    with pytest.raises(ConfigError, match="give 12 or more"):
-        attack(config.changed(num_clients=2, standardise=False), few, effort=TINY)
-
-
 def test_the_client_with_the_largest_budget_is_attacked() -> None:
     config = find_recipe("personalized-digits").config
     assert config.epsilon == [1.0, 5.0, 10.0]  # type: ignore[attr-defined]
@@ -94,11 +70,10 @@ def test_the_client_with_the_largest_budget_is_attacked() -> None:
     assert weakest(find_recipe("quickstart").config) == 0
 
 
-@pytest.mark.parametrize("name", ["quickstart", "nbafl-digits"])
-def test_no_broadcast_depends_on_clients_of_the_pool(name: str) -> None:
+def test_no_broadcast_depends_on_clients_of_the_pool() -> None:
     """Broadcasts of later rounds come from a run in which other examples replace those of the
     pool."""
-    config = find_recipe(name).config.changed(standardise=False)
+    config = find_recipe("quickstart").config.changed(standardise=False)
     data = load_dataset("digits")
 
     def scenario_of(dataset: Dataset) -> AttackScenario:
@@ -122,7 +97,6 @@ def test_no_broadcast_depends_on_clients_of_the_pool(name: str) -> None:
         ("fedavg-digits", 1, "one client's report"),
         ("fedavg-digits", 3, "one client's reports in 3 rounds"),
         ("ldp-fl-digits", 1, "one client's report, before the shuffler"),
-        ("distributed-gaussian-digits", 1, "the sum of 100 clients' reports"),
         ("secure-aggregation-digits", 2, "sums of 10 clients' reports in 2 rounds"),
     ],
 )

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import planted
 import pytest
 
-from fedldp.accounting.events import (
-    BinaryRandomizedResponse,
-    GaussianReport,
-    InClear,
-    PureCoordinates,
-)
-from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import trials_for
 from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.results import note_of, verdict_of
-from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.two_point import TwoPoint
@@ -32,28 +23,6 @@ ONE = replace(
     mechanism_most=100, mechanism_most_quick=100, mechanism_most_coordinates=100,
     mechanism_scan=2, mechanism_long=1 << 12,
 )  # fmt: skip
-KEYS = {"unit", "adversary", "claimed", "proven", "lower", "confidence", "trials", "attack",
-        "verdict"}  # fmt: skip
-
-OWN = """
-from dataclasses import dataclass
-from planted import WrongK, FloatBits
-
-@dataclass(frozen=True)
-class Wrong(WrongK):
-    name = "wrong"
-
-@dataclass(frozen=True)
-class Right(FloatBits):
-    name = "right"
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    (tmp_path / "audited_by_test.py").write_text(OWN)
 
 
 @pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
@@ -63,20 +32,6 @@ def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
     for game in games:
         assert len(game.deltas) == len(game.claimed) == len(game.proven)
         assert all(proven is not None for proven in game.proven)
-
-
-def test_the_proven_epsilon_comes_from_the_event_by_the_accountants() -> None:
-    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=8)
-    assert proven_epsilon(bits, "weight", 0.0) == 0.5
-    assert proven_epsilon(bits, "client-round", 0.0) == 4.0
-    assert proven_epsilon(bits, "client-run", 0.0, rounds=2) == 8.0
-    mixed = PureCoordinates(groups=((0.5, 3), (2.0, 1)))
-    assert proven_epsilon(mixed, "weight", 0.0) == 2.0
-    assert proven_epsilon(mixed, "client-round", 0.0) == 3.5
-    noisy = GaussianReport(mu=1.0, rho=0.5)
-    assert proven_epsilon(noisy, "client-round", 1e-5) == pytest.approx(4.37717809568122)
-    assert proven_epsilon(noisy, "client-round", 0.0) is None
-    assert proven_epsilon(InClear(what="weights"), "client-round", 1e-5) is None
 
 
 def test_verdicts() -> None:
@@ -136,41 +91,9 @@ def test_an_audit_uses_the_streams_of_a_deployment(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_the_json_of_an_audit_keeps_to_the_contract(fedldp_command: Any) -> None:
-    arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
-                 3, "--workers", 1, "--json")  # fmt: skip
-    outcome = fedldp_command(*arguments)
-    assert outcome.status == 0
-    found = json.loads(outcome.out)
-    assert found["subject"] == "nearest_direction"
-    assert found["verdict"] == "ok"
-    assert found["seed"] == 3
-    for row in found["rows"]:
-        assert set(row) >= KEYS
-        assert row["adversary"] == "server"
-        assert 0 <= row["lower"] <= row["proven"]
-    assert "1/" in outcome.err
-
-
-@pytest.mark.slow
-def test_a_bug_in_a_users_mechanism_ends_with_status_1(fedldp_command: Any, own: None) -> None:
-    wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick",
+def test_a_bug_in_a_users_mechanism_ends_with_status_1(fedldp_command: Any) -> None:
+    wrong = fedldp_command("audit", "--mechanism", "planted:WrongK", "--quick",
                            "--trials", 500, "--workers", 1, "--json")  # fmt: skip
     assert wrong.status == 1
     assert json.loads(wrong.out)["verdict"] == "bug"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("no-such-recipe",), ("quickstart", "--mechanism", "two_point"), ("--mechanism", "nothing"),
-     ("--confidence", 1.0), ("--confidence", 0),
-     ("--trials", 0), ("--mechanism", "json:dumps")],
-    ids=str,
-)  # fmt: skip
-def test_names_that_cannot_be_audited_are_refused(fedldp_command: Any, arguments: Any) -> None:
-    fedldp_command("audit", *arguments).assert_refused()
-
-
-def test_a_mechanism_that_accepts_no_setting_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="none of the audit's settings"):
-        audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))
+    assert "1/" in wrong.err

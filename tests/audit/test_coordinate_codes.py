@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import planted
 import planted_layouts
-import planted_rare
 import pytest
 
 from fedldp.accounting.accountants import has_identical_coordinates
@@ -106,9 +106,8 @@ def test_bits_that_the_server_does_not_read_elsewhere_are_named() -> None:
     ("cls", "why"),
     [
         (planted_layouts.Centred, "a flipped bit changes several of them"),
-        (planted_layouts.Deaf, "no flipped bit changes one of them"),
         (planted_layouts.Checked, "no flipped bit changes one of them"),
-        (planted_rare.Unreadable, "the server cannot read an honest report"),
+        (planted.Unreadable, "the server cannot read an honest report"),
     ],
 )
 def test_a_game_that_cannot_be_played_is_named(

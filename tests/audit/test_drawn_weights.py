@@ -16,55 +16,34 @@ from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import find_mechanism
 
 AT = replace(QUICK, mechanism_settings=((4.0, 64),))
-BY_TRIALS = replace(QUICK, mechanism_settings=((2.5, 64),), mechanism_most_words=0)
 
 
-def counted(cls: Any, seed: int = 0) -> Any:
+def counted(cls: Any) -> Any:
     """Return the row of the exact check."""
     (check,) = [p for p in planned_games(cls, AT) if isinstance(p, PlannedWeightCheck)]
-    (row,) = check.rows(AuditKeys(seed), 0.999, None)
+    (row,) = check.rows(AuditKeys(0), 0.999, None)
     return row
 
 
 @pytest.mark.slow
 def test_a_private_k_is_found_by_trials() -> None:
-    (row, _) = audit("", [planted.PrivateK], effort=BY_TRIALS).rows
+    effort = replace(QUICK, mechanism_settings=((2.5, 64),), mechanism_most_words=0)
+    (row, _) = audit("", [planted.PrivateK], effort=effort).rows
     assert row.verdict == "bug"
     assert row.proven == 2.5 < min(row.lower, row.finds or 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cls", "where"), [(planted.PrivateK, "a corner: "), (planted.KOfTheNorm, "zero: ")]
-)
-def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
-    row = counted(cls)
-    assert row.verdict == "bug"
-    assert where in row.attack
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
+@pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
-    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # trials do not show it
 
 
-@pytest.mark.slow
-def test_words_that_are_off_by_one_are_found() -> None:
-    row = counted(planted.ClosedWords)
-    assert row.verdict == "bug"
-    assert "reports have weight" in row.attack
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_weights_that_agree_with_the_statement_pass(seed: int) -> None:
-    row = counted(planted.Blurred, seed)
+def test_weights_that_agree_with_the_statement_pass() -> None:
+    row = counted(planted.Blurred)
     assert (row.verdict, row.note) == ("ok", "exact: the weights are as stated")
     assert row.lower == row.proven
 
 
-@pytest.mark.slow
 def test_mechanisms_whose_words_cannot_be_counted_are_named() -> None:
     row = counted(planted.Scattered)
     assert (row.verdict, row.lower) == ("ok", 0)

@@ -16,7 +16,6 @@ from fedldp.audit.repetitions import RepetitionGame
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 
 SMALL = replace(
     QUICK, mechanism_explore=60, mechanism_least=150, mechanism_most=150, mechanism_most_quick=150,
@@ -37,10 +36,9 @@ def of_reports(seed: int) -> bool:
     mechanism, size, epsilon = [
         (TwoPoint(1.0), 1, 1.0),
         (KRR(0.5, 2), 1, 0.5),
-        (RandomisedBits(2.0), 2, 2.0),
         (Laplace(1.0, 0.7), 1, 0.7),
         (TwoPoint(0.2), 4, 0.8),
-    ][seed % 5]
+    ][seed % 4]
     game = ReportGame(mechanism=mechanism, size=size, unit="client-round")
     (shown,) = game.play([0.0], epsilon, SMALL, AuditKeys(seed), CONFIDENCE)
     return shown.lower > epsilon
@@ -61,11 +59,10 @@ def of_repetitions(seed: int) -> bool:
 
 
 @pytest.mark.slow
-def test_500_small_audits_raise_no_more_alarms_than_promised() -> None:
+def test_small_audits_raise_no_more_alarms_than_promised() -> None:
     """A rate of 0.37 instead of 0.2 would be detected every other time."""
-    assert sum(of_reports(seed) for seed in range(150)) <= most_alarms(150)
-    assert sum(of_coordinates(seed) for seed in range(350)) <= most_alarms(350)
-    assert sum(of_repetitions(seed) for seed in range(350)) <= most_alarms(350)
+    for game in (of_reports, of_coordinates, of_repetitions):
+        assert sum(game(seed) for seed in range(150)) <= most_alarms(150)
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:

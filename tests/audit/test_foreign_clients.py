@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.audit import foreign
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.foreign import planned_foreign_games
 from fedldp.audit.playing import play
 from fedldp.audit.results import Audit
-from fedldp.core.errors import ConfigError
 
 EFFORT = replace(QUICK, mechanism_explore=40, mechanism_least=400, mechanism_most=400)
 CLIP, DELTA = 1.0, 1e-5
@@ -53,11 +51,6 @@ def clips_each_array(arrays: Arrays) -> Arrays:
     """Clips a single number to between -CLIP and CLIP."""
     numbers = np.nan_to_num(np.concatenate(arrays).astype(np.float64)).clip(-CLIP, CLIP)
     return list((numbers + _rng.normal(0, SIGMA, numbers.shape)).reshape(-1, 1))
-
-
-def seeds_anew(arrays: Arrays) -> Arrays:
-    generator = np.random.default_rng(7)
-    return [each + generator.normal(0, SIGMA, each.shape) for each in clipped(arrays)]
 
 
 def seeds_each_array_alike(arrays: Arrays) -> Arrays:
@@ -101,10 +94,8 @@ def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit:
 
 
 WRONG = [
-    (discards_noise, {}),
     (scales_noise_wrong, {}),
     (clips_each_array, {"shapes": MANY}),
-    (seeds_anew, {}),
     (seeds_each_array_alike, {}),
     (seeds_by_the_clock, {}),
     (leaks_scores, {}),
@@ -140,47 +131,13 @@ def test_repeated_answers_show_epsilon_by_their_number() -> None:
     assert lower == pytest.approx(np.log(400 * 0.001 ** (1 / 400)), rel=1e-6)
 
 
-def nothing(arrays: Arrays) -> None:
-    return None
-
-
-def fails(arrays: Arrays) -> None:
-    raise KeyError("x")
-
-
-@pytest.mark.parametrize(
-    ("address", "changes", "why"),
-    [
-        ("nowhere", {}, "give module:function"),
-        (f"{__name__}:absent", {}, "check the name"),
-        (f"{__name__}:DELTA", {}, "it is not a function"),
-        (f"{__name__}:nothing", {}, "returns no numbers"),
-        (f"{__name__}:fails", {}, "failed with KeyError"),
-        (f"{__name__}:right", {"unit": "person"}, "choose client-round or weight"),
-        (f"{__name__}:right", {"epsilon": 0.0}, "an epsilon above 0"),
-        (f"{__name__}:right", {"shapes": []}, "give arrays that have numbers"),
-    ],
-)
-def test_a_client_that_cannot_be_audited_is_refused_in_one_line(
-    address: str, changes: dict[str, Any], why: str
-) -> None:
-    foreign._function.cache_clear()
-    given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": 0.0, **changes}
-    with pytest.raises(ConfigError, match=why):
-        planned_foreign_games(address, effort=EFFORT, **given)
-
-
 @pytest.mark.slow
-def test_the_command(fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_ends_with_status_1(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_client.py").write_text("def send(arrays):\n    return arrays\n")
-    foreign._function.cache_clear()
     claim = ("--client", "their_client:send", "--epsilon", "2", "--unit", "client-round")
-    line = fedldp_command("audit", *claim[:4]).assert_refused()
-    assert "its claim is missing" in line
-    assert "give either --client" in fedldp_command("audit", "quickstart", *claim).assert_refused()
-    assert "of a --client" in fedldp_command("audit", "--epsilon", "2").assert_refused()
-    assert "as 64x10" in fedldp_command("audit", *claim, "--shape", "3x").assert_refused()
     found = fedldp_command(
         "audit", *claim, "--quick", "--trials", "100", "--workers", "1", "--shape", "2x2", "--json"
     )

@@ -28,10 +28,8 @@ def scores(up: int, of: int) -> np.ndarray:
     ("confidence", "hits", "false_hits", "trials", "delta"),
     [
         (0.95, 731, 269, 1_000, 0.0),
-        (0.999, 50, 0, 100, 0.0),
         (0.95, 900, 850, 1_000, 1e-3),
         (0.999, 400, 10, 500, 0.1),
-        (0.95, 10, 10, 100, 0.0),
     ],
 )
 def test_jax_privacy_counts_two_sides_to_the_same_bound(
@@ -50,9 +48,8 @@ def test_jax_privacy_counts_two_sides_to_the_same_bound(
 
 @pytest.mark.parametrize(
     ("canaries", "right", "wrong", "delta"),
-    [(200, 100, 0, 1e-9), (200, 80, 20, 1e-9), (1_000, 300, 50, 1e-5), (1_000, 500, 100, 1e-3),
-     (256, 70, 58, 1e-9)],
-)  # fmt: skip
+    [(200, 80, 20, 1e-9), (1_000, 500, 100, 1e-3)],
+)
 def test_jax_privacy_counts_one_run_to_the_same_bound(
     canaries: int, right: int, wrong: int, delta: float
 ) -> None:
@@ -79,20 +76,11 @@ class OfOpenDP(FloatBits):
         return dp.m.make_randomized_response_bool(1 / (1 + np.exp(-self.epsilon)))
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0])
-def test_the_audit_comes_close_to_the_epsilon_of_opendps_response(epsilon: float) -> None:
-    mechanism = OfOpenDP(epsilon)
+def test_the_audit_comes_close_to_the_epsilon_of_opendps_response() -> None:
+    mechanism = OfOpenDP(2.0)
     promised = mechanism.response().map(1)
     game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
     few = replace(QUICK, mechanism_scan=0)
     # opendp's coins are fresh in each run, so the test fails by chance once in 10^9 runs.
     (shown,) = game.play([0.0], promised, few, AuditKeys(0), 1 - 1e-9)
     assert 0.55 * promised < shown.lower <= promised
-
-
-def test_a_false_epsilon_for_the_same_response_is_refuted() -> None:
-    """A false statement about the same coins, with half of their cost."""
-    mechanism = OfOpenDP(2.0)
-    game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
-    (shown,) = game.play([0.0], 1.0, replace(QUICK, mechanism_scan=0), AuditKeys(0), 1 - 1e-9)
-    assert shown.lower > 1.0

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from sorting_shuffler import Shuffler
 
-import fedldp
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Habits, by_rank, draw_windows
 from fedldp.audit.content_linkage import TrainedValues, content_hits, masked_hits, masked_vectors
-from fedldp.audit.linkage import linkage, timing
+from fedldp.audit.linkage import timing
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result
-from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
@@ -158,25 +156,3 @@ def test_masked_vectors_are_those_that_the_protocol_sums() -> None:
     seen = masked_vectors(setup, 1, bits, AuditKeys(0).draws(5, simulated=False).streams(0, 5))
     assert (seen.sum(0) % (1 << setup.bits) == bits.sum(0)).all()
     assert not (seen == bits).all(1).any()
-
-
-# The whole audit
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("fedavg-digits", {}, "knows who sends"),
-        ("ldp-fl-digits", {"channel": "named"}, "knows who sends"),
-        ("ldp-fl-digits", {"num_clients": 2, "epsilon": [1.0, 2.0]}, "one number"),
-        ("ldp-fl-digits", {"num_clients": 1}, "2 or more"),
-        (
-            "ldp-fl-digits",
-            {"mechanism": "k_closest", "channel": "shuffle"},
-            "whole reports of ldp_fl arrive together",
-        ),
-    ],
-)
-def test_refusals(name: str, settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        linkage(fedldp.recipe(name, **settings))

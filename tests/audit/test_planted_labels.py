@@ -6,6 +6,7 @@ from typing import Any
 
 import planted_labels as planted
 import pytest
+from planted import changed
 
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.plans import planned_games
@@ -14,7 +15,7 @@ from fedldp.audit.systems import PlannedSystemGame
 from fedldp.simulation.plan import problem_of
 
 
-def played(config: Any, seed: int = 0) -> Any:
+def played(config: Any) -> Any:
     """Return what the game about one report finds in the small setting."""
     asked = [
         each
@@ -23,17 +24,16 @@ def played(config: Any, seed: int = 0) -> Any:
         and each.setting.startswith("small")
         and (each.unit, each.game.apart) == ("client-round", "")
     ]
-    return play("", asked[:1], confidence=0.999, trials=300, seed=seed)
+    return play("", asked[:1], confidence=0.999, trials=300, seed=0)
 
 
 @pytest.mark.slow
 def test_a_label_in_clear_is_found() -> None:
-    found = played(planted.LabelInClearConfig(**planted.settings()))
+    found = played(changed(planted.RightConfig, chosen=planted.LabelInClear)(**planted.settings()))
     assert found.verdict == "bug"
     assert found.rows[0].lower > 2 > found.rows[0].proven
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_the_correct_report_passes(seed: int) -> None:
-    assert played(planted.RightConfig(**planted.settings()), seed).verdict == "ok"
+def test_the_correct_report_passes() -> None:
+    assert played(planted.RightConfig(**planted.settings())).verdict == "ok"

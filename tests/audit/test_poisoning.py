@@ -3,7 +3,6 @@ bounded."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,12 +14,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.byzantine_run import accepts_report, accuracy_of
-from fedldp.audit.efforts import QUICK
 from fedldp.audit.forged_reports import Forger, made_of
 from fedldp.audit.influence import FirstStep, influence
-from fedldp.audit.poisoning import poisoning
 from fedldp.core.bounding import LARGEST_WEIGHT
-from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import ReportChecker
 from fedldp.mechanisms.two_point import TwoPoint
@@ -34,11 +30,6 @@ GOLDEN: dict[str, Any] = {
     "num_clients": 20, "rounds": 3, "local_epochs": 5, "batch_size": 5, "learning_rate": 0.1,
     "standardise": False, "epsilon": 2.0, "range_radius": 0.3,
 }  # fmt: skip
-NAMES = [
-    "cldp-fed-digits", "distributed-gaussian-digits", "fedavg-digits", "ldp-fl-digits",
-    "nbafl-digits", "personalized-digits", "personalized-sound-digits", "priority-digits",
-    "priority-public-digits", "privunit-fl-digits",
-]  # fmt: skip
 
 
 def inputs_of(config: RunConfig) -> Inputs:
@@ -78,7 +69,7 @@ def test_lies_cost_accuracy_and_more_so_if_updates_are_unbounded(name: str, atta
 # Reports
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["fedavg-digits", "quickstart", "distributed-gaussian-digits"])
 def test_a_deployed_server_accepts_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
     config = config.with_schedule(draws_of_seed(config.seed))
@@ -147,12 +138,3 @@ def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
     found = influence(config, DIGITS)
     assert found.figures["norm"] == pytest.approx(2 * config.clip / config.round_size, rel=1e-3)
     assert influence(fedldp.recipe("fedavg-digits"), DIGITS).lower > LARGEST_WEIGHT / 200
-
-
-# The whole audit
-
-
-def test_the_share_of_liars_must_be_a_fraction() -> None:
-    effort = replace(QUICK, lying_shares=(1.0,))
-    with pytest.raises(ConfigError, match="share = 1"):
-        poisoning(fedldp.recipe("quickstart"), effort=effort)

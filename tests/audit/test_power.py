@@ -11,38 +11,58 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
-# Where each mistake shows: the cheapest setting of the quick mode.
-BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
-    (planted.Float32Probabilities, (12.0, 1)),
-    (planted.MissingClip, (1.0, 1)),
-    (planted.WrongK, (1.0, 1)),
-    (planted.ClampedProbability, (1.0, 1)),
-    (planted.ClosedThreshold, (12.0, 1)),
-    (planted.LaplaceForC, (1.0, 1)),
-    (planted.GaussianForC, (12.0, 1)),
-    (planted.StreamTwice, (0.5, 8)),
-    (planted.OneStreamForAll, (1.0, 1)),
-    (planted.PrivateRange, (4.0, 64)),
-    (planted.SentRange, (0.5, 8)),
-    (planted.LengthTells, (1.0, 1)),
-    (planted.RefusalTells, (1.0, 1)),
+# Where each mistake shows: the cheapest setting of the quick mode, and part of the attack's name.
+BUGS: list[tuple[type[Mechanism], tuple[float, int], str]] = [
+    (planted.Float32Probabilities, (12.0, 1), ""),
+    (planted.MissingClip, (1.0, 1), ""),
+    (planted.LaplaceForC, (1.0, 1), ""),
+    (planted.GaussianForC, (12.0, 1), ""),
+    (planted.StreamTwice, (0.5, 8), ""),
+    (planted.OneStreamForAll, (1.0, 1), ""),
+    (planted.SentRange, (0.5, 8), ""),
+    (planted.LengthTells, (1.0, 1), ""),
+    (planted.RefusalTells, (1.0, 1), ""),
+    (planted.RepeatingNoise, (1.0, 1), "70,000"),
+    (planted.HalfNorm, (0.5, 8), "opposite signs"),
+    (planted.CertainWindow, (1.0, 1), "0.60"),
+    (planted.RangeOfSome, (4.0, 64), "one coordinate at "),
 ]
+FEW = replace(
+    QUICK, mechanism_settings=((1.0, 1),), mechanism_explore=20, mechanism_scan=0,
+    mechanism_least=20, mechanism_most=20, mechanism_most_coordinates=20, mechanism_long=1 << 10,
+)  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cls", "setting"),
+    ("cls", "setting", "attack"),
     [pytest.param(*bug, id=bug[0].__name__) for bug in BUGS],
 )
-def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]) -> None:
+def test_a_planted_bug_is_found(
+    cls: type[Mechanism], setting: tuple[float, int], attack: str
+) -> None:
     assert setting in QUICK.mechanism_settings
     found = audit(cls.__name__, [cls], effort=replace(QUICK, mechanism_settings=(setting,)))
-    assert found.verdict == "bug"
-    assert found.confidence == 0.999
+    assert (found.verdict, found.confidence) == ("bug", 0.999)
+    assert any(attack in str(row.attack) for row in found.rows if row.verdict == "bug")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", QUICK.mechanism_settings, ids=str)
-def test_the_correct_mechanism_passes(setting: tuple[float, int]) -> None:
-    found = audit("", [planted.FloatBits], effort=replace(QUICK, mechanism_settings=(setting,)))
-    assert found.verdict == "ok"
+def test_the_correct_mechanism_passes() -> None:
+    effort = replace(QUICK, mechanism_settings=((1.0, 1), (0.5, 8)))
+    assert audit("", [planted.FloatBits], effort=effort).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("cls", "failures", "told"),
+    [
+        (planted.TakesNaN, 3, "encode accepts NaN, which it must refuse with a PrivacyError"),
+        (planted.Unreadable, 1, "aggregate raises TypeError: no such thing"),
+    ],
+)
+def test_a_broken_contract_is_not_a_bug(cls: type[Mechanism], failures: int, told: str) -> None:
+    found = audit("", [cls], effort=FEW)
+    assert found.verdict == "fails its contract"
+    failed = [str(row.attack) for row in found.rows if row.verdict == found.verdict]
+    assert len(failed) == failures
+    assert told in failed[0]

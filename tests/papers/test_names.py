@@ -123,7 +123,6 @@ OF_PAPERS = {"gate", "golden", "papers", "reproduction", "refusals"}
 """Folders of tests whose subject papers are."""
 BORROW = {
     "audit/test_false_alarms.py": "its mechanisms must attain the epsilon that they state",
-    "deployment/test_site_policy.py": "an address in a policy, of what is no code of one's own",
     "mechanisms/test_categories.py": "one law of categories, of which a mechanism is a paper's",
     "test_installed_papers.py": "the scan of papers",
     "test_own_word.py": "an own system that derives from a published one",
