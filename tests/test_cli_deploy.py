@@ -13,7 +13,7 @@ import pytest
 from documents import document
 from environments import write_tls
 
-from fedldp.accounting.statement import SIMULATED
+from fedldp.core.kinds import SIMULATED
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 

@@ -12,7 +12,7 @@ import pytest
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.statement import TIMED, stated
+from fedldp.deployment.statement import stated
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml
 

@@ -95,8 +95,8 @@ def test_persons_are_units_and_belong_to_one_client() -> None:
         features, (labels == "well").astype(int), clients=sites, groups=persons, test_share=0
     )
     same(model, fedldp.run(model.result_.config.changed(dataset="custom"), dataset=data))
-    (line,) = [each for each in model.privacy_["guarantees"] if each["unit"] == "person"]
-    assert 7.9 < line["epsilon"] <= 8
+    (line,) = [each for each in model.privacy_.guarantees if each.unit == "person"]
+    assert 7.9 < line.epsilon <= 8
     torn = persons.copy()
     torn[1] = torn[0]
     line = refusal(lambda: model.fit(features, labels, groups=sites, persons=torn))
@@ -114,7 +114,7 @@ def test_a_recipe_has_its_own_guarantee() -> None:
     ).fit(features, labels)
     data = fedldp.Dataset.from_arrays(features, (labels == "well").astype(int), test_share=0)
     same(model, fedldp.run("quickstart", dataset=data, num_clients=4, rounds=2, epsilon=2, seed=3))
-    assert model.privacy_["claim"]["unit"] == "weight"
+    assert model.privacy_["claim"].unit == "weight"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
     persons = np.arange(200) if unit == "person" else None
     model.fit(features, labels, groups=sites, persons=persons)
     lines = [
-        line["epsilon"]
-        for line in model.privacy_["guarantees"]
-        if (line["unit"], line["adversary"]) == (unit, adversary)
+        line.epsilon
+        for line in model.privacy_.guarantees
+        if (line.unit, line.adversary) == (unit, adversary)
     ]
     assert lines
     assert 3.5 < min(lines) <= 4.0

@@ -116,7 +116,7 @@ def test_a_result_shows_itself(result: fedldp.Result) -> None:
     assert repr(result) == f"<fedldp.Result quickstart on digits: {accuracy} after 2 rounds>"
     page = result._repr_html_()
     assert "client-run" in page
-    assert page.count("<tr>") == 2 + 2 + len(result.privacy["guarantees"])
+    assert page.count("<tr>") == 2 + 2 + len(result.privacy.guarantees)
 
 
 def test_a_users_text_is_not_shown_as_markup(own_data: tuple[Any, Any]) -> None:
@@ -254,7 +254,7 @@ def test_an_unfinished_run_is_loaded_as_such() -> None:
     found = fedldp.load("here")
     assert not found.finished
     assert len(found.rounds) == 1
-    assert "the run is not finished" in found.privacy["warnings"][-1]
+    assert "the run is not finished" in found.privacy.warnings[-1]
     assert "the run is not finished" in fedldp.evaluate(found)["warnings"][0]
     fedldp.resume("here")
     assert fedldp.load("here").finished

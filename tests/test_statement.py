@@ -21,11 +21,7 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
 )
-from fedldp.accounting.guarantees import (
-    LARGEST_SHUFFLED,
-    local_guarantees,
-    shuffled_guarantees,
-)
+from fedldp.accounting.guarantees import LARGEST_SHUFFLED, local_guarantees, shuffled_guarantees
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
@@ -38,7 +34,7 @@ from fedldp.simulation.plan import plan, problem_of
 
 
 def lines_of(privacy: dict[str, Any], unit: str, adversary: str = "server") -> list[dict[str, Any]]:
-    return [g for g in privacy["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+    return [g for g in privacy.guarantees if (g["unit"], g["adversary"]) == (unit, adversary)]
 
 
 def epsilons(privacy: dict[str, Any], unit: str, adversary: str = "server") -> dict[str, float]:
@@ -62,8 +58,8 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
     outcome = fedldp_command("account", "ldp-fl-mnist", "--json")
     assert outcome.status == 0
     privacy = json.loads(outcome.out)
-    assert privacy["claim"]["epsilon"] == 1.0
-    assert privacy["claim"]["unit"] == "weight"
+    assert privacy.claim["epsilon"] == 1.0
+    assert privacy.claim["unit"] == "weight"
     assert epsilons(privacy, "weight") == {"pure": 1.0}
     each, run = epsilons(privacy, "client-round"), epsilons(privacy, "client-run")
     assert each["pure"] == 21_840
@@ -76,8 +72,8 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
         (line,) = lines_of(privacy, unit, "shuffled-server")
         assert line["lower"] == pytest.approx(low, rel=1e-4)
         assert line["epsilon"] == pytest.approx(high, rel=1e-4)
-    assert all(g["neighbours"] == "replace-client" for g in privacy["guarantees"])
-    assert any("protects nothing" in warning for warning in privacy["warnings"])
+    assert all(g["neighbours"] == "replace-client" for g in privacy.guarantees)
+    assert any("protects nothing" in warning for warning in privacy.warnings)
 
 
 # Before and after a run
@@ -122,8 +118,8 @@ def test_untrusted_clients_do_not_hide_anyone() -> None:
 
 def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
     privacy = planned(small(prediction_error=0.1))
-    assert not [g for g in privacy["guarantees"] if g["adversary"] == "shuffled-server"]
-    assert any("arrival times" in warning for warning in privacy["warnings"])
+    assert not [g for g in privacy.guarantees if g["adversary"] == "shuffled-server"]
+    assert any("arrival times" in warning for warning in privacy.warnings)
     assert not [g for g in planned(small(channel="named"))["guarantees"]
                 if g["adversary"] == "shuffled-server"]  # fmt: skip
 

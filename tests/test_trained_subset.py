@@ -52,7 +52,7 @@ def test_frozen_weights_never_change_and_are_in_no_report(
     assert algorithm.layout.size == size
     (cost,) = (
         line["epsilon"]
-        for line in result.privacy["guarantees"]
+        for line in result.privacy.guarantees
         if (line["unit"], line["adversary"], line["kind"]) == ("client-round", "server", "pure")
     )
     assert cost == pytest.approx(size * config.epsilon)
@@ -145,7 +145,7 @@ def test_a_run_begins_with_the_weights_of_a_file(
         fedldp.resume("second")
     Path("encoder.safetensors").unlink()
     assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # no longer needed
-    for line in fedldp.account(config)["guarantees"]:
+    for line in fedldp.account(config).guarantees:
         assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
 
 

@@ -83,9 +83,9 @@ def test_a_line_is_at_most_its_setting(config: RunConfig) -> None:
     for found in sizes_of(config):
         stated = stated_without_shuffler(found, problem_of(found, None))
         lines = [
-            line["epsilon"]
-            for line in stated["guarantees"]
-            if (line["unit"], line["adversary"]) == (meaning.unit, meaning.adversary)
+            line.epsilon
+            for line in stated.guarantees
+            if (line.unit, line.adversary) == (meaning.unit, meaning.adversary)
         ]
         assert lines
         assert max(lines) <= max(np.atleast_1d(found.epsilon).tolist())

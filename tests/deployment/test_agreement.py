@@ -14,8 +14,8 @@ import pytest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.algorithms.systems import KEEPS_NOTHING
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.kinds import KEEPS_NOTHING
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     Agreement,

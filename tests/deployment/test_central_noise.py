@@ -31,9 +31,7 @@ def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path)
     env = central(tmp_path, channel)
     served = env.serve()
     assert bits(served) == bits(simulate(env.config))
-    lines = {
-        (line["unit"], line["adversary"]): line["kind"] for line in served.privacy["guarantees"]
-    }
+    lines = {(line.unit, line.adversary): line.kind for line in served.privacy.guarantees}
     assert lines == {
         ("client-round", "server"): "none",
         ("client-run", "server"): "none",
@@ -55,4 +53,4 @@ def test_real_keys_draw_the_discrete_gaussian(
     env = central(tmp_path, "sum", seeded=False)
     served = env.serve()
     assert drawn.count(env.agreement.layout.size) >= len(served.rounds) == 2
-    assert "simulated" not in " ".join(served.privacy["warnings"])
+    assert "simulated" not in " ".join(served.privacy.warnings)

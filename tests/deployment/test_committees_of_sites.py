@@ -18,7 +18,7 @@ COMMITTEES = ("channel=sum", "committee=3", "rounds=1")
 
 
 def summing(privacy: Any) -> list[dict[str, Any]]:
-    return [line for line in privacy["guarantees"] if line["adversary"] == "summing-server"]
+    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
 
 
 def gone(nodes: set[int], phase: int) -> Any:
@@ -46,9 +46,9 @@ def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
     served = env.serve()
     simulated = fedldp.run(env.config)
     assert bits(served) == {name: w.tobytes() for name, w in simulated.weights.items()}
-    told = {line["unit"]: line["epsilon"] for line in summing(simulated.privacy)}
+    told = {line.unit: line.epsilon for line in summing(simulated.privacy)}
     assert told
-    assert {line["unit"]: line["epsilon"] for line in summing(served.privacy)} == told
+    assert {line.unit: line.epsilon for line in summing(served.privacy)} == told
 
 
 @pytest.mark.slow
@@ -61,9 +61,7 @@ def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
     lines = summing(served.privacy)
     assert lines
     for line in lines:
-        assert any(
-            "4 honest clients in the sum of every committee" in a for a in line["assumptions"]
-        )
+        assert any("4 honest clients in the sum of every committee" in a for a in line.assumptions)
     assert env.server().privacy == served.privacy
 
 

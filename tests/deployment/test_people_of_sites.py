@@ -75,11 +75,11 @@ def check_run(env: Environment) -> None:
     against = AGAINST[env.agreement.channel]
     (line,) = [
         line
-        for line in served.privacy["guarantees"]
-        if (line["unit"], line["adversary"]) == ("person", against)
+        for line in served.privacy.guarantees
+        if (line.unit, line.adversary) == ("person", against)
     ]
-    assert 1.9 < line["epsilon"] <= 2
-    assert line["neighbours"] == "replace-person"
+    assert 1.9 < line.epsilon <= 2
+    assert line.neighbours == "replace-person"
     release, run = env.policies[0].costs(env.agreement)
     for index in range(3):
         assert env.ledger(index).spent() == pytest.approx(2 * release)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from environments import CHANNELS, Environment, FakePipe, bits, make_environment
 
-from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.statement import SIMULATED, SumInPath, spent_by_unit
+from fedldp.accounting.statement import SumInPath, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import IDEALISED, SIMULATED
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.statement import stated
@@ -60,7 +60,7 @@ def test_a_run_equals_its_simulation(tmp_path: Path, recipe: str, settings: list
 
 
 def summing(privacy: dict[str, Any]) -> list[dict[str, Any]]:
-    return [line for line in privacy["guarantees"] if line["adversary"] == "summing-server"]
+    return [line for line in privacy.guarantees if line["adversary"] == "summing-server"]
 
 
 def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
@@ -100,7 +100,7 @@ def test_a_seeded_run_says_that_it_protects_nothing(
     seeded: tuple[Environment, Served],
 ) -> None:
     env, served = seeded
-    assert SIMULATED in served.privacy["warnings"]
+    assert SIMULATED in served.privacy.warnings
     assert bool(summing(served.privacy)) == (env.agreement.channel == "sum")
 
 
@@ -117,7 +117,7 @@ def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
 def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
     lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["spent"] for line in lines]
-    guarantees = seeded[1].privacy["guarantees"]
+    guarantees = seeded[1].privacy.guarantees
     assert rounds[-1] == spent_by_unit(guarantees, seeded[0].agreement.statement["guarantees"])
     assert rounds[-1]
     first, last = ({(x["unit"], x["adversary"]): x["epsilon"] for x in each} for each in rounds)
@@ -140,9 +140,9 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
     assert bits(runs[0]) != bits(runs[1])
     assert expected not in (bits(runs[0]), bits(runs[1]))
     for served in runs:
-        assert SIMULATED not in served.privacy["warnings"]
-        assert served.privacy["guarantees"]
-        for line in served.privacy["guarantees"]:
+        assert SIMULATED not in served.privacy.warnings
+        assert served.privacy.guarantees
+        for line in served.privacy.guarantees:
             assert IDEALISED not in line["assumptions"]
 
 
