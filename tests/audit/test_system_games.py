@@ -152,12 +152,12 @@ def test_a_system_has_a_game_for_each_line_and_adversary(name: str, adversary: s
         if each.setting == first.setting
         for delta, proven in zip(each.deltas, each.proven, strict=True)
     }
-    for line in plan(first.game.config, first.game.problem).privacy["guarantees"]:
-        if (line["adversary"], line["kind"]) == ("server", "none"):
-            assert line["unit"] in {unit for unit, *_ in played}
-        elif line["adversary"] == "server":
-            figure = played[line["unit"], "server", line["delta"]]
-            assert figure == pytest.approx(line["epsilon"])
+    for line in plan(first.game.config, first.game.problem).privacy.guarantees:
+        if (line.adversary, line.kind) == ("server", "none"):
+            assert line.unit in {unit for unit, *_ in played}
+        elif line.adversary == "server":
+            figure = played[line.unit, "server", line.delta]
+            assert figure == pytest.approx(line.epsilon)
     assert pickle.loads(pickle.dumps(first)) == first
 
 

@@ -117,7 +117,7 @@ def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
         found.calibrated(PRIVUNIT, found.configuration(PRIVUNIT, attempt, seed), data)
         for attempt, seed in ((FIRST, 0), ({**FIRST, "learning_rate": 0.1}, 2))
     )
-    assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
+    assert one.model_dump().epsilon == other.model_dump().epsilon
     assert one.learning_rate != other.learning_rate
 
 
@@ -128,7 +128,7 @@ def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
     found, cell = Comparison([solving], [task]), Cell("digits", 20, "solving", 4.0)
     data = found.data_for(cell, "measured", 0)
     config = found.calibrated(cell, found.configuration(cell, tries[0], 0), data)
-    assert 3.9 < config.model_dump()["epsilon"] < 4.1
+    assert 3.9 < config.model_dump().epsilon < 4.1
     assert config.target is None
 
 
@@ -183,7 +183,7 @@ def test_a_finished_run_is_known(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     made = Results(path).add(compared().made(PRIVUNIT, FIRST, "measured", 0))
     assert made["accuracy"] > 0.1
-    assert made["proven"]["epsilon"] <= 4.0
+    assert made["proven"].epsilon <= 4.0
     assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
     assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 0) == made
     assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 1) is None
@@ -270,7 +270,7 @@ def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
     measured(found, results, [cell])
     ((_, runs),) = found.standing(results.rows).items()
     assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
-    assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0
+    assert 1.9 < runs[0]["proven"].epsilon <= 2.0
     assert 0 <= runs[0]["auc"] <= 1
     tried = found.data_for(cell, "tried", 100)
     assert tried.train.people is not None

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import RunError
+from fedldp.core.kinds import HELD_OUT
 from fedldp.reporting.card import (
     CONFIDENTIAL,
     COUNTS,
@@ -210,7 +210,7 @@ def test_scores_that_clients_send_in_clear_are_left_out_too(runs: dict[str, Path
     run = read_run(runs["fedavg-quickstart"])
     privacy = copy.deepcopy(run.summary["privacy"])
     assert privacy_document(run)["scores"] is not None
-    for line in privacy["guarantees"]:
+    for line in privacy.guarantees:
         line["method"] = "none: labels and scores on own test examples sent in clear"
     other = replace(run, summary=run.summary | {"privacy": privacy})
     document = privacy_document(other)

@@ -17,7 +17,7 @@ from pages import Page
 from visits import NAMES, write_visits
 
 import fedldp
-from fedldp.accounting.statement import CHOOSING, HELD_OUT
+from fedldp.core.kinds import CHOOSING, HELD_OUT
 from fedldp.data import Dataset
 from fedldp.reporting.html import page
 from fedldp.reporting.text import asked_first, explain

@@ -255,7 +255,7 @@ def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
     config = find_recipe("quickstart").config.changed(target=target)
     found = [
         (line["epsilon"], line["delta"])
-        for line in plan(config, problem_of(config, None)).privacy["guarantees"]
+        for line in plan(config, problem_of(config, None)).privacy.guarantees
         if (line["unit"], line["adversary"]) == ("client-run", "server")
     ]
     assert proven(config, tmp_path)[:2] == min(found)
