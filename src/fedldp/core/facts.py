@@ -57,10 +57,11 @@ class Fact:
         if not isinstance(values, Mapping):
             raise ConfigError(f"{found['kind']}: its values are missing")
         known = KINDS.get(found["kind"])
-        read = {str(name): _read(value) for name, value in values.items()}
+        fields = {} if known is None else known.fields
+        read = {str(name): _read(value, fields.get(name)) for name, value in values.items()}
         if known is None:
             return cls(found["kind"], tuple(sorted(read.items())))
-        if known.family is not cls:
+        if known.family is not cls and cls is not Fact:
             raise ConfigError(f"{found['kind']}: this kind is no {cls.__name__}")
         return cast(Self, known(**read))
 
@@ -174,11 +175,15 @@ def _plain(value: Value) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _read(value: Any) -> Value:
+def _read(value: Any, wanted: Any) -> Value:
+    """Return a value that JSON holds; a nested fact is of the family that its field has."""
     if isinstance(value, Mapping):
-        known = KINDS.get(str(value.get("kind")))
-        return (Fact if known is None else known.family).from_json(value)
-    return tuple(map(_read, value)) if isinstance(value, list | tuple) else value
+        is_fact = isinstance(wanted, type) and issubclass(wanted, Fact)
+        return (wanted if is_fact else Fact).from_json(value)
+    if isinstance(value, list | tuple):
+        of = get_args(wanted)[0] if get_origin(wanted) is tuple else None
+        return tuple(_read(each, of) for each in value)
+    return value
 
 
 def _fits(value: Value, wanted: Any) -> bool:
@@ -186,5 +191,4 @@ def _fits(value: Value, wanted: Any) -> bool:
         return any(_fits(value, each) for each in get_args(wanted))
     if get_origin(wanted) is tuple:
         return type(value) is tuple and all(_fits(each, get_args(wanted)[0]) for each in value)
-    # A nested fact of a newer version's kind has no family here.
-    return type(value) is wanted or (issubclass(wanted, Fact) and type(value) is Fact)
+    return type(value) is wanted
