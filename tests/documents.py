@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from fedldp.core.facts import Assumption, Caveat, Doubt, Fact, Method, NoGuarantee
+from fedldp.core.kinds import SIMULATED
+
 SHORT = ("--rounds", "1", "--workers", "1", "--set", "num_clients=5", "--set", "local_epochs=1")
 
 
@@ -20,6 +23,11 @@ def document(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+def kinds(facts: Any) -> list[str]:
+    """Return the kinds of facts in JSON."""
+    return [fact["kind"] for fact in facts]
+
+
 def run_folders(where: Path) -> list[Path]:
     return [path.parent for path in where.rglob("config.json")]
 
@@ -29,31 +37,44 @@ RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", 
 FIGURES = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error"]
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
               *FIGURES]  # fmt: skip
-GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
-                  "assumptions", "method", "stated_by"]  # fmt: skip
+GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower", "method",
+                  "reason", "assumptions", "stated_by", "text"]  # fmt: skip
 UNITS = {"weight", "record", "person", "client-round", "client-run"}
+
+
+def check_fact(fact: Any, family: type[Fact]) -> None:
+    assert list(fact) == ["kind", "values", "text"]
+    assert family.from_json(fact).is_known
+    assert isinstance(fact["text"], str)
 
 
 def check_statement(statement: Any) -> None:
     assert list(statement) == ["schema_version", "claim", "guarantees", "warnings"]
-    assert statement["schema_version"] == 1
+    assert statement["schema_version"] == 2
     claim = statement["claim"]
     if claim is not None:
         assert sorted(claim) == ["delta", "epsilon", "source", "unit"]
         assert claim["unit"] in UNITS
     for guarantee in statement["guarantees"]:
-        assert sorted(guarantee) == sorted(GUARANTEE_KEYS)
+        assert list(guarantee) == GUARANTEE_KEYS
         assert guarantee["unit"] in UNITS
         assert guarantee["adversary"] in {
             "server", "shuffled-server", "summing-server", "downlink"}  # fmt: skip
         assert guarantee["neighbours"] in {"replace-client", "replace-person", "replace-record"}
         assert guarantee["kind"] in {"pure", "approximate", "none"}
-        assert (guarantee["epsilon"] is None) == (guarantee["kind"] == "none")
-        assert all(isinstance(text, str) for text in guarantee["assumptions"])
-        assert isinstance(guarantee["method"], str)
+        nothing = guarantee["kind"] == "none"
+        assert (guarantee["epsilon"] is None) == (guarantee["method"] is None) == nothing
+        for assumption in guarantee["assumptions"]:
+            check_fact(assumption, Assumption)
+        if nothing:
+            check_fact(guarantee["reason"], NoGuarantee)
+        else:
+            check_fact(guarantee["method"], Method)
+            assert guarantee["reason"] is None
         assert guarantee["stated_by"] == "fedldp"
-    assert all(isinstance(text, str) for text in statement["warnings"])
-    assert any("fixed seed" in text for text in statement["warnings"])
+    for warning in statement["warnings"]:
+        check_fact(warning, Caveat)
+    assert SIMULATED.kind in kinds(statement["warnings"])
 
 
 def check_run(found: Any, rounds: int) -> None:
@@ -65,4 +86,6 @@ def check_run(found: Any, rounds: int) -> None:
     final = {key: found["rounds"][-1][key] for key in ("accuracy", "loss", *FIGURES)}
     assert found["final"] == final | {"most_frequent": found["final"]["most_frequent"]}
     assert found["seconds"] == pytest.approx(sum(r["seconds"] for r in found["rounds"]))
+    for doubt in found["doubts"]:
+        check_fact(doubt, Doubt)
     check_statement(found["privacy"])

@@ -26,8 +26,9 @@ from gate.golden import FOLDER, as_read, one_core
 
 COMMANDS = FOLDER / "commands"
 
-MACHINE = {"seconds", "cpu_seconds", "date", "python", "versions", "hardware", "begun"}
-"""Keys whose values differ from run to run, wherever they stand."""
+MACHINE = {"seconds", "cpu_seconds", "date", "python", "versions", "hardware", "begun", "text"}
+"""Keys that are not recorded, wherever they stand: their values differ from run to run, or are the
+words of a fact, which may change in any release."""
 
 FRESH = {"last_seen", "last_release", "run", "digest"}
 """Keys in the status of sites with keys of their own."""
@@ -189,7 +190,7 @@ def _status(folder: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any, varying: Set[str] = MACHINE) -> Any:
-    """Return a document without what differs from run to run."""
+    """Return a document without what is not recorded."""
     if isinstance(value, dict):
         return {key: _plain(each, varying) for key, each in value.items() if key not in varying}
     return [_plain(each, varying) for each in value] if isinstance(value, list) else value

@@ -161,7 +161,7 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         else {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
         "guarantees": shown["guarantees"],
         "warnings": shown["warnings"],
-        "doubts": _doubts(run, hidden),
+        "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
         "registry": _registry(run, privacy),
         "hazards": _hazards(run, privacy, hidden),
@@ -204,10 +204,6 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
             for name, figures in zip(run.class_names, run.classes, strict=True)
         ],
     }
-
-
-def _doubts(run: FinishedRun, hidden: bool) -> list[str]:
-    return [DOUBTFUL] if hidden else list(map(words.line, run.doubts))
 
 
 # The registry of deployments, field by field
@@ -426,7 +422,6 @@ def _hazards(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, An
         size = f"epsilon {number(line.epsilon)}{delta}, {standing(line)}"
         if (line.epsilon or 0.0) > MEANINGLESS:
             size += f"; above {MEANINGLESS:g} there is practically no protection"
-    doubts = _doubts(run, hidden)
     found: dict[str, tuple[str | None, str]] = {
         "privacy_parameters": (size, "statement"),
         "comparing_guarantees": (
@@ -478,7 +473,7 @@ def _hazards(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, An
         ),
         "access_control": (None, "unknown"),
         "public_inputs": (_public(config), "configuration"),
-        "utility_and_bias": (_utility(run, hidden, doubts), "summary"),
+        "utility_and_bias": (_utility(run, hidden), "summary"),
     }
     return {key: {"finding": text, "basis": basis} for key, (text, basis) in found.items()}
 
@@ -533,19 +528,20 @@ def _public(config: Mapping[str, Any]) -> str:
     return "; ".join(parts) or "the configuration names no weights file and no public features"
 
 
-def _utility(run: FinishedRun, hidden: bool, doubts: list[str]) -> str:
+def _utility(run: FinishedRun, hidden: bool) -> str:
     final = run.summary["final"]
     if final["accuracy"] is None:
         return "the model was not tested"
     if hidden:
-        return "; ".join([CONFIDENTIAL, *doubts])
+        return f"{CONFIDENTIAL}; {DOUBTFUL}"
     told = [f"accuracy {final['accuracy']:.4f}"]
     if final["most_frequent"] is not None:
         told.append(f"always predicting the most frequent class {final['most_frequent']:.4f}")
     told += [
         f"{name.replace('_', ' ')} {final[name]:.4f}" for name in FIGURES if final[name] is not None
     ]
-    return "; ".join([*told, "recall and precision of each class are in scores", *doubts])
+    told.append("recall and precision of each class are in scores")
+    return "; ".join([*told, *map(words.line, run.doubts)])
 
 
 # The model card
@@ -571,6 +567,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         claim=claim_text(privacy.claim).removeprefix("none: "),
         guarantee=guarantee_in_words(run.summary["config"], privacy),
         lines=[_line(each, privacy.claim) for each in privacy.guarantees],
+        doubtful=DOUBTFUL,
         confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),
         md=escaped,
