@@ -59,7 +59,7 @@ def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> Non
     privacy = plan(config, PROBLEM).privacy
     assert privacy.claim.epsilon == 1.0
     assert privacy.claim.unit == "weight"
-    assert "one step of 1e-10" in privacy.claim["source"]
+    assert "one step of 1e-10" in privacy.claim.source
     pure = {g.unit: g.epsilon for g in privacy.guarantees if g.kind == "pure"}
     assert pure["weight"] == pytest.approx(39.3, abs=0.05)
     assert pure["client-round"] == pytest.approx(650 * pure["weight"], rel=1e-12)

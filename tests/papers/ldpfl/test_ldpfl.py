@@ -14,16 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Unprotected, alike
+from fedldp.core.kinds import NUMBER_OF_EXAMPLES, SCORES, SENT_IN_CLEAR
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 from fedldp.papers.ldpfl.networks import FeatureNet, build, train
-from fedldp.papers.ldpfl.parts import Bits, OnBits
+from fedldp.papers.ldpfl.parts import LABELS, Bits, OnBits
 from fedldp.papers.ldpfl.preset import ldpfl
 from fedldp.papers.ldpfl.training import TrainOnBits
 from fedldp.protocol.keys import SecretKeys
@@ -245,7 +248,7 @@ PAPER: dict[str, Any] = {
 COMMON: dict[str, Any] = {**PAPER, "evaluation": "common"}
 
 
-def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, dict[str, Any]]:
+def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, Guarantee]:
     found = plan(settings, problem).privacy.guarantees
     return {line.unit: line for line in found if line.kind != "approximate"}
 
@@ -256,9 +259,9 @@ def test_the_papers_features_have_their_true_cost_for_a_record() -> None:
     settings = config(**COMMON, encoder="public", label_epsilon=1.0)
     assert bits_of(settings).num_bits(MNIST) == 10_240
     record = lines(settings)["record"]
-    assert record["epsilon"] == pytest.approx(34884.836349495786 + 1.0, rel=1e-12)
-    assert record["epsilon"] >= 34884.836349495786 + 1.0 - 1e-9
-    assert (record["kind"], record["lower"]) == ("pure", None)
+    assert record.epsilon == pytest.approx(34884.836349495786 + 1.0, rel=1e-12)
+    assert record.epsilon >= 34884.836349495786 + 1.0 - 1e-9
+    assert (record.kind, record.lower) == ("pure", None)
     theorem_1 = lines(settings.changed(randomisation="theorem_1"))["record"]
     assert theorem_1.epsilon == pytest.approx(0.90909494436566567 + 1.0, rel=1e-9)
     symmetric = lines(settings.changed(randomisation="symmetric"))["record"]
@@ -272,23 +275,26 @@ NOISY: dict[str, Any] = {"label_epsilon": 1.0}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "labels"),
-        ({}, "34,884.837"),  # what the bits cost
+        ({}, LABELS(bits_epsilon=34884.836349495786)),
         # Scores reveal the number of held-out examples classified correctly, and the exact loss.
-        ({**NOISY, "encoder": "public", "evaluation": "clients"}, "scores on own test examples"),
-        ({**NOISY, "evaluation": "clients"}, "scores on own test examples"),
-        ({**NOISY, "evaluation": "common"}, "an encoder trained on"),
-        ({"evaluation": "common"}, "an encoder trained on"),
+        (
+            {**NOISY, "encoder": "public", "evaluation": "clients"},
+            SCORES(on="own", encoder="public"),
+        ),
+        ({**NOISY, "evaluation": "clients"}, SCORES(on="own", encoder="own")),
+        ({**NOISY, "evaluation": "common"}, SCORES(on="common", encoder="own")),
+        ({"evaluation": "common"}, SCORES(on="common", encoder="own")),
     ],
 )
 def test_what_is_in_clear_leaves_no_guarantee_and_is_named(
-    changes: dict[str, Any], said: str
+    changes: dict[str, Any], said: Unprotected
 ) -> None:
     found = lines(config(**PAPER, **changes))
     assert set(found) == {"record", "client-round", "client-run"}
     for line in found.values():
         assert (line.kind, line.epsilon) == ("none", None)
-        assert said in line.method
+        assert line.reason is not None
+        assert any(alike(each, said) for each in line.reason.values["what"])
 
 
 @pytest.mark.parametrize("encoder", ["own", "public"])
@@ -341,7 +347,7 @@ def test_a_clients_number_of_examples_is_not_protected() -> None:
     found = lines(config(**COMMON, encoder="public", label_epsilon=1.0, partition="dirichlet:0.3"))
     assert found["record"].epsilon == pytest.approx(34885.836349495786, rel=1e-12)
     assert found["client-run"].kind == "none"
-    assert "number of examples" in found["client-run"].method
+    assert found["client-run"].reason == SENT_IN_CLEAR(what=(NUMBER_OF_EXAMPLES,))
 
 
 def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from fedldp.accounting.events import Memoized, PerRecord, PureReport, SelfComposed
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.kinds import SHARED_EXAMPLES
+from fedldp.core.kinds import IDEALISED, SHARED_EXAMPLES
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.privunit import PrivUnit
@@ -146,7 +147,7 @@ def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
 # The statement
 
 
-def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, dict[str, Any]]:
+def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, Guarantee]:
     found = plan(settings, problem).privacy.guarantees
     return {line.unit: line for line in found if line.kind != "approximate"}
 
@@ -167,7 +168,7 @@ def test_a_record_costs_the_requested_epsilon(mechanism: str, epsilon: float) ->
     assert (line.kind, line.neighbours) == ("pure", "replace-record")
     assert line.epsilon <= epsilon
     assert line.epsilon == pytest.approx(epsilon, rel=1e-3)
-    assert any("idealised" in text for text in line.assumptions) == (mechanism == "privunit")
+    assert (IDEALISED in line.assumptions) == (mechanism == "privunit")
 
 
 def test_a_whole_client_costs_all_of_its_records_and_its_number_is_not_protected() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
 from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.papers.personalized.parts import moments_sigma
@@ -22,9 +22,9 @@ from fedldp.simulation.plan import plan, problem_of
 from fedldp.testing.clients import Roles
 
 
-def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:
+def lines(settings: personalized) -> dict[tuple[str, str], Guarantee]:
     """Return the first line for each unit and kind."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], Guarantee] = {}
     for line in plan(settings, problem_of(settings, None)).privacy.guarantees:
         found.setdefault((line.unit, line.kind), line)
     return found

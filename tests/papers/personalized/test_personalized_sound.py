@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.guarantees import Guarantee, local_guarantees
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.problem import Problem
@@ -75,7 +75,7 @@ def grid_values(settings: personalized_sound, report: Report) -> np.ndarray:
     return np.frombuffer(report.payload, "<i4") * step
 
 
-def run_lines(settings: personalized_sound) -> list[dict[str, Any]]:
+def run_lines(settings: personalized_sound) -> list[Guarantee]:
     found = plan(settings, problem_of(settings, None)).privacy.guarantees
     return [line for line in found if line.unit == "client-run"]
 

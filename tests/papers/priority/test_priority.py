@@ -12,10 +12,11 @@ import torch
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
+from fedldp.core.kinds import SENT_IN_CLEAR
 from fedldp.data import Examples, load_dataset
 from fedldp.papers.nbafl.parts import NbaflNoise
 from fedldp.papers.priority.importance import pick_features, variance_importance
-from fedldp.papers.priority.parts import UnevenRelease
+from fedldp.papers.priority.parts import NOISIER_FEATURES, UnevenRelease
 from fedldp.papers.priority.preset import priority
 from fedldp.papers.priority.training import RankingSgd, sensitivity_importance
 from fedldp.protocol.roles import Batch, Client, Update
@@ -177,11 +178,11 @@ def test_nothing_is_proven_for_the_mask_is_private(recipe: str) -> None:
     assert {line.unit for line in privacy.guarantees} == units
     for line in privacy.guarantees:
         assert (line.kind, line.epsilon) == ("none", None)
-        assert "which features get more noise" in line.method
+        assert line.reason == SENT_IN_CLEAR(what=(NOISIER_FEATURES,))
     claim = privacy.claim
     assert (claim.epsilon, claim.delta, claim.unit) == (10.0, 0.01, "record")
-    assert "Talaei, Izadi 2024" in claim["source"]
-    assert "0.5 for the features with more noise" in claim["source"]
+    assert "Talaei, Izadi 2024" in claim.source
+    assert "0.5 for the features with more noise" in claim.source
 
 
 def test_the_noise_level_shows_which_features_are_important() -> None:

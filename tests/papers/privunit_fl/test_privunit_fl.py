@@ -64,8 +64,7 @@ def test_the_statement_is_the_claim_for_a_round_and_its_sum_over_rounds() -> Non
     assert pure["client-round"] <= 32.0
     assert pure["client-run"] == pytest.approx(15 * 32.0, rel=1e-6)
     assert {g.adversary for g in privacy.guarantees} == {"server"}
-    for line in privacy.guarantees:
-        assert any("idealised" in text for text in line.assumptions)
+    assert all(line.is_idealised for line in privacy.guarantees)
 
 
 def test_shuffled_messages_are_refused() -> None:
