@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import pytest
 from ledger_helpers import release
@@ -45,9 +45,9 @@ from fedldp.accounting.events import (
     SelfComposed,
     to_record,
 )
-from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import Guarantee, local_guarantees, shuffled_guarantees
 from fedldp.accounting.prices import cost, price
-from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, Statement, SumInPath, statement
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
@@ -89,7 +89,7 @@ def subset(monkeypatch: pytest.MonkeyPatch) -> Subset:
     return Subset(epsilon=0.5, chosen=3)
 
 
-def lines_of(found: dict[str, Any], unit: str, adversary: str) -> list[dict[str, Any]]:
+def lines_of(found: Statement, unit: str, adversary: str) -> list[Guarantee]:
     return [g for g in found.guarantees if (g.unit, g.adversary) == (unit, adversary)]
 
 
@@ -216,6 +216,7 @@ def test_a_new_event_is_stated(subset: Subset) -> None:
     )
     (pure, approximate) = lines_of(found, "client-run", "server")
     assert (pure.epsilon, pure.kind) == (1.0, "pure")
+    assert approximate.epsilon is not None
     assert 0 < approximate.epsilon <= 1.0
     for unit, adversary in (("weight", "server"), ("weight", "shuffled-server"),
                             ("client-run", "shuffled-server"),

@@ -116,7 +116,8 @@ def printed(adversary: Adversary, sites: int) -> float:
         persons_at_sites=sites,
     )
     (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
-    return float(line.epsilon)
+    assert line.epsilon is not None
+    return line.epsilon
 
 
 @pytest.mark.parametrize("sites", [1, 3])

@@ -23,6 +23,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import (
     Adversary,
+    Guarantee,
     local_guarantees,
     sampled_guarantee,
     summing_guarantees,
@@ -30,6 +31,7 @@ from fedldp.accounting.guarantees import (
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.statement import Claim, SumInPath, server_lines, statement
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import AT_SITES, PART_OF_CLIENT, SECRET_SAMPLE, TAKES_PART
 
 CLEAR = InClear(what="all that many people add up to")
 DELTA = 1e-5
@@ -42,7 +44,7 @@ def of_people(event: Event) -> PerPerson:
 
 def lines_of(
     event: Event, adversary: Adversary, sites: int, unit: str = "person", **also: Any
-) -> list[dict[str, Any]]:
+) -> list[Guarantee]:
     who = [DOWNLINK] if adversary == "downlink" else range(SITES)
     found = statement(
         released({r: dict.fromkeys(who, event) for r in range(1, ROUNDS + 1)}),
@@ -68,9 +70,7 @@ def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int)
     alone = local_guarantees(Counter({event: sites * ROUNDS}), "person", DELTA)
     assert [line.epsilon for line in lines] == [line.epsilon for line in alone]
     for line in lines:
-        words = "1 site" if sites == 1 else f"{sites} sites"
-        assert f"a person has rows at no more than {words}" in line.assumptions
-        assert f"the client takes part in at most {ROUNDS} rounds" in line.assumptions
+        assert {AT_SITES(sites=sites), TAKES_PART(rounds=ROUNDS)} <= line.assumptions
         assert line.neighbours == "replace-person"
 
 
@@ -82,12 +82,12 @@ def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> No
     )
     (line,) = lines_of(of_people(SHARE), "summing-server", sites)
     assert line.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
-    assert f"a person has rows at no more than {sites} site" in " ".join(line.assumptions)
+    assert AT_SITES(sites=sites) in line.assumptions
     (line,) = lines_of(of_people(REPORT), "downlink", sites)
     as_far = GaussianReport(mu=sites * 0.3, rho=sites**2 * 0.045)
     (alone,) = local_guarantees(Counter({as_far: ROUNDS}), "person", DELTA)
     assert line.epsilon == pytest.approx(alone.epsilon, rel=1e-12)
-    assert f"a person has rows at no more than {sites} site" in " ".join(line.assumptions)
+    assert AT_SITES(sites=sites) in line.assumptions
     pure, _ = lines_of(of_people(PureReport(epsilon=2.0)), "downlink", sites)
     assert (pure.kind, pure.epsilon) == ("pure", 2.0 * sites * ROUNDS)
 
@@ -102,7 +102,8 @@ def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
         )
         (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
         assert line.kind == "approximate"
-        return float(line.epsilon)
+        assert line.epsilon is not None
+        return line.epsilon
 
     def by_rho(rho: float) -> float:
         (line,) = local_guarantees(Counter({GaussianReport(mu=1e6, rho=rho): 1}), "person", DELTA)
@@ -144,9 +145,7 @@ def test_sampling_gains_nothing_if_a_person_is_in_one_sum_several_times() -> Non
     mu = math.sqrt(2 * ROUNDS) * 2 * 2 / 4.0
     assert line.epsilon == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
     assert line.epsilon >= gaussian_epsilon(mu, DELTA)
-    assert "which people a step samples is secret, and each is sampled on its own" in (
-        line.assumptions
-    )
+    assert SECRET_SAMPLE(of="person") in line.assumptions
 
 
 def test_rows_and_clients_are_at_one_site_whatever_is_said_about_people() -> None:
@@ -166,7 +165,8 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
     for sites in (1, 2):
         pure, _ = lines_of(BITS, "server", sites, claim=claim)
         assert pure.epsilon == 1.5 * ROUNDS * sites
-        assert "what one person has is a part of what the client has" in pure.method
+        assert pure.method is not None
+        assert (pure.method.kind, pure.method.values["part"]) == (PART_OF_CLIENT.name, "person")
         assert pure.neighbours == "replace-person"
 
 

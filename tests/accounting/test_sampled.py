@@ -19,7 +19,7 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
-from fedldp.accounting.guarantees import local_guarantees, sampled_guarantee
+from fedldp.accounting.guarantees import Guarantee, local_guarantees, sampled_guarantee
 from fedldp.accounting.numerics.subsampled import (
     poisson_gaussian_epsilon,
     poisson_sample,
@@ -29,7 +29,7 @@ from fedldp.accounting.numerics.subsampled import (
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.core.kinds import IDEALISED, SECRET_SAMPLE, SERVER_TRUSTED
+from fedldp.core.kinds import IDEALISED, SAMPLED, SECRET_SAMPLE, SERVER_TRUSTED
 from fedldp.ledgers.budget import Budget, BudgetKind
 
 SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
@@ -37,21 +37,19 @@ ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=
 CLEAR = InClear(what="weights")
 
 
-def stated(releases: Any, delta: float = 1e-5) -> list[dict[str, Any]]:
-    found = statement(released(releases), claim=None, shuffler=None, delta=delta)
-    lines: list[dict[str, Any]] = found.guarantees
-    return lines
+def stated(releases: Any, delta: float = 1e-5) -> tuple[Guarantee, ...]:
+    return statement(released(releases), claim=None, shuffler=None, delta=delta).guarantees
 
 
 def test_a_record_in_clients_that_sample_their_examples() -> None:
     event = PerRecord(record=SGD, client=CLEAR)
     lines = stated({1: {0: event, 1: event}, 2: {0: event}, 3: {0: event}})
     (record,) = [line for line in lines if line.unit == "record"]
-    assert record["epsilon"] == poisson_gaussian_epsilon(1.1, 0.02, 150, 1e-5)
-    assert (record["kind"], record["delta"]) == ("approximate", 1e-5)
-    assert (record["adversary"], record["neighbours"]) == ("server", "replace-record")
-    assert {IDEALISED, SECRET_SAMPLE(of="record")} <= set(record["assumptions"])
-    assert "150 steps" in record["method"]
+    assert record.epsilon == poisson_gaussian_epsilon(1.1, 0.02, 150, 1e-5)
+    assert (record.kind, record.delta) == ("approximate", 1e-5)
+    assert (record.adversary, record.neighbours) == ("server", "replace-record")
+    assert {IDEALISED, SECRET_SAMPLE(of="record")} <= record.assumptions
+    assert record.method == SAMPLED(releases=150, of="part")
     others = [line for line in lines if line.unit != "record"]
     assert {line.kind for line in others} == {"none"}
 
@@ -61,8 +59,8 @@ def test_clients_in_samples_of_a_trusted_server() -> None:
     (below,) = [line for line in lines if line.adversary == "downlink"]
     assert below.epsilon == sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 20, 1e-5)
     assert (below.unit, below.neighbours) == ("client-run", "replace-client")
-    assert below.assumptions == [IDEALISED, SECRET_SAMPLE(of="client"), SERVER_TRUSTED]
-    assert "20 rounds" in below.method
+    assert below.assumptions == {IDEALISED, SECRET_SAMPLE(of="client"), SERVER_TRUSTED}
+    assert below.method == SAMPLED(releases=20, of="client")
     above = [line for line in lines if line.adversary == "server"]
     assert {line.kind for line in above} == {"none"}
 
@@ -77,7 +75,7 @@ def test_the_statement_covers_the_worst_client() -> None:
         poisson_gaussian_epsilon(1.1, 0.05, 20, 1e-5),
         poisson_gaussian_epsilon(1.1, 0.02, 50, 1e-5),
     )
-    assert record["epsilon"] == max(each)
+    assert record.epsilon == max(each)
 
 
 def test_releases_of_several_kinds_are_composed() -> None:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from tables import DOWNLINK, released
 
 from fedldp.accounting.events import InClear, PerPerson, PerRecord, SampledShare
-from fedldp.accounting.guarantees import Adversary, sampled_guarantee
+from fedldp.accounting.guarantees import Adversary, Guarantee, sampled_guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon, poisson_noise
 from fedldp.accounting.statement import SumInPath, statement
-from fedldp.core.kinds import IDEALISED, SECRET_SAMPLE
+from fedldp.core.kinds import IDEALISED, SAMPLED, SAMPLED_SHARES, SECRET_SAMPLE
 
 Law = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ SITES, ROUNDS = 5, 4
 SHARE = SampledShare(squared_distance=900, variance=2**10, sampling_rate=0.2, steps=3)
 
 
-def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[dict[str, Any]]:
+def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[Guarantee]:
     event = event or PerPerson(person=SHARE, client=CLEAR)
     who = [DOWNLINK] if adversary == "downlink" else range(SITES)
     found = statement(
@@ -66,7 +66,12 @@ def test_another_accountant_agrees(adversary: Adversary, shares: int) -> None:
     assert line.lower is None
     assert IDEALISED in line.assumptions
     assert SECRET_SAMPLE(of="person") in line.assumptions
-    assert "12 steps" in line.method
+    steps = 3 * ROUNDS
+    assert line.method == (
+        SAMPLED_SHARES(steps=steps, shares=shares)
+        if adversary == "summing-server"
+        else SAMPLED(releases=steps, of="part")
+    )
 
 
 def test_a_person_at_several_sites_is_in_as_many_samples() -> None:

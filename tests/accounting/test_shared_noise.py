@@ -18,7 +18,7 @@ from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, statement
-from fedldp.core.kinds import DISCRETE
+from fedldp.core.kinds import AT_MOST_UNTRUSTED, DISCRETE, HONEST_SUMMANDS
 
 SHARE = GaussianShare(squared_distance=4 * 900, variance=64)
 Law = NDArray[np.float64]
@@ -95,8 +95,10 @@ def test_a_sum_is_protected_by_all_honest_shares() -> None:
             assert line.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-12)
             assert line.epsilon is not None
             assert line.epsilon >= gaussian_epsilon(mu * (1 - 1e-15), 1e-5)
-            assert any(f"{summands} honest clients" in text for text in line.assumptions)
-            assert any("at most 3 participants" in text for text in line.assumptions)
+            assert {
+                HONEST_SUMMANDS(clients=summands, among="round"),
+                AT_MOST_UNTRUSTED(clients=3, among="round"),
+            } <= line.assumptions
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-101])
@@ -111,7 +113,8 @@ def epsilon_of_sums(releases: ReleaseHistory, summed: SumInPath) -> float:
         for line in privacy.guarantees
         if (line.unit, line.adversary) == ("client-run", "summing-server")
     )
-    return float(epsilon)
+    assert epsilon is not None
+    return epsilon
 
 
 def test_a_statement_counts_the_honest_clients_of_the_smallest_sum() -> None:

@@ -19,6 +19,7 @@ from fedldp.accounting.numerics.shuffle import (
     clones_epsilon,
     shuffled_composed_lower,
 )
+from fedldp.core.kinds import SHUFFLED_REPORTS
 from fedldp.simulation.plan import plan, problem_of
 
 Inputs = tuple[int, ...]
@@ -55,8 +56,9 @@ def test_whole_reports_compose_the_losses_of_their_pair() -> None:
     config = fedldp.recipe("quickstart", mechanism="two_point_l1", epsilon=0.937)
     lines = plan(config, problem_of(config, None)).privacy.guarantees
     (line,) = (g for g in lines if (g.unit, g.adversary) == ("client-run", "shuffled-server"))
+    assert line.epsilon is not None
     assert line.epsilon == pytest.approx(2.1853, abs=1e-4)
-    assert "15 whole reports" in line.method
+    assert line.method == SHUFFLED_REPORTS(reports=15)
     assert line.lower is None
     pair = clone_arrays(0.937, 100, math.exp(-0.937))
     assert contour_delta(*pair, 15, line.epsilon) <= 1e-5 * (1 + 1e-6)

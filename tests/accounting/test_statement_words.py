@@ -1,14 +1,16 @@
-"""The text of a statement claims no more than is proven."""
+"""The assumptions of a line say no less than its proof needs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import fedldp
+from fedldp.accounting.statement import Statement
+from fedldp.core.kinds import AS_DRAWN, TAKES_PART
 from fedldp.simulation.plan import plan, problem_of
 
 
-def planned(recipe: str, **changes: Any) -> dict[str, Any]:
+def planned(recipe: str, **changes: Any) -> Statement:
     config = fedldp.recipe(recipe, **changes)
     return plan(config, problem_of(config, None)).privacy
 
@@ -21,15 +23,11 @@ def test_the_rounds_that_a_line_assumes_are_enough_for_every_client() -> None:
     privacy = planned("quickstart", epsilon=[2.0, 1.0, 1.0], **changes)
     for line in privacy.guarantees:
         if line.unit == "client-run":
-            assert not [a for a in line.assumptions if "in at most" in a]
-            assert "no client takes part in more rounds than it is drawn for here" in (
-                line.assumptions
-            )
+            assert not TAKES_PART.is_in(line.assumptions)
+            assert AS_DRAWN in line.assumptions
     pure = next(g for g in privacy.guarantees if g.unit == "client-run")
     assert pure.epsilon == 3 * 650
     same = planned("quickstart", epsilon=1.0, **changes).guarantees
     assert all(
-        "the client takes part in at most 3 rounds" in line.assumptions
-        for line in same
-        if line.unit == "client-run"
+        TAKES_PART(rounds=3) in line.assumptions for line in same if line.unit == "client-run"
     )
