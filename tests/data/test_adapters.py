@@ -18,6 +18,7 @@ from torch.utils.data import (
 
 import fedldp
 from fedldp.core.errors import FedldpError
+from fedldp.core.kinds import HELD_OUT
 from fedldp.data import adapters
 from fedldp.data.examples import as_dataset, checked_rows
 
@@ -149,9 +150,9 @@ def test_the_listed_clients_are_used() -> None:
     settings: dict[str, Any] = {"rounds": 1, "local_epochs": 1}
     run = fedldp.run("quickstart", dataset=parts, **settings)
     assert run.config.num_clients == 2
-    assert "measured on rows" in " ".join(run.privacy.warnings)
+    assert HELD_OUT in run.privacy.warnings
     tested = fedldp.run("quickstart", dataset=loaders, test=tensors(10, 2), **settings)
-    assert "measured on rows" not in " ".join(tested.privacy.warnings)
+    assert HELD_OUT not in tested.privacy.warnings
     # A pair is not a list of clients, whatever container holds it.
     assert as_dataset(list(rows(20))).clients is None
     assert as_dataset((arrays[0][0].tolist(), arrays[0][1].tolist())).clients is None
@@ -208,7 +209,7 @@ def test_a_run_may_go_untested(tmp_path: Path) -> None:
     data = fedldp.Dataset.from_clients([rows(20), rows(30, 1)], test_share=0)
     assert len(data.train) == 50
     made = fedldp.run("quickstart", dataset=data, rounds=1, out=tmp_path / "run")
-    assert "measured on rows" not in " ".join(made.privacy.warnings)
+    assert HELD_OUT not in made.privacy.warnings
     assert (made.confusion, made.doubts, made.rounds[-1].accuracy) == (None, (), None)
     assert "not tested" in repr(made)
     assert repr(fedldp.load(tmp_path / "run")) == repr(made)

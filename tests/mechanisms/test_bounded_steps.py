@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.events import InClear
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import CLIPPED_UPDATES
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.discrete import discrete_gaussian
@@ -59,7 +60,7 @@ def test_the_radius_is_the_clip_in_steps_rounded_down() -> None:
 def test_a_single_report_is_in_clear_and_draws_nothing() -> None:
     event = STEPS.event(SIZE)
     assert isinstance(event, InClear)
-    assert "clipped updates" in event.what
+    assert CLIPPED_UPDATES in event.sent
     values = np.full(SIZE, 1e-3)
     assert STEPS.encode(values, secret(1)) == STEPS.encode(values, secret(2))
     with pytest.raises(ConfigError, match="too long"):
