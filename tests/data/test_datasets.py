@@ -9,13 +9,15 @@ import pytest
 from small_files import covertype_bytes, covertype_rows, idx_bytes, published
 
 from fedldp.core.errors import DataError, DataMissing
-from fedldp.data import Dataset, list_datasets, load_dataset, sources
+from fedldp.data import Dataset, list_datasets, load_dataset
 from fedldp.data.folder import is_present
 from fedldp.data.sources import SOURCES, PublishedDataset
 
 pytestmark = pytest.mark.usefixtures("no_network")
 
 Install = Callable[[str], PublishedDataset]
+SUBSET = SOURCES["covertype"].stand_in
+assert SUBSET is not None
 IMAGE_SETS = ["mnist", "fmnist", "cifar10", "svhn", "svhn-extra"]
 
 
@@ -24,7 +26,7 @@ def digest(data: Dataset) -> str:
 
 
 def check(data: Dataset) -> None:
-    source = SOURCES.get(data.name, sources._COVERTYPE_SUBSET)
+    source = SOURCES.get(data.name, SUBSET)
     assert data.num_classes == source.num_classes
     assert data.input_shape == source.input_shape
     for part in (data.train, data.test):
@@ -153,8 +155,7 @@ def test_published_images(real_data: Path, name: str) -> None:
 
 
 def test_published_covertype_subset(real_data: Path) -> None:
-    subset = sources._COVERTYPE_SUBSET
-    if not is_present(subset, real_data) or is_present(SOURCES["covertype"], real_data):
+    if not is_present(SUBSET, real_data) or is_present(SOURCES["covertype"], real_data):
         pytest.skip("FEDLDP_DATA has not just the subset of Covertype")
     data = load_dataset("covertype", data_dir=real_data)
     check(data)
