@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from documents import document
+from documents import document, kinds
 from environments import write_tls
 
-from fedldp.core.kinds import SIMULATED
+from fedldp.core.kinds import ANSWER_TIME, SIMULATED
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 
@@ -108,7 +108,8 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
         assert part in outcome.out
     found = document(Path("run.agreement").read_text())
     assert found["statement"]["guarantees"]
-    assert SIMULATED not in found["statement"]["warnings"]
+    assert ANSWER_TIME.name in kinds(found["statement"]["warnings"])
+    assert SIMULATED.kind not in kinds(found["statement"]["warnings"])
     assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
     assert found["test_seed"] is None
     assert "exists already" in agreed().assert_refused()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from documents import document
 
 import fedldp
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import ANSWER_TIME, OWN_CODE, RESTS_ON
 from fedldp.deployment.statement import stated
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml
@@ -47,6 +51,7 @@ class Thawed(TwoPoint):
 class Nothing:
     pass
 """
+WORD = OWN_CODE(of=("own_mech:Own",))
 SYSTEM = """
 from typing import Literal
 from fedldp.algorithms.presets.fedavg import fedavg
@@ -171,19 +176,17 @@ def test_a_users_mechanism_runs_and_is_stated(fedldp_command: Any, folder: Path)
     (folder / "own_mech.py").write_text(MECHANISM)
     own = fedldp_command("account", "--set", "mechanism=own_mech:Own", "--json")
     assert own.status == 0, own.err
-    plain = json.loads(fedldp_command("account", "--json").out)
-    stated = json.loads(own.out)
-    word = "what own_mech:Own states of its randomiser is true"
-    for line, same in zip(stated["guarantees"], plain["guarantees"], strict=True):
-        assert line == {
-            **same,
-            "lower": None,
-            "method": line["method"],
-            "assumptions": [*same["assumptions"], word],
-            "stated_by": "own_mech:Own",
-        }
-    assert [each for each in stated["warnings"] if word in each] == stated["warnings"][1:]
-    assert stated["warnings"][:1] == plain["warnings"]
+    plain = Statement.from_json(document(fedldp_command("account", "--json").out))
+    found = Statement.from_json(document(own.out))
+    for line, same in zip(found.guarantees, plain.guarantees, strict=True):
+        assert line == replace(
+            same,
+            lower=None,
+            method=line.method,
+            assumptions=same.assumptions | {WORD},
+            stated_by="own_mech:Own",
+        )
+    assert found.warnings == (*plain.warnings, RESTS_ON(assumption=WORD, of="code"))
     assert (
         "epsilon 1 per weight (claimed)"
         in fedldp_command("account", "--set", "mechanism=own_mech:Own").out
@@ -203,13 +206,12 @@ def test_a_deployed_run_says_so_too(folder: Path) -> None:
     (folder / "own_mech.py").write_text(MECHANISM)
     config = fedldp.recipe("quickstart", mechanism="own_mech:Own")
     problem = Problem((1, 8, 8), 10, 1437)
-    releases = plan(config, problem).releases
-    found = stated(config, problem, releases, summed=None, simulated=False, timed=TIMED)
-    word = "what own_mech:Own states of its randomiser is true"
-    assert found["guarantees"]
-    assert all(word in line["assumptions"] for line in found["guarantees"])
-    assert {line["stated_by"] for line in found["guarantees"]} == {"own_mech:Own"}
-    assert any(warning.startswith(word) for warning in found["warnings"])
+    releases, timed = plan(config, problem).releases, ANSWER_TIME(at="site")
+    found = stated(config, problem, releases, summed=None, simulated=False, timed=timed)
+    assert found.guarantees
+    assert all(WORD in line.assumptions for line in found.guarantees)
+    assert {line.stated_by for line in found.guarantees} == {"own_mech:Own"}
+    assert RESTS_ON(assumption=WORD, of="code") in found.warnings
 
 
 def test_a_users_system_is_loaded_again_from_its_file(fedldp_command: Any, folder: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_recipe_has_its_own_guarantee() -> None:
     ).fit(features, labels)
     data = fedldp.Dataset.from_arrays(features, (labels == "well").astype(int), test_share=0)
     same(model, fedldp.run("quickstart", dataset=data, num_clients=4, rounds=2, epsilon=2, seed=3))
-    assert model.privacy_["claim"].unit == "weight"
+    assert model.privacy_.claim.unit == "weight"
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,10 @@ def test_its_figures_are_its_authors_word(toy: None) -> None:
     lines = fedldp.account("toypaper-digits").guarantees
     assert lines
     for line in lines:
-        assert line["stated_by"] == "toypaper.preset:toy"
-        assert line["lower"] is None
+        assert line.stated_by == "toypaper.preset:toy"
+        assert line.lower is None
     mixed = fedldp.account("quickstart", mechanism="toypaper.mechanism:Sign").guarantees
-    assert {line["stated_by"] for line in mixed} == {"toypaper.mechanism:Sign"}
+    assert {line.stated_by for line in mixed} == {"toypaper.mechanism:Sign"}
     assert not {"toy", "toypaper.preset:toy"} & set(systems())
     assert not {"toy_sign", "toypaper.mechanism:Sign"} & set(mechanisms())
 

@@ -114,8 +114,8 @@ def test_a_users_file_is_shown_accounted_run_and_deployed(
     result = fedldp.run(config)
     planned = plan(config, problem_of(config, None))
     assert result.privacy == planned.privacy
-    stated = [line for line in result.privacy.guarantees if line["kind"] != "none"]
-    assert {line["stated_by"] for line in stated} == ({address} if stated else set())
+    stated = [line for line in result.privacy.guarantees if line.kind != "none"]
+    assert {line.stated_by for line in stated} == ({address} if stated else set())
     (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
     assert result.ledger.releases(run) == planned.releases
     policy: dict[str, Any] = {"systems": [address]}
@@ -185,9 +185,9 @@ def test_a_mechanism_is_one_file(fedldp_command: Callable[..., Any]) -> None:
         assert "two_point_subset" in fedldp_command("list", "mechanisms").out
         settings = {**SHARED, "mechanism": "two_point_subset", "epsilon": 8.0}
         result = fedldp.run(find_system("composed").model_validate(settings))
-        pure = [li for li in result.privacy.guarantees if li["kind"] == "pure"]
-        assert [line["unit"] for line in pure] == ["client-round", "client-run"]
-        assert 7.9 < pure[0]["epsilon"] < 8.1
+        pure = [li for li in result.privacy.guarantees if li.kind == "pure"]
+        assert [line.unit for line in pure] == ["client-round", "client-run"]
+        assert 7.9 < pure[0].epsilon < 8.1
 
 
 def test_a_transport_is_one_class(folder: Path) -> None:

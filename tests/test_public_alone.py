@@ -21,7 +21,7 @@ def test_the_page_has_the_table_of_the_results() -> None:
 
 def test_every_kind_was_measured_with_its_columns_settings() -> None:
     assert set(KINDS) == {"none", *FEDLDP, ENCODER}
-    found = [(line["features"], line["dataset"], line.epsilon, line["seed"]) for line in LINES]
+    found = [(line["features"], line["dataset"], line["epsilon"], line["seed"]) for line in LINES]
     wanted = [
         (kind, column.dataset, column.epsilon, seed)
         for kind in KINDS
@@ -30,7 +30,9 @@ def test_every_kind_was_measured_with_its_columns_settings() -> None:
     ]
     assert sorted(found, key=str) == sorted(wanted, key=str)
     for line in LINES:
-        assert line.epsilon is None or 0.999 * line.epsilon < line["proven"] <= line.epsilon
+        assert (
+            line["epsilon"] is None or 0.999 * line["epsilon"] < line["proven"] <= line["epsilon"]
+        )
 
 
 def test_what_the_page_says_about_the_results_is_true() -> None:
@@ -38,7 +40,7 @@ def test_what_the_page_says_about_the_results_is_true() -> None:
         found = [
             line["accuracy"]
             for line in LINES
-            if (line["features"], line["dataset"], line.epsilon) == (kind, "mnist", epsilon)
+            if (line["features"], line["dataset"], line["epsilon"]) == (kind, "mnist", epsilon)
         ]
         return float(np.mean(found))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,10 @@ import fedldp
 import fedldp.data
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.kinds import NOT_FINISHED, SIMULATED
 from fedldp.protocol.server_loop import Round
+from fedldp.reporting import words
+from fedldp.simulation.evaluating import unfinished
 from fedldp.simulation.settings import to_toml
 
 SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
@@ -194,12 +196,12 @@ def test_an_evaluation_is_the_document_of_the_command_line(
 def test_an_account_is_the_document_of_the_command_line(fedldp_command: Any) -> None:
     statement = fedldp.account("ldp-fl-mnist", epsilon=2)
     printed = fedldp_command("account", "ldp-fl-mnist", "--set", "epsilon=2", "--json")
-    assert statement == document(printed.out)
-    assert json.loads(json.dumps(statement)) == statement
+    assert words.document(statement) == document(printed.out)
+    assert fedldp.Statement.from_json(document(printed.out)) == statement
     text = repr(statement)
     assert "claim      epsilon 2 per weight" in text
     assert "│ client-run" in text
-    assert "warning    simulated with a fixed seed" in text
+    assert f"warning    {words.line(SIMULATED)}" in text
     assert "<table>" in statement._repr_html_()
 
 
@@ -217,7 +219,7 @@ def test_an_account_is_that_of_the_run_with_the_same_settings(result: fedldp.Res
     changed = fedldp.run("quickstart", delta=1e-7, **SMALL)
     assert fedldp.account("quickstart", delta=1e-7, **SMALL) == changed.privacy
     at = fedldp.account("quickstart", at_delta=1e-7, **SMALL)
-    assert {line["delta"] for line in at["guarantees"]} == {0, 1e-7}
+    assert {line.delta for line in at.guarantees} == {0, 1e-7}
 
 
 def test_an_account_counts_the_examples_and_the_clients_of_own_data(own_data: Any) -> None:
@@ -254,8 +256,8 @@ def test_an_unfinished_run_is_loaded_as_such() -> None:
     found = fedldp.load("here")
     assert not found.finished
     assert len(found.rounds) == 1
-    assert "the run is not finished" in found.privacy.warnings[-1]
-    assert "the run is not finished" in fedldp.evaluate(found)["warnings"][0]
+    assert found.privacy.warnings[-1] == NOT_FINISHED(done=1, of=2)
+    assert fedldp.evaluate(found)["warnings"][0] == unfinished("after 1 of 2 rounds")
     fedldp.resume("here")
     assert fedldp.load("here").finished
 

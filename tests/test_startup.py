@@ -148,7 +148,7 @@ def test_threads_may_ask_first_together() -> None:
 gate, found = threading.Barrier(4), []
 def ask():
     gate.wait()
-    found.append(fedldp.account("quickstart").claim["epsilon"])
+    found.append(fedldp.account("quickstart").claim.epsilon)
 threads = [threading.Thread(target=ask) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from typing import Any
 
 import pytest
+from documents import document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
@@ -21,27 +21,34 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
 )
-from fedldp.accounting.guarantees import LARGEST_SHUFFLED, local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import (
+    LARGEST_SHUFFLED,
+    Guarantee,
+    local_guarantees,
+    shuffled_guarantees,
+)
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.accounting.prices import cost
-from fedldp.accounting.statement import statement
+from fedldp.accounting.statement import Statement, statement
 from fedldp.core.formatting import number
+from fedldp.core.kinds import ARRIVAL_TIMES, NUMBER_OF_EXAMPLES, SENT_IN_CLEAR, SIMULATED, WEIGHTS
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.keys import draws_of_seed
+from fedldp.reporting import words
 from fedldp.reporting.text import explain
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
 
 
-def lines_of(privacy: dict[str, Any], unit: str, adversary: str = "server") -> list[dict[str, Any]]:
-    return [g for g in privacy.guarantees if (g["unit"], g["adversary"]) == (unit, adversary)]
+def lines_of(privacy: Statement, unit: str, adversary: str = "server") -> list[Guarantee]:
+    return [g for g in privacy.guarantees if (g.unit, g.adversary) == (unit, adversary)]
 
 
-def epsilons(privacy: dict[str, Any], unit: str, adversary: str = "server") -> dict[str, float]:
-    return {g["kind"]: g["epsilon"] for g in lines_of(privacy, unit, adversary)}
+def epsilons(privacy: Statement, unit: str, adversary: str = "server") -> dict[str, float | None]:
+    return {g.kind: g.epsilon for g in lines_of(privacy, unit, adversary)}
 
 
-def planned(config: Any, **more: Any) -> dict[str, Any]:
+def planned(config: Any, **more: Any) -> Statement:
     return plan(config, problem_of(config, None), **more).privacy
 
 
@@ -57,9 +64,9 @@ def small(name: str = "quickstart", **changes: Any) -> Any:
 def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_command: Any) -> None:
     outcome = fedldp_command("account", "ldp-fl-mnist", "--json")
     assert outcome.status == 0
-    privacy = json.loads(outcome.out)
-    assert privacy.claim["epsilon"] == 1.0
-    assert privacy.claim["unit"] == "weight"
+    privacy = Statement.from_json(document(outcome.out))
+    assert privacy.claim is not None
+    assert (privacy.claim.epsilon, privacy.claim.unit) == (1.0, "weight")
     assert epsilons(privacy, "weight") == {"pure": 1.0}
     each, run = epsilons(privacy, "client-round"), epsilons(privacy, "client-run")
     assert each["pure"] == 21_840
@@ -67,13 +74,13 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
     assert run["pure"] == 218_400
     assert run["approximate"] == pytest.approx(102_689.98, abs=0.005)
     one, *_ = lines_of(privacy, "weight", "shuffled-server")
-    assert one["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
+    assert one.epsilon == pytest.approx(0.407817894709581, abs=1e-9)
     for unit, low, high in (("client-round", 185.09765, 252.80219), ("client-run", 1405.4, 1991.9)):
         (line,) = lines_of(privacy, unit, "shuffled-server")
-        assert line["lower"] == pytest.approx(low, rel=1e-4)
-        assert line["epsilon"] == pytest.approx(high, rel=1e-4)
-    assert all(g["neighbours"] == "replace-client" for g in privacy.guarantees)
-    assert any("protects nothing" in warning for warning in privacy.warnings)
+        assert line.lower == pytest.approx(low, rel=1e-4)
+        assert line.epsilon == pytest.approx(high, rel=1e-4)
+    assert all(g.neighbours == "replace-client" for g in privacy.guarantees)
+    assert SIMULATED in privacy.warnings
 
 
 # Before and after a run
@@ -118,10 +125,10 @@ def test_untrusted_clients_do_not_hide_anyone() -> None:
 
 def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
     privacy = planned(small(prediction_error=0.1))
-    assert not [g for g in privacy.guarantees if g["adversary"] == "shuffled-server"]
-    assert any("arrival times" in warning for warning in privacy.warnings)
-    assert not [g for g in planned(small(channel="named"))["guarantees"]
-                if g["adversary"] == "shuffled-server"]  # fmt: skip
+    assert not [g for g in privacy.guarantees if g.adversary == "shuffled-server"]
+    assert ARRIVAL_TIMES(prediction_error=0.1) in privacy.warnings
+    assert not [g for g in planned(small(channel="named")).guarantees
+                if g.adversary == "shuffled-server"]  # fmt: skip
 
 
 # Properties, over random histories
@@ -152,7 +159,7 @@ def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
 # Events that cost less for one record, events drawn once, and what the server releases
 
 
-def stated(releases: Any, delta: float = 1e-5) -> dict[str, Any]:
+def stated(releases: Any, delta: float = 1e-5) -> Statement:
     return statement(released(releases), claim=None, shuffler=None, delta=delta)
 
 
@@ -161,9 +168,9 @@ def test_a_record_has_its_own_line() -> None:
     privacy = stated({1: {0: event, 1: event}, 2: {0: event}})
     records = lines_of(privacy, "record")
     assert epsilons(privacy, "record")["pure"] == 1.0
-    assert {line["neighbours"] for line in records} == {"replace-record"}
+    assert {line.neighbours for line in records} == {"replace-record"}
     assert epsilons(privacy, "client-run")["pure"] == 60.0
-    assert {line["neighbours"] for line in lines_of(privacy, "client-run")} == {"replace-client"}
+    assert {line.neighbours for line in lines_of(privacy, "client-run")} == {"replace-client"}
     assert not lines_of(stated({1: {0: PureReport(epsilon=1.0)}}), "record")
 
 
@@ -171,7 +178,7 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
     cheap = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=9.0))
     assert epsilons(stated({1: {0: cheap, 1: PureReport(epsilon=3.0)}}), "record")["pure"] == 3.0
     (line,) = lines_of(stated({1: {0: cheap, 1: InClear(what="labels")}}), "record")
-    assert line["kind"] == "none"
+    assert line.kind == "none"
 
 
 def test_a_budget_charges_the_whole_client() -> None:
@@ -198,8 +205,8 @@ def test_a_calibrated_budget_meets_its_target_and_wastes_little(
     config = small(mechanism=mechanism, send="update", target=goal, rounds=3)
     calibrated = plan(config, problem_of(config, None))
     lines = lines_of(calibrated.privacy, unit, adversary)
-    real = [g for g in lines if not any("idealised" in a for a in g["assumptions"])] or lines
-    best = min(g["epsilon"] for g in real if g["delta"] <= 1e-5)
+    real = [g for g in lines if not g.is_idealised] or lines
+    best = min(g.epsilon for g in real if g.delta <= 1e-5)
     assert 19.9 <= best <= 20.0
     assert planned(calibrated.config) == calibrated.privacy  # calibrating again changes nothing
 
@@ -218,12 +225,13 @@ def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
 
 def test_the_text_has_the_best_proven_figures() -> None:
     privacy = planned(small())
-    words = explain(privacy)
+    told = explain(privacy)
     for unit in ("client-round", "client-run"):
-        best = min(g["epsilon"] for g in lines_of(privacy, unit))
-        assert number(best) in words
-    assert "gives practically no protection" in words
+        best = min(g.epsilon for g in lines_of(privacy, unit))
+        assert number(best) in told
+    assert "gives practically no protection" in told
     in_clear = explain(planned(small("fedavg-quickstart")))
     assert "There is no guarantee (epsilon = infinity)" in in_clear
-    assert "The reason: weights and number of examples sent in clear." in in_clear
+    sent = SENT_IN_CLEAR(what=(WEIGHTS, NUMBER_OF_EXAMPLES))
+    assert f"The reason: {words.line(sent)}." in in_clear
     assert math.isinf(float(number(None).replace("infinity", "inf")))

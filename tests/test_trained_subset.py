@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import BEGINS_PUBLIC
 from fedldp.core.randomness import Stream
 from fedldp.models import build_model, frozen_digest
 from fedldp.protocol.wire import Broadcast
@@ -51,9 +52,9 @@ def test_frozen_weights_never_change_and_are_in_no_report(
     result = fedldp.run(config, out=tmp_path / "run")
     assert algorithm.layout.size == size
     (cost,) = (
-        line["epsilon"]
+        line.epsilon
         for line in result.privacy.guarantees
-        if (line["unit"], line["adversary"], line["kind"]) == ("client-round", "server", "pure")
+        if (line.unit, line.adversary, line.kind) == ("client-round", "server", "pure")
     )
     assert cost == pytest.approx(size * config.epsilon)
     assert {one.uplink_bits_per_client for one in result.rounds} == {8 * -(-size // 8)}
@@ -146,7 +147,7 @@ def test_a_run_begins_with_the_weights_of_a_file(
     Path("encoder.safetensors").unlink()
     assert load_trained(Path("second")).config.initial == "encoder.safetensors"  # no longer needed
     for line in fedldp.account(config).guarantees:
-        assert "initial = first/model.safetensors was trained on none" in str(line["assumptions"])
+        assert BEGINS_PUBLIC(of="first/model.safetensors") in line.assumptions
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from fedldp.accounting import guarantees
 from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
 from fedldp.comparing import compared, proving
 from fedldp.comparing.advising import advice, page, plan
+from fedldp.core.kinds import SECRET_SAMPLE
 from fedldp.ledgers import budget
-from fedldp.reporting import card, charts, text
+from fedldp.reporting import card, charts, words
 
 
-def _unit(words: str) -> str:
+def _unit(told: str) -> str:
     """Return which unit some words are about; what follows the first clause only explains it."""
-    clause = re.split(r"[.:]", words)[0]
+    clause = re.split(r"[.:]", told)[0]
     for unit, pattern in (
         ("weight", r"\bweight\b"),
         ("person", r"\b(person|people)\b"),
@@ -32,10 +33,10 @@ def _unit(words: str) -> str:
     ):
         if re.search(pattern, clause):
             return unit
-    raise AssertionError(f"words about no unit: {words}")
+    raise AssertionError(f"words about no unit: {told}")
 
 
-def _adversary(words: str) -> str:
+def _adversary(told: str) -> str:
     """Return against which adversary some words are."""
     for adversary, word in (
         ("downlink", "broadcast"),
@@ -43,26 +44,26 @@ def _adversary(words: str) -> str:
         ("summing-server", "sum"),
         ("server", "server"),
     ):
-        if word in words:
+        if word in told:
             return adversary
-    raise AssertionError(f"words about no adversary: {words}")
+    raise AssertionError(f"words about no adversary: {told}")
 
 
-def _side(words: str) -> str:
+def _side(told: str) -> str:
     """Return in what neighbours differ, or what is sampled, according to some words."""
-    found = re.search(r"client|takes part", words)
-    return "client" if found else _unit(words)
+    found = re.search(r"client|takes part", told)
+    return "client" if found else _unit(told)
 
 
-def _trust(words: str) -> str:
+def _trust(told: str) -> str:
     for trust, pattern in (
         ("none", r"nobody|any server"),
         ("sum", r"\bsums?\b"),
         ("central", r"one server|trusted server|no protection against the server"),
     ):
-        if re.search(pattern, words, re.IGNORECASE):
+        if re.search(pattern, told, re.IGNORECASE):
             return trust
-    raise AssertionError(f"words about no trust: {words}")
+    raise AssertionError(f"words about no trust: {told}")
 
 
 UNITS, ADVERSARIES, SIDES = set(get_args(Unit)), set(get_args(Adversary)), {"record", "person"}
@@ -71,22 +72,25 @@ ADVISED = {"record", "person", "client-run"}
 
 TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
     "card, units": (card._UNITS, _unit, UNITS),
-    "lines, units": (text._FROM, _unit, UNITS),
+    "lines, units": (words.UNITS, _unit, UNITS),
     "compare, units": (compared._UNITS, _unit, UNITS),
     "proofs, units": (proving._UNITS, _unit, UNITS),
     "advice, units": (advice.UNITS, _unit, ADVISED),
     "advice, who is hidden": (page.WHO, _unit, ADVISED),
     "card, adversaries": (card._WHO_SEES, _adversary, ADVERSARIES),
-    "lines, adversaries": (text._WHO, _adversary, ADVERSARIES),
+    "lines, adversaries": (words.ADVERSARIES, _adversary, ADVERSARIES),
     "charts, adversaries": (charts._AGAINST, _adversary, ADVERSARIES),
     "card, neighbours": (
-        {name.removeprefix("replace-"): words for name, words in card._NEIGHBOURS.items()},
-        lambda words: _side(words.removeprefix("two data sets are adjacent if ")),
+        {name.removeprefix("replace-"): told for name, told in card._NEIGHBOURS.items()},
+        lambda told: _side(told.removeprefix("two data sets are adjacent if ")),
         {name.removeprefix("replace-") for name in get_args(Neighbours)},
     ),
     "sides, neighbours": (guarantees.NEIGHBOURS, _side, SIDES | {"client"}),
     "what is sampled": (
-        {side: words.replace("examples", "example") for side, words in guarantees.SECRET.items()},
+        {
+            side: words.line(SECRET_SAMPLE(of=side)).replace("examples", "example")
+            for side in (*SIDES, "client")
+        },
         _side,
         SIDES | {"client"},
     ),
@@ -102,4 +106,4 @@ TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
 def test_each_row_is_about_its_own_key(name: str) -> None:
     table, meant, keys = TABLES[name]
     assert set(table) == keys
-    assert {key: meant(words) for key, words in table.items()} == {key: key for key in keys}
+    assert {key: meant(told) for key, told in table.items()} == {key: key for key in keys}

@@ -28,9 +28,9 @@ def test_every_figure_is_proven_to_cost_a_row_at_most_its_epsilon() -> None:
     assert rows
     for row in rows:
         if row["cell"]["contestant"] in people.REFERENCES:
-            assert row["cell"].epsilon == 0
+            assert row["cell"]["epsilon"] == 0
         else:
-            assert row["proven"].epsilon <= row["cell"].epsilon
+            assert row["proven"]["epsilon"] <= row["cell"]["epsilon"]
             assert not row["proven"]["idealised"]
 
 

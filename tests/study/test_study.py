@@ -23,10 +23,10 @@ def test_results_follow_the_rule(each: study.Table) -> None:
     tried: dict[Any, list[dict[str, Any]]] = {}
     measured: dict[Any, list[dict[str, Any]]] = {}
     for run in each.runs:
-        cell = run["cell"]["contestant"], run["cell"].epsilon or None
+        cell = run["cell"]["contestant"], run["cell"]["epsilon"] or None
         if run["accuracy"] is not None and cell[1] is not None:
-            assert run["proven"].epsilon <= cell[1]
-            assert run["proven"].delta <= each.design.guarantee.delta
+            assert run["proven"]["epsilon"] <= cell[1]
+            assert run["proven"]["delta"] <= each.design.guarantee.delta
         assert (run["purpose"] == "tried") == (run["seed"] == 100)
         assert run["data"].startswith(run["purpose"])
         (tried if run["purpose"] == "tried" else measured).setdefault(cell, []).append(run)
