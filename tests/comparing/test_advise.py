@@ -210,9 +210,10 @@ def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> 
     assert "this choice is a release" in config
     statement = found.statement("sum", 4.0)
     assert statement is not None
-    (line,) = [each for each in statement["guarantees"]
-               if (each["unit"], each["adversary"]) == ("person", "summing-server")]  # fmt: skip
-    assert 3.9 < line["epsilon"] <= 4
+    (line,) = [each for each in statement.guarantees
+               if (each.unit, each.adversary) == ("person", "summing-server")]  # fmt: skip
+    assert line.epsilon is not None
+    assert 3.9 < line.epsilon <= 4
 
 
 def test_the_advised_run_can_be_read_from_any_folder(
@@ -327,6 +328,14 @@ def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -
     again = advise(path, out=out, say=lines.append, **SMALL)
     assert len([line for line in lines if not line.startswith("note")]) == 39
     assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
+    assert (found.summary()["complete"], begun.summary()["complete"]) == (True, False)
+    for row in found.rows:
+        assert {"simulated", "discrete-noise"} <= {each["kind"] for each in row["conditions"]}
+    sums = {each["adversary"]: each for each in found.summary()["together"]}
+    assert [(each["runs"], each["unprotected"]) for each in sums.values()] == [
+        (12, 27), (12, 27), (21, 18)
+    ]  # fmt: skip
+    assert min(each["epsilon"] for each in sums.values()) > 8
     pages = ((out / "advice.html").read_text(), page_of(found))
     assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1
     with pytest.raises(fedldp.FedldpError, match="advice there is about different data or columns"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from fedldp.comparing.held_out import with_clients
 from fedldp.comparing.running import design_of
 from fedldp.comparing.tries import default_tries
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import SIMULATED
 from fedldp.data import load_dataset
+from fedldp.reporting import words
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import resolve
 
@@ -42,6 +45,52 @@ def compared(out: Path | None = None, contestants: Any = BOTH, **others: Any) ->
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return compared(tmp_path_factory.mktemp("made") / "out")
+
+
+def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
+    tmp_path: Path, made: Any
+) -> None:
+    document = made.summary()
+    for row in document["rows"]:
+        found = {fact["kind"] for fact in row["conditions"]}
+        assert {"simulated", "takes-part-at-most", "randomised-at-client"} <= found
+        assert ("real-arithmetic" in found) == row["idealised"]
+    (all_runs,) = document["together"]
+    assert (all_runs["runs"], all_runs["unprotected"]) == (16, 0)  # two tries, and two seeds
+    assert 16 < all_runs["epsilon"] < 8 * 4 + 8 * 16  # a sum in which one of the two is Gaussian
+    assert document["complete"]
+    rounds = [each["values"]["rounds"] for each in all_runs["conditions"]
+              if each["kind"] == "takes-part-at-most"]  # fmt: skip
+    assert rounds == [16]
+    for text in (made.to_text(), made.to_csv(), made.to_latex(), made._repr_html_()):
+        assert words.short(SIMULATED) in text
+        assert escape(words.together_line(made.together[0])) in escape(text)
+
+
+def test_runs_that_were_recorded_without_conditions_are_read(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["privacy"]
+    assert again(tmp_path / "old", made, lines).summary() == made.summary()
+    del lines[0]["settings"]
+    one_less = again(tmp_path / "less", made, lines)
+    assert one_less.summary()["together"][0]["runs"] == 15
+    assert words.uncounted(1) in one_less.notes()
+    monkeypatch.setattr("fedldp.comparing.design.QUICK", ())  # statements are slow to compute
+    unknown = again(tmp_path / "unknown", made, lines)
+    assert [row["conditions"] for row in unknown.rows] == [None] * 4
+    assert unknown.summary()["together"] == []
+    assert any("unknown" in note and all(name in note for name in BOTH) for note in unknown.notes())
+
+
+def again(out: Path, made: Any, lines: list[dict[str, Any]]) -> Any:
+    """Return the comparison in a folder that already has these runs."""
+    out.mkdir()
+    (out / "compare.json").write_bytes((made.out / "compare.json").read_bytes())
+    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return compared(out)
 
 
 def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
@@ -195,12 +244,8 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
 def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
     lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
     lines[-1]["proven"]["epsilon"] = 16.1
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "compare.json").write_bytes((made.out / "compare.json").read_bytes())
-    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(ComparisonError, match="its label is 16"):
-        compared(out)
+        again(tmp_path / "out", made, lines)
 
 
 def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
@@ -240,6 +285,7 @@ def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
     out = tmp_path / "out"
     empty = compared(out, budget=1e-9)
     assert [row["mean"] for row in empty.rows] == [None] * 4
+    assert not empty.summary()["complete"]
     assert len(empty.missing) == 4
     real, count = Comparison.made, 0
 

@@ -10,6 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.systems import find_system
 from fedldp.comparing import (
     Cell,
@@ -27,6 +29,7 @@ from fedldp.comparing import (
 from fedldp.comparing.comparison import Purpose
 from fedldp.comparing.running import measure_all
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.kinds import GAUSSIAN, NOT_PURE
 from fedldp.data import Dataset, load_dataset
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
@@ -117,7 +120,7 @@ def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
         found.calibrated(PRIVUNIT, found.configuration(PRIVUNIT, attempt, seed), data)
         for attempt, seed in ((FIRST, 0), ({**FIRST, "learning_rate": 0.1}, 2))
     )
-    assert one.model_dump().epsilon == other.model_dump().epsilon
+    assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
     assert one.learning_rate != other.learning_rate
 
 
@@ -128,16 +131,17 @@ def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
     found, cell = Comparison([solving], [task]), Cell("digits", 20, "solving", 4.0)
     data = found.data_for(cell, "measured", 0)
     config = found.calibrated(cell, found.configuration(cell, tries[0], 0), data)
-    assert 3.9 < config.model_dump().epsilon < 4.1
+    assert 3.9 < config.model_dump()["epsilon"] < 4.1
     assert config.target is None
 
 
-def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> dict[str, Any]:
-    line = {
-        "unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": delta,
-        "assumptions": [], "method": "by hand", "stated_by": "fedldp", **others,
-    }  # fmt: skip
-    return {"guarantees": [line]}
+def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> Statement:
+    of: dict[str, Any] = {"unit": "client-run", "adversary": "server", **others}
+    if epsilon is None:
+        line = Guarantee(kind="none", epsilon=None, delta=0.0, reason=NOT_PURE, **of)
+    else:
+        line = Guarantee(kind="approximate", epsilon=epsilon, delta=delta, method=GAUSSIAN, **of)
+    return Statement(claim=None, guarantees=(line,))
 
 
 @pytest.mark.parametrize("epsilon", [4.0000001, float("inf"), float("nan")])
@@ -155,7 +159,7 @@ def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
         statement(1.0, adversary="downlink"),
     ],
 )
-def test_no_other_line_counts_as_the_figure(privacy: dict[str, Any]) -> None:
+def test_no_other_line_counts_as_the_figure(privacy: Statement) -> None:
     with pytest.raises(ConfigError, match="no guarantee for a client's run"):
         proven(privacy, KIND)
 
@@ -183,7 +187,7 @@ def test_a_finished_run_is_known(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     made = Results(path).add(compared().made(PRIVUNIT, FIRST, "measured", 0))
     assert made["accuracy"] > 0.1
-    assert made["proven"].epsilon <= 4.0
+    assert made["proven"]["epsilon"] <= 4.0
     assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
     assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 0) == made
     assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 1) is None
@@ -270,7 +274,7 @@ def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
     measured(found, results, [cell])
     ((_, runs),) = found.standing(results.rows).items()
     assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
-    assert 1.9 < runs[0]["proven"].epsilon <= 2.0
+    assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0
     assert 0 <= runs[0]["auc"] <= 1
     tried = found.data_for(cell, "tried", 100)
     assert tried.train.people is not None

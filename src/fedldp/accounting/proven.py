@@ -72,6 +72,11 @@ class Proven:
     reason: NoGuarantee | None = None
 
     @property
+    def size(self) -> float:
+        """The epsilon; infinite if nothing is proven."""
+        return math.inf if self.epsilon is None else self.epsilon
+
+    @property
     def is_idealised(self) -> bool:
         """Whether it holds only for ideal real numbers."""
         return IDEALISED in self.conditions

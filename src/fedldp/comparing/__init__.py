@@ -20,7 +20,7 @@ from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Settin
 from fedldp.comparing.compared import Compared, Line
 from fedldp.comparing.comparison import Comparison, Purpose
 from fedldp.comparing.held_out import held_out
-from fedldp.comparing.proving import ComparisonError, Proven, checked, proven
+from fedldp.comparing.proving import ComparisonError, checked, proven
 from fedldp.comparing.results import Results, Row, choose
 from fedldp.comparing.running import compare
 
@@ -33,7 +33,6 @@ __all__ = [
     "Contestant",
     "GuaranteeKind",
     "Line",
-    "Proven",
     "Purpose",
     "Results",
     "Role",

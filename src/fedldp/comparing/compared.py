@@ -12,12 +12,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.accounting.proven import Together, together
+from fedldp.accounting.statement import WHOLE_RUN
 from fedldp.algorithms.systems import whose_word
 from fedldp.comparing.cells import Cell, GuaranteeKind
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.design import Design
 from fedldp.comparing.results import LESS_IS_BETTER, RELEASE, Row, score
+from fedldp.core.facts import Fact
 from fedldp.core.formatting import number
 from fedldp.core.kinds import HELD_OUT
 from fedldp.core.registry import import_extra
@@ -32,6 +35,7 @@ from fedldp.simulation.sweeps.chart import (
     draw_line,
     finished,
     new_axes,
+    write_notes,
 )
 
 _SHARES = ("accuracy", "balanced_accuracy")
@@ -39,8 +43,6 @@ _SHARES = ("accuracy", "balanced_accuracy")
 
 WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
          "balanced_accuracy": "balanced accuracy"}  # fmt: skip
-
-SIMULATED = "all runs are simulated with fixed seeds, so the runs themselves protect nothing"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Line:
         stated: the largest epsilon in the statements of its runs; None if none is stated.
         idealised: whether that epsilon holds only for real numbers, and so only in simulation.
         stated_by: who states that epsilon: "fedldp", which proves it, or the user's own code.
+        conditions: what it rests on, and the warnings of the statements; None if that is not known.
         refused: why there are no scores, or None.
         tries: the number of candidate hyperparameters tried; incompatible ones do not count.
         of_tries: the largest number of tries that a contestant may have.
@@ -70,6 +73,7 @@ class Line:
     stated: float | None
     idealised: bool
     stated_by: str
+    conditions: tuple[Fact, ...] | None
     refused: str | None
     tries: int
     of_tries: int
@@ -117,6 +121,8 @@ class Compared:
         private_scores: whether the test set also consists of such rows.
         most_frequent: the share of the test set's most frequent class, 0 to 1, if known.
         score_releases: what some contestants' scores reveal about clients' examples, by contestant.
+        together: what all runs, tries included, cost together.
+        uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
     """
 
     guarantee: GuaranteeKind
@@ -127,6 +133,8 @@ class Compared:
     private_scores: bool = False
     most_frequent: float | None = None
     score_releases: Mapping[str, str] = field(default_factory=dict)
+    together: Sequence[Together] = ()
+    uncounted: int = 0
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -136,7 +144,8 @@ class Compared:
         and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
         "proven", the epsilon that the statement proves: None if the statement proves nothing, or if
         only the user's own code, which "stated_by" then names, states the epsilon; "idealised",
-        whether the epsilon holds only for real numbers; "refused", why there is no mean, or None.
+        whether the epsilon holds only for real numbers; "conditions", what it rests on and warnings
+        (None if that is unknown); "refused", why there is no mean, or None.
         """
         return [
             {
@@ -149,6 +158,7 @@ class Compared:
                 "proven": line.proven,
                 "idealised": line.idealised,
                 "stated_by": line.stated_by,
+                "conditions": (None if line.conditions is None else words.facts(line.conditions)),
                 "refused": line.refused,
             }
             for line in self.lines
@@ -161,6 +171,8 @@ class Compared:
             "guarantee": {"unit": kind.unit, "adversary": kind.adversary, "delta": kind.delta},
             "metric": self.metric,
             "rows": self.rows,
+            "together": [words.together_document(each) for each in self.together],
+            "complete": all(len(line.scores) >= line.seeds for line in self.lines),
             "warnings": self.warnings(),
         }
 
@@ -179,9 +191,9 @@ class Compared:
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        kind, words = self.guarantee, WORDS.get(self.metric, self.metric)
+        kind, name = self.guarantee, WORDS.get(self.metric, self.metric)
         found = [
-            f"{words} is a mean over seeds, with the standard deviation across seeds"
+            f"{name} is a mean over seeds, with the standard deviation across seeds"
             + ("; lower is better" if self.metric in LESS_IS_BETTER else ""),
             f"epsilon is for {_UNITS[kind.unit]} against the {kind.adversary}, at delta "
             f"{kind.delta:g}; no run's own statement has a larger epsilon or delta",
@@ -206,10 +218,15 @@ class Compared:
                 f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "
                 "says little; compare by auc or balanced_accuracy"
             )
-        found += [*self.warnings(), SIMULATED]
+        found += [*self.facts_in_words(), *self.warnings()]
         if missing := self.missing:
             found.append(f"not measured yet: {'; '.join(missing)}")
         return found
+
+    def facts_in_words(self) -> list[str]:
+        """Return the conditions of the epsilons, and what all runs cost together."""
+        known = [(each.name, each.epsilon, each.conditions) for each in self.lines if each.scores]
+        return [*conditions_in_words(known), *together_in_words(self.together, self.uncounted)]
 
     def warnings(self) -> list[str]:
         """Return warnings about scores on private rows, which no epsilon in the table covers."""
@@ -353,6 +370,7 @@ class Compared:
         return draw(
             series,
             levels,
+            notes=self.facts_in_words(),
             x_label=f"epsilon for {_UNITS[kind.unit]} against the {kind.adversary}, "
             f"delta {kind.delta:g}",
             y_label=words,
@@ -461,6 +479,8 @@ def compared(
         runs = [row for row in standing.get(cell, []) if row["seed"] in wanted]
         refused = None if runs else refusals.get(cell)
         lines.append(_line(design, comparison, cell, tries, runs, current, refused))
+    kind = design.guarantee
+    cost, uncounted = cost_together(comparison, rows, [(kind.unit, kind.adversary)], data.name)
     known = [row["metrics"].get("most_frequent") for row in current if row.get("metrics")]
     return Compared(
         design.guarantee,
@@ -475,7 +495,63 @@ def compared(
             for name, entry in design.entries.items()
             if (told := entry.config.composition.local.private_scores)
         },
+        together=cost,
+        uncounted=uncounted,
     )
+
+
+def conditions_in_words(
+    rows: Sequence[tuple[str, float | None, tuple[Fact, ...] | None]],
+) -> list[str]:
+    """Return the conditions of rows in sentences, by name, or by row where these differ.
+
+    Args:
+        rows: each row's name, epsilon, and conditions; None if they are unknown.
+    """
+    by_name: dict[str, dict[float | None, tuple[Fact, ...]]] = {}
+    for name, epsilon, conditions in rows:
+        if conditions is not None:
+            by_name.setdefault(name, {})[epsilon] = conditions
+    found: dict[str, tuple[Fact, ...]] = {}
+    for name, own in by_name.items():
+        if len(set(own.values())) == 1:
+            found[name] = next(iter(own.values()))
+        else:
+            found |= {f"{name} at epsilon {epsilon:g}": each for epsilon, each in own.items()}
+    unknown = dict.fromkeys(name for name, _, conditions in rows if conditions is None)
+    told = f"the conditions of {', '.join(unknown)} were not recorded and are unknown"
+    return [*words.conditions(found), *([told] if unknown else [])]
+
+
+def together_in_words(costs: Sequence[Together], uncounted: int) -> list[str]:
+    """Return what all runs cost together, in sentences; see ``cost_together``."""
+    found = [words.together_line(each) for each in costs]
+    return [*found, words.uncounted(uncounted)] if uncounted else found
+
+
+def cost_together(
+    comparison: Comparison,
+    rows: Sequence[Row],
+    shown: Sequence[tuple[Unit, Adversary]],
+    data: str,
+) -> tuple[list[Together], int]:
+    """Return what all runs in a results file cost together, by unit and adversary.
+
+    Args:
+        comparison: the contestants.
+        rows: all lines; lines of one digest are one run.
+        shown: the units and adversaries; a unit that covers one round becomes the whole run.
+        data: the name of the rows that all runs used.
+
+    Returns:
+        The costs, and the number of runs whose releases are unknown.
+    """
+    begun = {row["digest"]: row for row in rows if row.get("begun", True)}.values()
+    found = [comparison.released(row) for row in begun]
+    known = [each for each in found if each is not None]
+    pairs = {(unit if unit in WHOLE_RUN else "client-run", who): None for unit, who in shown}
+    costs = [together(known, unit, who, data) for unit, who in pairs] if known else []
+    return costs, len(found) - len(known)
 
 
 def _line(
@@ -505,6 +581,7 @@ def _line(
         stated=max((each["epsilon"] for each in found), default=None),
         idealised=any(each["idealised"] for each in found),
         stated_by=", ".join(by) or whose_word(entry.config),
+        conditions=comparison.conditions(cell, runs),
         refused=refused,
         tries=sum(bool(row.get("begun")) for row in tries),
         of_tries=design.tries,
@@ -532,6 +609,7 @@ def draw(
     y_label: str,
     note: str,
     path: Path | None,
+    notes: Sequence[str] = (),
 ) -> Any:
     """Draw a line for each contestant, with ticks only at the points' epsilons.
 
@@ -542,6 +620,7 @@ def draw(
         y_label: the label of the metric's axis.
         note: the text under the epsilon axis: the number of seeds, and what the bars show.
         path: where to write the chart, or None.
+        notes: what the epsilons rest on, written above the chart.
 
     Returns:
         Matplotlib's figure.
@@ -566,4 +645,5 @@ def draw(
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel(f"{x_label}\n{note}")
     axes.set_ylabel(y_label)
+    write_notes(figure, notes)
     return finished(figure, path, len(series) + len(levels))

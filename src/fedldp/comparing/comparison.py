@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from fedldp.accounting.proven import Released
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.comparing.cells import Cell, Contestant, Task, Try
 from fedldp.comparing.held_out import held_out, with_clients
-from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked
+from fedldp.comparing.proving import (
+    BUDGETS,
+    Budgets,
+    ComparisonError,
+    alike_in_privacy,
+    checked,
+    proven,
+)
 from fedldp.comparing.results import METRICS, RELEASED, Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
+from fedldp.core.facts import Fact
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.reporting.scores import final_of
 from fedldp.simulation.identity import digest_of_data, run_digest
-from fedldp.simulation.plan import plan, problem_with
+from fedldp.simulation.plan import plan, problem_with, released
 
 Purpose = Literal["tried", "measured"]
 
@@ -81,6 +93,7 @@ class Comparison:
         self._budgets = Budgets()
         self._digests: dict[tuple[Cell, str, int, Purpose], str] = {}
         self._held_out: tuple[tuple[str, int, int], Dataset] | None = None
+        self._released: dict[tuple[str, Problem], Released] = {}
         for each in (self.seeds, self._seeds_of_small):
             if chosen_on in each or len(set(each)) < len(each):
                 raise ConfigError(
@@ -221,8 +234,9 @@ class Comparison:
 
         The line records the cell, the purpose, the seed, the try, the data and a digest of all
         these. It records the "accuracy" (0 to 1), the "auc" if it is defined, and other "metrics",
-        or else why the run was "refused". It also records what is "proven" about the run, if its
-        contestant is calibrated, and seconds, versions and hardware. A run is refused if its
+        or else why the run was "refused". It also records the run's statement as "privacy", the
+        epsilon that is "proven", if its contestant is calibrated, and seconds, versions and
+        hardware. A run is refused if its
         settings are incompatible, if its training diverges, or if its update is not finite; in the
         first of these cases "begun" is false.
 
@@ -242,20 +256,25 @@ class Comparison:
         try:
             config = _fitted(self.configuration(cell, attempt, seed), self._task_of(cell), data)
             config = self.calibrated(cell, config, data)
+            planned = plan(config, problem_with(config, data, self._data_dir))
             if contestant.is_calibrated:
                 # Check before training, so that a cell with a wrong epsilon costs no time.
-                planned = plan(config, problem_with(config, data, self._data_dir))
                 checked(cell, contestant.guarantee, planned.privacy)
+            row["settings"] = {name: getattr(config, name) for name in _SHOWN
+                               if hasattr(config, name)}  # fmt: skip
+            row["privacy"] = planned.privacy.to_json()
             result = simulate(_told(config, data), dataset=data, data_dir=self._data_dir)
+            row["privacy"] = result.privacy.to_json()
             if contestant.is_calibrated:
-                row["proven"] = asdict(checked(cell, contestant.guarantee, result.privacy))
+                line = checked(cell, contestant.guarantee, result.privacy)
+                row["proven"] = {"epsilon": line.epsilon, "delta": line.delta,
+                                 "idealised": line.is_idealised,
+                                 "stated_by": line.stated_by}  # fmt: skip
         except (ConfigError, Diverged, PrivacyError) as error:  # PrivacyError: non-finite update
             row |= {"refused": str(error), "begun": not isinstance(error, ConfigError)}
         else:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
-            row["settings"] = {name: getattr(config, name) for name in _SHOWN
-                               if hasattr(config, name)}  # fmt: skip
         whole = self._task_of(cell).load()
         if whole.scores_are_private or (purpose == "tried" and not whole.is_public):
             row["note"] = RELEASED
@@ -267,12 +286,58 @@ class Comparison:
 
     def is_current(self, row: Row) -> bool:
         """Return whether a line belongs to the current contestants, tries and settings."""
-        cell, attempt = Cell(**row["cell"]), row["try"]
+        return self._is_known(row) and row["try"] in self.contestant(Cell(**row["cell"])).tries
+
+    def _is_known(self, row: Row) -> bool:
+        """Return whether the current contestants and settings would make a line's run."""
+        cell = Cell(**row["cell"])
         if cell.contestant not in self.contestants or cell.task not in self.tasks:
             return False
-        if attempt not in self.contestant(cell).tries:
-            return False
-        return bool(row["digest"] == self.digest(cell, attempt, row["seed"], row["purpose"]))
+        digest = self.digest(cell, row["try"], row["seed"], row["purpose"])
+        return bool(row["digest"] == digest)
+
+    def released(self, row: Row) -> Released | None:
+        """Return what a line's run released, or None if that is not known.
+
+        A reference protects nothing here, whatever its statement has: its noise was not chosen.
+        It is not known for runs of other settings or code; nor for lines of older versions, which
+        lack statements, if the statement is slow to compute or the run did not end.
+        """
+        if not self._is_known(row) or "settings" not in row:
+            return None
+        cell = Cell(**row["cell"])
+        data = self.data_for(cell, row["purpose"], row["seed"])
+        config = self.configuration(cell, row["try"], row["seed"])
+        config = _fitted(config, self._task_of(cell), data)
+        budgets = {name: row["settings"][name] for name in BUDGETS if name in row["settings"]}
+        config = alike_in_privacy(config.changed(target=None, **budgets))
+        problem = problem_with(config, data, self._data_dir)
+        key = config.model_dump_json(), problem
+        if key not in self._released:
+            if "privacy" not in row and not self.contestant(cell).quick_to_state:
+                return None
+            privacy = None if "privacy" not in row else Statement.from_json(row["privacy"])
+            privacy = privacy or plan(config, problem).privacy
+            whole = released(config, problem, privacy)
+            self._released[key] = replace(whole, at=functools.cache(whole.at))
+        found = self._released[key]
+        if "privacy" in row:
+            found = replace(found, statement=Statement.from_json(row["privacy"]))
+        if not self.contestant(cell).is_calibrated:
+            found = replace(found, statement=replace(found.statement, guarantees=()))
+        return found
+
+    def conditions(self, cell: Cell, runs: Sequence[Row]) -> tuple[Fact, ...] | None:
+        """Return what the epsilons of a cell's runs rest on; None if that is not known of all."""
+        contestant, found = self.contestant(cell), dict[Fact, None]()
+        for row in runs:
+            if (run := self.released(row)) is None:
+                return None
+            rests_on: Sequence[Fact] = run.statement.warnings
+            if contestant.is_calibrated:
+                rests_on = proven(run.statement, contestant.guarantee).conditions
+            found |= dict.fromkeys(rests_on)
+        return tuple(found)
 
     def standing(self, rows: Sequence[Row]) -> dict[Cell, list[Row]]:
         """Return the measured runs of each cell, with the hyperparameters that the rule chooses.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from fedldp.accounting.numerics.solve import solve
+from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -33,26 +33,6 @@ class ComparisonError(FedldpError):
     """A run must not be included in a comparison's results."""
 
 
-@dataclass(frozen=True)
-class Proven:
-    """The strongest line of a statement for a kind of guarantee.
-
-    Attributes:
-        epsilon: the line's epsilon.
-        delta: the line's delta.
-        idealised: whether the line holds only for real numbers, and so only in simulation.
-        method: the method of its proof.
-        stated_by: who states the line: "fedldp", which proves it, or the address of the user's own
-            code, whose statement is not proven.
-    """
-
-    epsilon: float
-    delta: float
-    idealised: bool
-    method: str
-    stated_by: str
-
-
 class Budgets:
     """Solved budgets, each computed only once."""
 
@@ -75,10 +55,7 @@ class Budgets:
                 f"{config.name()} has no guarantee and no epsilon to solve for; leave it out, or "
                 "show it as a reference, with reference = true in a compare file"
             )
-        takes_steps = getattr(config, "learning_rate", None) is not None
-        alike = config.changed(learning_rate=1.0) if takes_steps else config
-        if config.round_size == config.num_clients:
-            alike = alike.changed(seed=0)
+        alike = alike_in_privacy(config)
         key = (alike.model_dump_json(), problem)
         if key not in self._found:
             try:
@@ -95,6 +72,16 @@ class Budgets:
         return config.changed(target=None, **self._found[key])
 
 
+def alike_in_privacy(config: RunConfig) -> RunConfig:
+    """Return what is alike in the configurations of runs that release the same.
+
+    Learning rates differ, and seeds do too if all clients take part in each round.
+    """
+    takes_steps = getattr(config, "learning_rate", None) is not None
+    alike = config.changed(learning_rate=1.0) if takes_steps else config
+    return alike.changed(seed=0) if config.round_size == config.num_clients else alike
+
+
 def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget that meets its target, to within a thousandth."""
     target = config.target
@@ -104,7 +91,7 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
 
     def reached(budget: float) -> float:
         try:
-            return proven(plan(free.with_budget(budget), problem).privacy, kind).epsilon
+            return proven(plan(free.with_budget(budget), problem).privacy, kind).size
         except ConfigError:
             return math.inf
 
@@ -139,14 +126,7 @@ def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
         why = "; ".join(map(words.method_of, real)) or _what_it_has(privacy)
         what = _UNITS[kind.unit]
         raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
-    epsilon, best = min(((line.epsilon or 0.0, line) for line in known), key=lambda found: found[0])
-    return Proven(
-        epsilon,
-        best.delta,
-        best.is_idealised,
-        words.method_of(best),
-        best.stated_by,
-    )
+    return min((Proven.of_line(line, privacy) for line in known), key=lambda found: found.size)
 
 
 def _what_it_has(privacy: Statement) -> str:
@@ -168,7 +148,7 @@ def checked(cell: Cell, kind: GuaranteeKind, privacy: Statement) -> Proven:
         ConfigError: nothing is proven.
     """
     found = proven(privacy, kind)
-    if not found.epsilon <= cell.epsilon or found.delta > kind.delta:
+    if not found.size <= cell.epsilon or found.delta > kind.delta:
         raise ComparisonError(
             f"{cell.contestant} on {cell.task}, {cell.clients} clients: its statement proves "
             f"epsilon {found.epsilon!r} at delta {found.delta:g}, above its label {cell.epsilon:g}"

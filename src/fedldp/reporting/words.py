@@ -246,6 +246,14 @@ def together_line(together: Together) -> str:
     return "; ".join(found)
 
 
+def uncounted(runs: int) -> str:
+    """Return how many runs a sum leaves out because what they release is unknown."""
+    return (
+        f"{_counted(runs, 'more run')} in the folder used the same rows, with other settings or "
+        "code, or recorded by an older version: what they cost comes on top"
+    )
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 

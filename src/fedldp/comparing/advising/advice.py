@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedldp.accounting.proven import Together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
@@ -33,9 +34,10 @@ from fedldp.comparing.advising.plan import (
     unit_of,
 )
 from fedldp.comparing.cells import Cell, Try
-from fedldp.comparing.compared import SIMULATED
+from fedldp.comparing.compared import conditions_in_words, cost_together, together_in_words
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.results import RELEASE, Row
+from fedldp.core.facts import Fact
 from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset
@@ -82,6 +84,7 @@ class Figure:
         runs: the measured runs, with the chosen hyperparameters.
         refused: why there are no runs, or None.
         seeds: the number of seeds to measure.
+        conditions: what its epsilon rests on, and the warnings; None if that is not known.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Figure:
     runs: Sequence[Row]
     refused: str | None
     seeds: int
+    conditions: tuple[Fact, ...] | None = ()
 
     def values(self, metric: str) -> list[float]:
         """Return the values of a metric, one per seed."""
@@ -127,6 +131,8 @@ class Advice:
         figures: the measurements, by contestant and epsilon.
         out: the folder, or None if nothing was kept.
         seconds: the CPU seconds of all runs.
+        together: what all runs, tries included, cost together.
+        uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
     """
 
     request: AdviceRequest
@@ -135,6 +141,8 @@ class Advice:
     figures: Mapping[tuple[str, float | None], Figure]
     out: Path | None
     seconds: float
+    together: Sequence[Together] = ()
+    uncounted: int = 0
 
     @property
     def unit(self) -> TargetUnit:
@@ -488,7 +496,7 @@ class Advice:
         ]
         if self.data.scores_are_private:
             found.append(words.line(HELD_OUT))
-        found.append(SIMULATED)
+        found += self.facts_in_words()
         if self.unit == "record":
             found.append(
                 "the guarantee protects one row, not a person who has several rows; if a column "
@@ -510,6 +518,11 @@ class Advice:
         if missing := self.missing:
             found.append(f"not measured yet: {', '.join(missing)}")
         return found
+
+    def facts_in_words(self) -> list[str]:
+        """Return the conditions of the epsilons, and what all runs cost together."""
+        known = [(f.name, f.epsilon, f.conditions) for f in self.figures.values() if f.runs]
+        return [*conditions_in_words(known), *together_in_words(self.together, self.uncounted)]
 
     @property
     def missing(self) -> list[str]:
@@ -538,17 +551,24 @@ class Advice:
                 "deviation": self.at(trust, epsilon).deviation(metric),
                 "baseline": self.baseline(metric),
                 "viable": self.state(trust, epsilon) == "viable",
+                "conditions": None if rests_on is None else words.facts(rests_on),
             }
             for trust, (_, adversary) in TRUSTS.items()
             for epsilon in self.epsilons
+            for rests_on in [self.at(trust, epsilon).conditions]
             for metric in METRICS
         ]
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp advise --json`` prints."""
         return {
-            "unit": self.unit, "rows": self.rows, "advice": self.advice, "warnings": self.warnings,
-        }  # fmt: skip
+            "unit": self.unit,
+            "rows": self.rows,
+            "together": [words.together_document(each) for each in self.together],
+            "complete": all(len(figure.runs) >= figure.seeds for figure in self.figures.values()),
+            "advice": self.advice,
+            "warnings": self.warnings,
+        }
 
     @property
     def heads(self) -> list[str]:
@@ -674,10 +694,12 @@ def advice_of(
         epsilon = cell.epsilon or None
         refused = None if runs else refusals.get(cell)
         figures[cell.contestant, epsilon] = Figure(
-            cell.contestant, epsilon, runs, refused, len(seeds)
+            cell.contestant, epsilon, runs, refused, len(seeds), comparison.conditions(cell, runs)
         )
     worked = sum(row.get("cpu_seconds", 0.0) for row in current)
-    return Advice(request, data, comparison, figures, out, worked)
+    shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
+    cost = cost_together(comparison, rows, shown, data.name)
+    return Advice(request, data, comparison, figures, out, worked, *cost)
 
 
 def document_of(request: AdviceRequest, data: Dataset) -> bytes:

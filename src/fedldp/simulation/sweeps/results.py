@@ -107,6 +107,7 @@ class Sweep:
             "table": self.table,
             "failed": self.failed,
             "together": [words.together_document(each) for each in self.together],
+            "complete": not self.failed,
             "notes": self.notes(),
             "warnings": self.warnings(),
         }
