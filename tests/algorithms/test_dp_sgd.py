@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.accounting.events import PerRecord, SampledGaussian
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
@@ -213,7 +213,7 @@ def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
 # The statement
 
 
-def lines(config: RunConfig) -> dict[str, dict[str, Any]]:
+def lines(config: RunConfig) -> dict[str, Guarantee]:
     found = plan(config, problem_of(config, None)).privacy.guarantees
     assert {line.adversary for line in found} == {"server"}
     return {line.unit: line for line in found}

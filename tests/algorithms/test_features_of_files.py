@@ -14,6 +14,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import PUBLIC_FILE, RESTS_ON
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
 
@@ -61,11 +62,11 @@ def test_a_run_trains_a_head_on_features_and_keeps_their_digest(
 def test_every_line_states_that_it_relies_on_the_file(features: str) -> None:
     made = small(features=features)
     found = plan(made, problem_of(made, None)).privacy
-    said = f"features = {features} is of a public file, which was made from none of the clients'"
-    assert any(line["kind"] != "none" for line in found["guarantees"])
-    for line in found["guarantees"]:
-        assert line["kind"] == "none" or line["assumptions"][-1].startswith(said)
-    assert found["warnings"][-1].startswith(said)
+    said = PUBLIC_FILE(of=features)
+    assert any(line.kind != "none" for line in found.guarantees)
+    for line in found.guarantees:
+        assert line.kind == "none" or said in line.assumptions
+    assert found.warnings[-1] == RESTS_ON(assumption=said, of="file")
 
 
 def test_names_of_files_are_distinguished_from_functions_and_kinds() -> None:

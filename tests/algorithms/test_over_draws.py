@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
+from fedldp.core.kinds import AS_DRAWN_HERE
 from fedldp.deployment.agreeing import agree
 from fedldp.simulation.plan import plan
 
@@ -65,7 +67,7 @@ def made(case: tuple[str, dict[str, Any]], **changes: Any) -> RunConfig:
     return find_system(system).model_validate({**SHARED, "system": system, **given, **changes})
 
 
-def figures(statement: Any) -> dict[tuple[str, str, float], float]:
+def figures(statement: Statement) -> dict[tuple[str, str, float], float]:
     return {
         (line.unit, line.adversary, line.delta): line.epsilon
         for line in statement.guarantees
@@ -73,19 +75,14 @@ def figures(statement: Any) -> dict[tuple[str, str, float], float]:
     }
 
 
-def bounds(statement: Any) -> dict[tuple[str, str, float], float]:
-    """Return the bounds that the warning prints; without a bound, the line's own figure."""
+def bounds(statement: Statement) -> dict[tuple[str, str, float], float]:
+    """Return the bounds of the warning; without a bound, the line's own figure."""
     found = figures(statement)
-    for text in statement.warnings:
-        if not text.startswith(DRAWN):
-            continue
-        for part in text.partition(" is at most ")[2].split("; "):
-            sizes, _, about = part.partition(" for ")
-            unit, _, adversary = about.partition(" against the ")
-            for size in re.finditer(r"([\d.,]+)(?: \(delta (\S+)\))?", sizes):
-                key = unit, adversary, float(size[2] or 0)
-                assert float(size[1].replace(",", "")) > found[key]
-                found[key] = float(size[1].replace(",", ""))
+    for warning in AS_DRAWN_HERE.among(statement.warnings):
+        for bound in warning.values["bounds"]:
+            epsilon, *key = itemgetter("epsilon", "unit", "adversary", "delta")(bound.values)
+            assert epsilon > found[tuple(key)]
+            found[tuple(key)] = epsilon
     return found
 
 
@@ -94,7 +91,7 @@ def test_no_seed_costs_more_than_the_bound_over_draws(case: tuple[str, dict[str,
     stated = [plan(made(case, seed=seed), PROBLEM).privacy for seed in range(8)]
     limits = [bounds(each) for each in stated]
     for key, limit in limits[0].items():
-        assert all(each[key] == pytest.approx(limit, rel=1e-3) for each in limits)
+        assert all(each[key] == pytest.approx(limit, rel=1e-9) for each in limits)
         assert all(figures(each)[key] <= limit * (1 + 1e-9) for each in stated)
     spread = {key: {figures(each)[key] for each in stated} for key in limits[0]}
     assert any(len(each) > 1 for each in spread.values())
@@ -105,7 +102,7 @@ def test_there_is_no_bound_over_draws_where_draws_decide_nothing(
     case: tuple[str, dict[str, Any]],
 ) -> None:
     found = plan(made(case), PROBLEM).privacy
-    assert not any(each.startswith(DRAWN) for each in found.warnings)
+    assert not AS_DRAWN_HERE.is_in(found.warnings)
 
 
 @pytest.mark.parametrize("name", ["pure reports", "Gaussian", "shuffled"])
@@ -113,12 +110,12 @@ def test_the_bound_is_that_of_a_client_that_answers_every_round(name: str) -> No
     """The bound is attained if one is drawn each time."""
     limit = bounds(plan(made(CASES[name]), PROBLEM).privacy)
     every = made(CASES[name], participation="all", clients_per_round=None, num_clients=2)
-    assert figures(plan(every, PROBLEM).privacy) == pytest.approx(limit, rel=1e-3)
+    assert figures(plan(every, PROBLEM).privacy) == pytest.approx(limit, rel=1e-9)
 
 
 def test_an_agreement_states_the_bound_over_draws() -> None:
     config = made(CASES["Gaussian"])
     sites = {f"site-{index}": f"{index:064x}" for index in range(8)}
-    agreed = figures(agree(config, PROBLEM, sites, channel="named").statement)
+    agreed = figures(agree(config, PROBLEM, sites, channel="named").planned)
     limit = bounds(plan(config, PROBLEM).privacy)
-    assert agreed == pytest.approx({key: limit[key] for key in agreed}, rel=1e-3)
+    assert agreed == pytest.approx({key: limit[key] for key in agreed}, rel=1e-9)

@@ -12,6 +12,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import OwnFeatures
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import MAPS_ALONE, RESTS_ON
 from fedldp.simulation.plan import plan, problem_of
 
 SHORT: dict[str, Any] = {"rounds": 1, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
@@ -63,10 +64,10 @@ def test_every_line_states_its_assumption_about_the_features() -> None:
     found, known = (
         plan(each, problem).privacy for each in (made, made.changed(features="soft-gradients"))
     )
-    alone = "features = own_features:rows maps each example by itself"
+    alone = MAPS_ALONE(of="own_features:rows")
     assert any(line.kind != "none" for line in found.guarantees)
     for line in found.guarantees:
-        assert line.kind == "none" or line.assumptions[-1].startswith(alone)
+        assert line.kind == "none" or alone in line.assumptions
         assert line.stated_by == "fedldp"  # it states nothing about releases
-    assert found.warnings[-1].startswith(alone)
-    assert not any("maps each" in text for text in known.warnings)
+    assert found.warnings[-1] == RESTS_ON(assumption=alone, of="code")
+    assert not RESTS_ON.is_in(known.warnings)

@@ -11,6 +11,7 @@ import pytest
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
 from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
+from fedldp.core import kinds
 from fedldp.core.bounding import Box, Ranges
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
@@ -100,10 +101,10 @@ def test_values_computed_with_failed_weights_are_opened_as_zeros() -> None:
         (Encoder(release=in_clear(SIZE)), InClear(what="weights")),
         (
             Encoder(release=in_clear(SIZE), tells_examples=True),
-            InClear(what="weights and number of examples"),
+            InClear(what=(kinds.WEIGHTS, kinds.NUMBER_OF_EXAMPLES)),
         ),
         (encoder_of("l2"), Gaussian(1.0, 2.0).event(SIZE)),
-        (encoder_of("l2", tells_examples=True), InClear(what="number of examples")),
+        (encoder_of("l2", tells_examples=True), InClear(what="number-of-examples")),
         (encoder_of("l2", names_sender=True), Gaussian(1.0, 2.0).event(SIZE)),
         (
             encoder_of("range", label=2.0),
