@@ -94,7 +94,7 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
                 project=project,
                 name=run.path.resolve().name,
                 config=run.summary["config"],
-                notes=f"{explain(run.summary['privacy'])}\n\n{_warnings(run)}",
+                notes=f"{explain(run.privacy)}\n\n{_warnings(run)}",
                 reinit=True,
                 save_code=False,
                 settings=wandb.Settings(console="off", disable_git=True),

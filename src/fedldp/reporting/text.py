@@ -162,9 +162,9 @@ def asked_in_words(config: Mapping[str, Any], privacy: Statement) -> str | None:
         return None
     line, target = headline(privacy, asked), config["target"]
     delta = f" (delta {target['delta']!r})" if target.get("delta") else ""
-    found = _in_words(line)
+    found = _in_words(line, by=False)
     if line is not None and line.epsilon is not None:
-        found = f"{standing(line)}: epsilon {found.removesuffix(f', {standing(line)}')}"
+        found = f"{standing(line)}: epsilon {found}"
     return (
         f"epsilon {number(target['epsilon'])}{delta} {UNITS[asked[0]]}, against the {asked[1]}; "
         f"{found}"
@@ -360,12 +360,12 @@ def run_in_words(privacy: Statement) -> str:
     return _in_words(best_lines(privacy).get(("client-run", "server")))
 
 
-def _in_words(line: Guarantee | None) -> str:
+def _in_words(line: Guarantee | None, *, by: bool = True) -> str:
     if line is None or line.epsilon is None:
         return "no guarantee"
     delta = f" (delta {line.delta!r})" if line.delta else ""
     idealised = ", idealised" if line.is_idealised else ""
-    own = "" if line.stated_by == HOUSE else f", {standing(line)}"
+    own = f", {standing(line)}" if by and line.stated_by != HOUSE else ""
     return f"{number(line.epsilon)}{delta}{idealised}{own}"
 
 

@@ -62,6 +62,7 @@ def _as_far(of: Mapping[str, Any]) -> dict[str, str]:
 
 
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "at-no-more-sites": lambda of: {"so_many": _counted(of["sites"], "site")},
     "delta-for-so-many": lambda of: {
         "many": _MANY[of["of"]],
         "revealed": revealed(of["delta"], of["count"]),
@@ -162,10 +163,7 @@ def assumptions_of(guarantee: Guarantee) -> list[str]:
 
 def sites_of(guarantee: Guarantee) -> str:
     """Return at how many sites a person may have rows, from a line that states the number."""
-    return "".join(
-        f", if the person{line(each).removeprefix('a person')}"
-        for each in AT_SITES.among(guarantee.assumptions)
-    )
+    return "".join(f", {_filled(each, 'if')}" for each in AT_SITES.among(guarantee.assumptions))
 
 
 def size_of(guarantee: Guarantee) -> str:

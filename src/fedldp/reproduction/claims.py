@@ -230,7 +230,7 @@ def judged(claim: Claim) -> tuple[str, str]:
     name, needs = claim.named_rule
     if RULES[name](_chosen(claim, measured, weights, numbers), **needs):
         return shown, "agrees"
-    cause = claim.cause if claim.known is None else known()[claim.known]
+    cause = claim.cause if claim.known is None else known()[claim.known].text
     return shown, f"does not: {cause or NO_CAUSE}"
 
 

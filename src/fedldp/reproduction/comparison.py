@@ -59,6 +59,20 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why our number differs from a paper's.
+
+    Attributes:
+        text: the reason, in words.
+        explains: whether the cause is known. If not, the text gives a possible cause, and the
+            command that would test it.
+    """
+
+    text: str
+    explains: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A cell with its comparison.
 
@@ -207,7 +221,7 @@ def proven(config: RunConfig, root: Path) -> tuple[float | None, float | None, b
 def _judged(
     expected: Expected | None,
     ours: Measurement | None,
-    why: str | None,
+    why: Reason | None,
     committed: Measurement | None,
 ) -> dict[str, Any]:
     """Return a row's comparison of the paper's number with ours.
@@ -227,7 +241,7 @@ def _judged(
         if why is None or not near:
             verdict = "differs"
         else:
-            verdict = "unexplained" if why.startswith(NOT_KNOWN) else "explained"
+            verdict = "explained" if why.explains else "unexplained"
     far = difference is not None and abs(difference) > WORTH_A_REASON
     return {
         "paper": expected and expected.accuracy,
@@ -236,7 +250,7 @@ def _judged(
         "tolerance": expected and expected.tolerance,
         "ours": ours,
         "verdict": verdict,
-        "why": why if far and verdict != "differs" else None,
+        "why": why.text if why and far and verdict != "differs" else None,
     }
 
 
@@ -358,24 +372,20 @@ def _own_gain(
     )
 
 
-NOT_KNOWN = "not known"
-"""The prefix of a reason that gives a possible cause, and the command that would test it."""
-
-
-def known() -> dict[str, str]:
+def known() -> dict[str, Reason]:
     """Return why our numbers differ from papers' numbers, by recipe, or by a gain's target and row.
 
     A paper's folder has the reasons in ``known.toml``. Every committed cell that differs by more
-    than a point from the paper's number has one: either a cause, with the run that tested it, or a
-    string that begins with "not known". A cell outside its tolerance that has none makes ``fedldp
-    reproduce --check`` fail.
+    than a point from the paper's number has one: a cause, with the run that tested it, or else
+    ``explained = false``. A cell outside its tolerance that has none makes ``fedldp reproduce
+    --check`` fail.
     """
     documents = (
         tomllib.loads(Path(file).read_text(encoding="utf-8"))
         for file in paper_folders("known.toml")
     )
     return {
-        name: each["why"]
+        name: Reason(text=each["why"], explains=each["explained"])
         for document in documents
         for each in document["known"]
         for name in each["of"]
