@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
-from fedldp.core.kinds import HELD_OUT
+from fedldp.core.facts import Doubt
+from fedldp.core.kinds import HELD_OUT, SCORES, SENT_IN_CLEAR, SIMULATED
 from fedldp.reporting.card import (
     CONFIDENTIAL,
     COUNTS,
@@ -135,10 +137,10 @@ def test_the_table_of_the_page_agrees_with_the_schema() -> None:
 def test_claim_and_proof_are_next_to_each_other(
     runs: dict[str, Path], documents: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    statement = json.loads((runs["quickstart"] / "privacy.json").read_text())
+    statement = read_run(runs["quickstart"]).privacy
     document = documents["claimed"]
-    assert document["claim"] == statement["claim"] is not None
-    assert document["guarantees"] == headline_first(statement, None)["guarantees"]
+    assert Statement.from_json(document) == headline_first(statement, None)
+    assert statement.claim is not None
     first, registry = document["guarantees"][0], document["registry"]["privacy_loss"]
     assert (first["unit"], first["adversary"]) == ("client-run", "server")
     assert registry["privacy_parameters"]["epsilon"] == first["epsilon"]
@@ -146,7 +148,7 @@ def test_claim_and_proof_are_next_to_each_other(
     assert json.loads((place / "privacy.json").read_text()) == written == document
     text = (place / "README.md").read_text()
     assert "| weight | server | 1 | 1 | 0 | proven |" in text
-    assert f"As published: epsilon 1 per weight ({statement['claim']['source']})" in text
+    assert f"As published: epsilon 1 per weight ({statement.claim.source})" in text
     nothing = documents["nothing"]
     assert nothing["registry"]["privacy_loss"]["privacy_parameters"]["epsilon"] is None
     assert nothing["registry"]["deployment_model"]["model_name"] is None
@@ -168,9 +170,10 @@ def test_the_requested_guarantee_comes_first_in_a_card(
 
 def test_warnings_and_doubts_are_in_both(visits: Path, tmp_path: Path) -> None:
     run = read_run(visits)
-    assert run.summary["doubts"]
-    place, document = write_card(read_run(visits), tmp_path / "card", scores=True)
-    assert document["warnings"] == run.warnings
+    place, document = write_card(run, tmp_path / "card", scores=True)
+    assert Statement.from_json(document).warnings == run.privacy.warnings
+    assert SIMULATED in run.privacy.warnings
+    assert [Doubt.from_json(each) for each in document["doubts"]] == run.doubts != []
     text = (place / "README.md").read_text()
     for warning in run.warnings:
         assert escaped(warning) in text
@@ -185,9 +188,9 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
     for scores in (False, True):
         place, document = write_card(read_run(visits), tmp_path / f"card-{scores}", scores=scores)
         texts[scores] = "".join(each.read_text() for each in sorted(place.iterdir()))
-        assert HELD_OUT in document["warnings"]
-        assert (document["scores"] is None) != scores
-        assert (DOUBTFUL in document["warnings"]) != scores
+        assert HELD_OUT in Statement.from_json(document).warnings
+        assert (document["scores"] is None) == (document["doubts"] is None) == (not scores)
+        assert (escaped(DOUBTFUL) in texts[scores]) != scores
         assert COUNTS in document["registry"]["dp_variant"]["unprotected_quantities"]
     for figure in told:
         assert figure not in texts[False]
@@ -208,10 +211,10 @@ def test_if_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
 
 def test_scores_that_clients_send_in_clear_are_left_out_too(runs: dict[str, Path]) -> None:
     run = read_run(runs["fedavg-quickstart"])
-    privacy = copy.deepcopy(run.summary["privacy"])
     assert privacy_document(run)["scores"] is not None
-    for line in privacy.guarantees:
-        line["method"] = "none: labels and scores on own test examples sent in clear"
+    reason = SENT_IN_CLEAR(what=(SCORES(on="own", encoder="public"),))
+    lines = tuple(replace(line, reason=reason) for line in run.privacy.guarantees)
+    privacy = replace(run.privacy, guarantees=lines).to_json()
     other = replace(run, summary=run.summary | {"privacy": privacy})
     document = privacy_document(other)
     assert document["scores"] is None

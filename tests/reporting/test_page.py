@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from pages import Page
 
-from fedldp.reporting import charts
+from fedldp.accounting.statement import Claim
+from fedldp.reporting import charts, words
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, command, twin_of
 from fedldp.simulation.recorded import read_run
@@ -127,10 +128,10 @@ def test_the_command_gives_the_same_configuration(
 
     config = fedldp.recipe("quickstart", **settings)
     summary = both[0].summary | {"config": json.loads(json.dumps(config.model_dump()))}
-    words = shlex.split(command(replace(both[0], summary=summary)) or "")
-    assert words[:3] == ["fedldp", "run", "quickstart"]
+    parts = shlex.split(command(replace(both[0], summary=summary)) or "")
+    assert parts[:3] == ["fedldp", "run", "quickstart"]
     given = {"--set": [], "--rounds": [], "--seed": []}
-    for option, value in zip(words[3::2], words[4::2], strict=True):
+    for option, value in zip(parts[3::2], parts[4::2], strict=True):
         given[option].append(value)
     more = [f"{key}={given['--' + key][0]}" for key in ("rounds", "seed") if given["--" + key]]
     assert resolve("quickstart", given["--set"] + more) == config
@@ -151,11 +152,11 @@ def test_no_command_is_shown_for_a_run_it_would_not_repeat(both: list[FinishedRu
 
 def test_every_line_has_its_assumptions_and_method(both: list[FinishedRun]) -> None:
     text = Page(page(both[:1])).text()
-    lines = both[0].summary["privacy"]["guarantees"]
+    lines = both[0].privacy.guarantees
     assert len(lines) > 4
     for line in lines:
-        assert line["method"] in text
-        assert all(" ".join(assumption.split()) in text for assumption in line["assumptions"])
+        assert words.method_of(line) in text
+        assert all(assumption in text for assumption in words.assumptions_of(line))
 
 
 @drawn
@@ -173,10 +174,8 @@ def test_the_picture_has_different_marks_for_claim_proof_and_no_guarantee(
 
 @drawn
 def test_a_claim_about_a_unit_without_a_line_is_still_drawn(both: list[FinishedRun]) -> None:
-    privacy = both[1].summary["privacy"] | {
-        "claim": {"epsilon": 0.0, "delta": 0.0, "unit": "record", "source": "somebody"}
-    }
-    text = Page(charts.guarantees("a", privacy)).text("text", "tspan")
+    claim = Claim(epsilon=0.0, delta=0.0, unit="record", source="somebody")
+    text = Page(charts.guarantees("a", replace(both[1].privacy, claim=claim))).text("text", "tspan")
     assert "claimed 0" in text
     assert "nothing is stated" in text
 
@@ -202,20 +201,22 @@ def test_without_matplotlib_the_page_lacks_only_its_charts(
 # Folders from other people
 
 HOSTILE = "</text></svg><script>alert(1)</script>\"'><img src=x onerror=alert(2)>$\\frac{\ud800"
+KEPT = ("unit", "adversary", "neighbours", "kind")
+"""What a statement's reader refuses unless it knows it."""
 
 
-def hostile(value: Any, keep: tuple[str, ...]) -> Any:
-    """Return a document with every text replaced, except those of some keys."""
+def hostile(value: Any, text: str = HOSTILE) -> Any:
+    """Return a document with every text replaced; who states or claims something is printable."""
     if isinstance(value, dict):
         return {
-            (HOSTILE if key == "epsilon" and "mechanism" in value else key): (
-                one if key in keep else hostile(one, keep)
-            )
+            (HOSTILE if key == "epsilon" and "mechanism" in value else key): one
+            if key in KEPT
+            else hostile(one, HOSTILE[:-1] if key in ("source", "stated_by") else text)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [hostile(one, keep) for one in value]
-    return HOSTILE if isinstance(value, str) else value
+        return [hostile(one, text) for one in value]
+    return text if isinstance(value, str) else value
 
 
 def test_every_rounds_ranges_are_shown(
@@ -237,8 +238,7 @@ def test_text_from_a_folder_is_not_markup(
     folder = own_copy(to="<b onclick=alert(3)>")
     for name in ("summary.json", "environment.json"):
         document = json.loads((folder / name).read_text())
-        changed = hostile(document, ("unit", "adversary", "kind"))
-        (folder / name).write_text(json.dumps(changed))
+        (folder / name).write_text(json.dumps(hostile(document)))
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         line["metrics"], line["refused"] = {HOSTILE: 1.0}, {HOSTILE: 2}

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import fedldp
+from fedldp.accounting.proven import Proven
 from fedldp.core.errors import RunError
 from fedldp.data import standardised
 from fedldp.data.datasets import load_dataset
@@ -68,11 +69,8 @@ def test_a_comparison_shows_the_line_of_a_clients_run(runs: dict[str, Path]) -> 
     private, noiseless = (read_run(runs[name]) for name in ("quickstart", "fedavg-quickstart"))
     line = private.headline
     assert line is not None
-    assert (line["unit"], line["adversary"]) == ("client-run", "server")
-    lines = private.summary["privacy"]["guarantees"]
-    same = [one["epsilon"] for one in lines if one["unit"] == "client-run"
-            and one["adversary"] == "server"]  # fmt: skip
-    assert line["epsilon"] == min(same)
+    assert (line.unit, line.adversary, line.delta) == ("client-run", "server", 1e-05)
+    assert line.epsilon == Proven.of(private.privacy, "client-run", "server").epsilon
     assert "delta 1e-05" in private.epsilon_in_words
     assert noiseless.epsilon_in_words == "no guarantee"
 

@@ -13,6 +13,14 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from fedldp.core.facts import Doubt
+from fedldp.core.kinds import (
+    CLASS_MISSING,
+    NOT_ABOVE_CHANCE,
+    NOT_ABOVE_GUESSING,
+    NOT_ABOVE_MOST_FREQUENT,
+    ONE_CLASS,
+)
 from fedldp.protocol.roles import Score
 from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
@@ -122,7 +130,7 @@ def test_an_evaluation_agrees_with_a_round() -> None:
 
 def doubts_of(
     labels: NDArray[np.int64], shares: NDArray[np.float64], *, known: bool = True
-) -> list[str]:
+) -> list[Doubt]:
     confusion = table(labels, shares)
     tested = figures_of(labels, shares, confusion)
     accuracy = {"accuracy": float((shares.argmax(1) == labels).mean())}
@@ -150,24 +158,25 @@ def test_a_model_that_always_predicts_the_most_frequent_class_has_learned_nothin
     found = figures_of(labels, always, table(labels, always))
     assert found["balanced_accuracy"] == pytest.approx(1 / classes)
     assert found["auc"] == 0.5
-    (doubt,) = doubts_of(labels, always)
-    assert "AUC 0.5000 is not above the 0.5 of a random order, as far as 350 examples" in doubt
-    assert "no sign that the model has learned anything" in doubt
+    often = float((labels == 0).mean())
+    assert doubts_of(labels, always) == [
+        NOT_ABOVE_CHANCE(auc=0.5, accuracy=often, most_frequent=often, examples=350, rounded=False)
+    ]
     # A model that sometimes predicts another class by chance has that accuracy and nothing more.
     rng = np.random.default_rng(classes)
     noisy = always + 0.3 * rng.random(always.shape)
     (doubt,) = doubts_of(labels, noisy / noisy.sum(1, keepdims=True))
-    assert "no sign that the model has learned anything" in doubt
+    assert doubt.kind == NOT_ABOVE_CHANCE.name
 
 
 def test_for_a_model_that_ranks_well_weights_or_a_threshold_are_suggested() -> None:
     rng = np.random.default_rng(0)
     score = 0.1 * RARE + 0.2 * rng.random(400)  # never above one half
     (doubt,) = doubts_of(RARE, of_two(score))
-    assert "balanced accuracy 50.00 % is not above the 50.00 % of guessing" in doubt
-    assert "no sign that" not in doubt
-    assert "class_weights" in doubt
-    assert "--threshold" in doubt
+    assert doubt.kind == NOT_ABOVE_GUESSING.name
+    assert doubt.values["balanced_accuracy"] == 0.5
+    assert doubt.values["auc"] == pytest.approx(roc_auc_score(RARE, score))
+    assert doubt.values["threshold"]
     # With its threshold moved, it is less accurate than one class alone, but not doubtful.
     moved = score + 0.35
     assert ((moved >= 0.5) == RARE).mean() < 0.875
@@ -178,20 +187,22 @@ def test_with_classes_of_similar_size_a_low_accuracy_gets_a_warning() -> None:
     labels = (np.arange(400) % 5 < 2).astype(np.int64)
     score = 0.42 + 0.3 * labels + 0.3 * np.random.default_rng(0).random(400)
     (doubt,) = doubts_of(labels, of_two(score))
-    assert "accuracy" in doubt
-    assert "is not above the 60.00 % of always predicting the most frequent class" in doubt
-    assert "although the AUC of 1.0000 shows" in doubt
-    assert "no sign that" not in doubt
+    assert doubt.kind == NOT_ABOVE_MOST_FREQUENT.name
+    assert (doubt.values["most_frequent"], doubt.values["auc"]) == (0.6, 1.0)
+    assert doubt.values["accuracy"] < 0.65
 
 
 def test_a_test_that_is_too_small_gets_a_warning() -> None:
     shares = np.full((30, 3), 1 / 3)
     first, second = doubts_of(np.arange(30) % 2, shares)
-    assert "no example of class 2: AUC and average precision are not defined" in first
-    assert "balanced accuracy 50.00 % is not above the 50.00 % of guessing" in second
-    first, second = doubts_of(np.zeros(30, np.int64), shares)
-    assert "no example of class 1, 2" in first
-    assert "only one class" in second
+    assert first == CLASS_MISSING(classes=("2",), more=0)
+    assert second.kind == NOT_ABOVE_GUESSING.name
+    assert (second.values["balanced_accuracy"], second.values["classes"]) == (0.5, 2)
+    assert not second.values["threshold"]
+    assert doubts_of(np.zeros(30, np.int64), shares) == [
+        CLASS_MISSING(classes=("1", "2"), more=0),
+        ONE_CLASS,
+    ]
 
 
 def test_few_scores_without_signal_are_mistaken_for_learning() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from pages import Page
 from visits import NAMES, write_visits
 
 import fedldp
-from fedldp.core.kinds import CHOOSING, HELD_OUT
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
+from fedldp.core.kinds import CHOOSING, HELD_OUT, PURE_SUM
 from fedldp.data import Dataset
+from fedldp.reporting import words
 from fedldp.reporting.html import page
 from fedldp.reporting.text import asked_first, explain
 from fedldp.simulation.recorded import read_run
@@ -38,21 +42,21 @@ def test_console_json_and_page_have_the_same_warnings(
     printed = re.findall(r"^warning +(.*)$", outcome.out, re.MULTILINE)
     run = read_run(tmp_path / "run")
     assert printed == run.warnings
-    assert run.summary["doubts"]
-    assert HELD_OUT in printed
+    assert run.doubts
+    assert HELD_OUT in run.privacy.warnings
     told = Page((tmp_path / "run" / "report.html").read_text()).text()
     for warning in printed:
         assert warning in told
     (read,) = json.loads(fedldp_command("report", "run", "--json").out)["runs"]
-    assert [*read["privacy"]["warnings"], *read["doubts"]] == printed
-    assert fedldp.load("run").doubts == tuple(run.summary["doubts"])
+    assert [each["text"] for each in [*read["privacy"]["warnings"], *read["doubts"]]] == printed
+    assert fedldp.load("run").doubts == tuple(run.doubts)
 
 
 def test_the_requested_guarantee_comes_first(visits: Path) -> None:
     run = read_run(visits)
     assert run.asked == ("person", "server")
     assert run.headline is not None
-    assert run.headline["unit"] == "person"
+    assert run.headline.unit == "person"
     told = Page(page([run])).text()
     asked = (
         "Asked for: epsilon 2 (delta 1e-05) about all data of one person, against the server; "
@@ -64,23 +68,22 @@ def test_the_requested_guarantee_comes_first(visits: Path) -> None:
 
 
 def test_any_requested_line_comes_first() -> None:
-    def line(unit: str, adversary: str, epsilon: float) -> dict[str, Any]:
-        return {"unit": unit, "adversary": adversary, "epsilon": epsilon, "delta": 0.0,
-                "kind": "pure", "lower": None, "assumptions": [], "method": "",
-                "neighbours": "", "stated_by": "fedldp"}  # fmt: skip
-
-    lines = [line("weight", "server", 1), line("client-run", "server", 9),
-             line("client-run", "summing-server", 3)]  # fmt: skip
-    privacy = {"claim": None, "guarantees": lines, "warnings": []}
-    for asked in [(each["unit"], each["adversary"]) for each in lines]:
-        found = asked_first(privacy, asked)
-        first = found["guarantees"][0]
-        assert (first["unit"], first["adversary"]) == asked
-        assert sorted(map(str, found["guarantees"])) == sorted(map(str, lines))
-        assert explain(found).index(f"epsilon {first['epsilon']:g}") == min(
-            explain(found).index(f"epsilon {each['epsilon']:g}") for each in lines
+    lines = tuple(
+        Guarantee(unit=unit, adversary=adversary, kind="pure", epsilon=epsilon, delta=0.0,
+                  method=PURE_SUM(over="reports"))
+        for unit, adversary, epsilon in (
+            ("weight", "server", 1.0), ("client-run", "server", 9.0),
+            ("client-run", "summing-server", 3.0),
         )
-    assert asked_first(privacy, None)["guarantees"] == lines
+    )  # fmt: skip
+    privacy = Statement(claim=None, guarantees=lines, warnings=())
+    for line in lines:
+        found = asked_first(privacy, (line.unit, line.adversary))
+        assert found.guarantees[0] == line
+        assert set(found.guarantees) == set(lines)
+        places = {each: explain(found).index(f"epsilon {each.epsilon:g}") for each in lines}
+        assert min(places, key=places.__getitem__) == line
+    assert asked_first(privacy, None) == privacy
 
 
 def test_classes_have_their_names_and_figures_fit_the_balance(visits: Path) -> None:
@@ -115,14 +118,15 @@ def swept() -> Any:
 
 
 def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> None:
-    assert CHOOSING in swept.notes()
-    assert CHOOSING in swept.summary()["warnings"]
+    choosing = words.line(CHOOSING)
+    assert choosing in swept.notes()
+    assert choosing in swept.summary()["warnings"]
     assert any("runs are doubtful" in text for text in swept.warnings())
     text = swept.to_csv()
-    assert f"# {CHOOSING}\n" in text
+    assert f"# {choosing}\n" in text
     data = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(list(csv.DictReader(io.StringIO("\n".join(data))))) == 2
-    assert CHOOSING.replace("'", "&#x27;") in swept._repr_html_()
+    assert escape(choosing) in swept._repr_html_()
     assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
 
 

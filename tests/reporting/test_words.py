@@ -28,7 +28,7 @@ from fedldp.core.facts import (
     NoGuarantee,
     Unprotected,
 )
-from fedldp.core.kinds import FRESH, GAUSSIAN, SIMULATED, TAKES_PART, WEIGHTS
+from fedldp.core.kinds import FRESH, GAUSSIAN, OPTIMAL, SIMULATED, SPENT, TAKES_PART, WEIGHTS
 from fedldp.core.registry import scan_papers
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import check_stated, parse_agreement
@@ -85,6 +85,12 @@ def test_every_kind_is_rendered_with_all_its_values(form: Any) -> None:
             assert type(fact).from_json(json.loads(json.dumps(fact.to_json()))) == fact
 
 
+def test_a_value_of_a_newer_version_is_shown_as_it_is() -> None:
+    told = words.line(OPTIMAL(tight="newer"))
+    assert told == 'optimal-composition: {"tight": "newer"}'
+    assert "newer" in words.line(SPENT(unit="newer", kind="newer", spent=1.0))
+
+
 def test_a_kind_of_a_newer_version_is_kept_and_shown() -> None:
     found = Caveat.from_json({"kind": "newer", "values": {"of": [1, "b"]}, "text": "never read"})
     assert found.values == {"of": (1, "b")}
@@ -100,7 +106,7 @@ def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
             return [changed(each) for each in value]
         return {
             key: f"in other words, {text}"
-            if key in ("line", "short")
+            if key in ("line", "short", "if")
             else changed(text)
             if isinstance(text, list)
             else text

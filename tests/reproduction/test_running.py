@@ -16,7 +16,7 @@ from fedldp.core.errors import RunError
 from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, publishing, results, targets
 from fedldp.reproduction import statements as proofs
-from fedldp.reproduction.comparison import Measurement, Row, compare, proven
+from fedldp.reproduction.comparison import Measurement, Reason, Row, compare, proven
 from fedldp.reproduction.figure import fingerprint, has_rounds
 from fedldp.reproduction.pages import committed, markdown, name_of_chart, updated
 from fedldp.reproduction.publishing import documents, restore, text_of
@@ -117,12 +117,11 @@ def test_verdicts(store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.M
     found = rows_of(TINY, store, tmp_path)["long"]
     assert (found.verdict, found.why) == ("differs", None)
     assert found.difference == pytest.approx(0.06)
-    monkeypatch.setattr(comparison, "known", lambda: {"long": "it is a test"})
-    found = rows_of(TINY, store, tmp_path)["long"]
-    assert (found.verdict, found.why) == ("explained", "it is a test")
-    monkeypatch.setattr(comparison, "known", lambda: {"long": "not known: it is a test"})
-    found = rows_of(TINY, store, tmp_path)["long"]
-    assert (found.verdict, found.why) == ("unexplained", "not known: it is a test")
+    for explains, verdict in ((True, "explained"), (False, "unexplained")):
+        reason = Reason(text="it is a test", explains=explains)
+        monkeypatch.setattr(comparison, "known", lambda reason=reason: {"long": reason})
+        found = rows_of(TINY, store, tmp_path)["long"]
+        assert (found.verdict, found.why) == (verdict, reason.text)
 
 
 def test_devices_are_not_mixed(store: MeasurementStore, tmp_path: Path) -> None:
@@ -254,9 +253,9 @@ def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
     target = {"unit": "client-run", "epsilon": 50.0}
     config = find_recipe("quickstart").config.changed(target=target)
     found = [
-        (line["epsilon"], line["delta"])
+        (line.epsilon, line.delta)
         for line in plan(config, problem_of(config, None)).privacy.guarantees
-        if (line["unit"], line["adversary"]) == ("client-run", "server")
+        if (line.unit, line.adversary) == ("client-run", "server")
     ]
     assert proven(config, tmp_path)[:2] == min(found)
     assert proven(BASE, tmp_path) == (None, None, False)

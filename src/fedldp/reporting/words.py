@@ -19,6 +19,7 @@ from typing import Any
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.proven import Together
 from fedldp.accounting.statement import Statement, delta_to_take, revealed
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import number, rounded_count
 from fedldp.core.kinds import AT_SITES
@@ -88,7 +89,7 @@ def templates() -> dict[str, dict[str, Any]]:
 
 
 def line(fact: Fact) -> str:
-    """Return a fact as a sentence; one of a kind that this version does not know as it is."""
+    """Return a fact as a sentence; one that this version does not know, as it is."""
     return _filled(fact, "line")
 
 
@@ -99,9 +100,16 @@ def short(fact: Fact) -> str:
 
 def _filled(fact: Fact, form: str) -> str:
     entry = templates().get(fact.kind)
-    if entry is None:
-        values = fact.to_json()["values"]
-        return f"{fact.kind}: {json.dumps(values)}" if values else fact.kind
+    if entry is not None:
+        try:
+            return _with_words(fact, entry, form)
+        except (LookupError, ArithmeticError, ConfigError):
+            pass  # a value of a newer version, or of somebody's own document
+    values = fact.to_json()["values"]
+    return f"{fact.kind}: {json.dumps(values)}" if values else fact.kind
+
+
+def _with_words(fact: Fact, entry: Mapping[str, Any], form: str) -> str:
     values = fact.values
     if fact.kind in _COMPUTED:
         values |= _COMPUTED[fact.kind](values)
@@ -110,7 +118,7 @@ def _filled(fact: Fact, form: str) -> str:
     for each in entry.get("when", [entry]):
         if all(_is(values[name], fixed) for name, fixed in each.items() if name != "line"):
             return _with_values(each["line"], values)
-    raise ValueError(f"{FILE} has no words for {fact.kind} with {values}")
+    raise LookupError(f"{FILE} has no words for {fact.kind} with {values}")
 
 
 def _is(value: Any, fixed: Any) -> bool:
