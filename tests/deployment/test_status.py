@@ -25,6 +25,8 @@ from environments import (
 from https_ends import Ends, eventually
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.core.facts import Status
+from fedldp.core.kinds import CANNOT_BE_READ, CANNOT_PAY, NOT_RUNNING
 from fedldp.core.locks import alone
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
@@ -34,6 +36,7 @@ from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_
 from fedldp.deployment.policy import is_retired, retire, write_accepted
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
+from fedldp.deployment.watch import SiteWatch
 from fedldp.protocol.wire import Report
 
 CONTRACT = {"rounds", "sites", "next", "warnings"}
@@ -46,6 +49,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     env = make_environment(tmp_path_factory.mktemp("served"), seeded=False)
     env.serve()
     return env
+
+
+def told(found: dict[str, Any]) -> list[Status]:
+    return [Status.from_json(each) for each in found["warnings"]]
 
 
 def assert_contract(found: dict[str, Any]) -> None:
@@ -73,8 +80,8 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
         # The remaining budget is each site's own.
         assert {site["budget_left"] for site in found["sites"]} == {None}
     assert [each["rounds"] for each in seen] == [{"done": n, "of": 2} for n in (0, 1, 2, 2)]
-    assert [each["state"] for each in seen] == ["stopped", "runs", "runs", "complete"]
-    assert seen[0]["warnings"][0] == "the server is not running"
+    assert [each["state"] for each in seen] == [None, "runs", "runs", "complete"]
+    assert CANNOT_BE_READ.among(told(seen[0]))[0].values["what"] == "lock"
     last = seen[-1]
     assert last["warnings"] == []
     assert {(site["state"], site["rounds"]) for site in last["sites"]} == {("answered", 2)}
@@ -87,7 +94,10 @@ def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
     env.server()
     for damaged in ("", "[]", '{"sites": 3}', '{"sites": [3, {"name": "site-0"}]}'):
         (tmp_path / "server" / "status.json").write_text(damaged)
-        assert_contract(status_of_server(tmp_path / "server"))
+        found = status_of_server(tmp_path / "server")
+        assert_contract(found)
+        assert CANNOT_BE_READ.is_in(told(found))
+        assert {site["state"] for site in found["sites"]} == {None}
         assert env.server().watch.document()["rounds"]["of"] == 2
 
 
@@ -101,15 +111,19 @@ def test_a_site_reports_its_own_ledger(served: Environment) -> None:
     assert_contract(found)
     assert found["rounds"] == {"done": 2, "of": 2}
     (site,) = found["sites"]
-    assert (site["name"], site["state"]) == ("site-0", "stopped")
+    assert (site["name"], site["state"]) == ("site-0", None)  # no agent said that it ended
     (budget,) = site["budget_left"]
     assert budget["spent"] == ledger.spent() > 0
     assert budget["left"] == ledger.remaining()
     assert ledger.releases()[-1].hash in found["last_release"]
     (run,) = found["runs"]
-    assert (run["run"], run["state"]) == (served.agreement.run, "all rounds answered")
-    assert found["warnings"] == ["the agent is not running"]
+    assert (run["run"], run["state"]) == (served.agreement.run, "answered")
+    watch = SiteWatch(policy.state)
+    watch.ends()
+    assert told(status_of_site(policy)) == [NOT_RUNNING(of="agent")]
+    assert status_of_site(policy)["sites"][0]["state"] == "stopped"
     with alone(policy.state / "lock", "agent"):
+        watch.reached()
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
 
 
@@ -119,10 +133,10 @@ def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Pat
     policy = {"budget": {"kind": "zcdp", "limit": limit}}
     env = make_environment(tmp_path / "limited", policy=policy)
     ask(env.agent(0), env, request_of(env))
-    stopped, short = status_of_site(env.policies[0])["warnings"]
-    assert stopped == "the agent is not running"
-    assert "its next round costs" in short
-    assert "the agent refuses it" in short
+    (short,) = CANNOT_PAY.among(told(status_of_site(env.policies[0])))
+    assert short.values["run"] == env.agreement.run
+    assert short.values["cost"] == pytest.approx(limit / 1.5)
+    assert short.values["left"] == pytest.approx(limit / 3)
 
 
 def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) -> None:
@@ -145,9 +159,11 @@ def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: 
     agent = env.agent(0)
     found = status_of_site(policy)
     assert found["sites"][0]["budget_left"] is None
-    assert any("this is an older copy" in line for line in found["warnings"])
+    (unread,) = (f for f in CANNOT_BE_READ.among(told(found)) if f.values["what"] == "ledger")
+    assert "this is an older copy" in unread.values["why"]
     assert "this is an older copy" in agent.watch.document()["refuses"]
     with alone(policy.state / "lock", "agent"):
+        agent.watch.write(now=True)
         assert status_of_site(policy)["sites"][0]["state"] == "refused"
         amiss = [each.what for each in check_site(policy) if not each.ok]
     assert any("it is running, but refuses" in line for line in amiss)
@@ -283,7 +299,7 @@ def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> N
     assert "fedldp_rounds 2.0" in lines
     agent = served.agent(0)
     metrics = of_site(
-        agent.watch.document(), budgets_of(agent.ledger, agent.shown), len(agent.shown)
+        agent.watch.document(), budgets_of(agent.ledger, agent.shown or []), len(agent.shown or [])
     )
     own = text_of(metrics)
     ledger = served.ledger(0)

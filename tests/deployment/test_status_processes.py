@@ -16,6 +16,7 @@ import pytest
 from real_processes import DiesAtEveryFile, Party, eventually
 from stages import playing
 
+from fedldp.core.kinds import NOT_RUNNING
 from fedldp.deployment.checks import check_server, check_site
 from fedldp.deployment.parties import free_ports
 from fedldp.deployment.policy import read_policy
@@ -41,7 +42,7 @@ def test_a_waiting_server_says_for_whom_it_waits_and_ends_at_ctrl_c(tmp_path: Pa
         assert stage.server.process is not None
         os.kill(stage.server.process.pid or 0, signal.SIGINT)
         assert stage.server.wait() == 130
-        assert status_of_server(folder)["warnings"][0] == "the server is not running"
+        assert status_of_server(folder)["warnings"][0]["kind"] == NOT_RUNNING.name
         assert stage.env.releases(1) == []
         stage.assert_sound()
         stage.close()

@@ -55,7 +55,7 @@ def facts(kind: Kind[Any]) -> Iterator[Fact]:
     for form in words.templates()[kind.name].get("when", [{}]):
         values = {name: example(wanted) for name, wanted in kind.fields.items()}
         fixed = {name: None if v == "none" else v for name, v in form.items() if name != "line"}
-        if kind.name == "spent":
+        if kind.name in ("spent", "cannot-pay"):
             values |= {"unit": "person", "kind": "zcdp"}
         if kind.name == "delta-for-so-many":
             values["of"] = "person"

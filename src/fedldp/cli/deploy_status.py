@@ -57,30 +57,46 @@ def status(
         typer.echo(line)
     typer.echo(f"next       {found['next']}")
     for warning in found["warnings"]:
-        typer.echo(f"warning    {warning}")
+        typer.echo(f"warning    {warning['text']}")
 
 
 def _server_lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"run        {found['run']}: {found['state']}"
-    yield f"rounds     {found['rounds']['done']} of {found['rounds']['of']}"
+    yield f"run        {found['run']}: {_told(found['state'])}"
+    yield f"rounds     {_rounds(found)}"
     for site in found["sites"]:
-        seen = f"last seen {site['last_seen']}" if site["last_seen"] else "never seen"
+        seen = f"last seen {_told(site['last_seen'])}"
+        if site["state"] == "unseen":
+            seen = "never seen"
         detail = f" ({site['detail']})" if site["detail"] else ""
-        rounds = f"{site['rounds']} rounds"
-        yield f"site       {site['name']}: {site['state']}{detail}, {rounds}, {seen}"
+        rounds = f"{_told(site['rounds'])} rounds"
+        yield f"site       {site['name']}: {_told(site['state'])}{detail}, {rounds}, {seen}"
+
+
+def _told(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _rounds(found: dict[str, Any]) -> str:
+    return f"{_told(found['rounds']['done'])} of {_told(found['rounds']['of'])}"
+
+
+_OF_A_RUN = {"answered": "all rounds answered", "under-way": "under way"}
 
 
 def _site_lines(found: dict[str, Any]) -> Iterator[str]:
     (site,) = found["sites"]
     server = f" to {found['server']}" if found["server"] else ""
-    seen = f"{site['last_seen']}" if site["last_seen"] else "never"
-    yield f"site       {site['name']}: {site['state']}; last connection{server}: {seen}"
+    seen = site["last_seen"] or "none known"
+    yield f"site       {site['name']}: {_told(site['state'])}; last connection{server}: {seen}"
     for run in found["runs"]:
-        rounds = f"{run['rounds']['done']} of {run['rounds']['of']} rounds"
-        yield f"run        {run['run'][:8]}: {run['system']}, {rounds} answered, {run['state']}"
+        state = _OF_A_RUN.get(run["state"], _told(run["state"]))
+        rounds = f"{_rounds(run)} rounds answered"
+        yield f"run        {run['run'][:8]}: {run['system']}, {rounds}, {state}"
+    if site["budget_left"] is None:
+        yield f"budget     {_told(None)}"
     for budget in site["budget_left"] or ():
         yield f"budget     {_budget(budget)}"
-    yield f"last       {found['last_release']}"
+    yield f"last       {_told(found['last_release'])}"
 
 
 def _budget(budget: dict[str, Any]) -> str:

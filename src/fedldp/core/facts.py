@@ -90,6 +90,10 @@ class Doubt(Fact):
     """Why a score may say less than it seems."""
 
 
+class Status(Fact):
+    """What needs the attention of a server's or a site's operator."""
+
+
 F = TypeVar("F", bound=Fact)
 
 

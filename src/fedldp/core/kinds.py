@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from types import NoneType
 
-from fedldp.core.facts import Assumption, Caveat, Doubt, Kind, Method, NoGuarantee, Unprotected
+from fedldp.core.facts import (
+    Assumption,
+    Caveat,
+    Doubt,
+    Kind,
+    Method,
+    NoGuarantee,
+    Status,
+    Unprotected,
+)
 
 # Assumptions. Their values are whole numbers or names, never floats, so that sets compare exactly.
 
@@ -153,3 +162,22 @@ NOT_ABOVE_GUESSING = Kind(
 FEW_EXAMPLES_AT_CLIENTS = Kind(
     "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
 )
+
+# Status of a server or a site's agent. The text of an error (why) is shown, and never compared.
+
+NOT_RUNNING = Kind("not-running", Status, {"of": str})
+SILENT = Kind("silent", Status, {"of": str, "since": str})
+ENDED = Kind("ended", Status, {"why": str})
+STOPPED = Kind("stopped", Status, {"why": str})
+QUORUM_MISSED = Kind("quorum-missed", Status, {"times": int})
+SITE_AMISS = Kind("site-amiss", Status, {"site": str, "state": str, "detail": str | NoneType})
+REFUSES = Kind("refuses", Status, {"why": str})
+UNREACHABLE = Kind("unreachable", Status, {"why": str, "since": str | NoneType})
+CANNOT_PAY = Kind(
+    "cannot-pay",
+    Status,
+    {"run": str, "cost": float | NoneType, "left": float, "kind": str, "unit": str},
+)
+NOT_SERVED = Kind("not-served", Status, {"run": str, "why": str})
+CANNOT_BE_READ = Kind("cannot-be-read", Status, {"what": str, "why": str})
+EXPIRED = Kind("expired", Status, {"what": str, "on": str})

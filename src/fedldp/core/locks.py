@@ -80,12 +80,18 @@ def alone(file: Path, what: str) -> Iterator[None]:
         _release(handle, file)
 
 
-def is_held(file: Path) -> bool:
-    """Return whether a process holds the lock ``file``, without creating the file."""
+def is_held(file: Path) -> bool | None:
+    """Return whether a process holds the lock ``file``, without creating the file.
+
+    Returns:
+        None if the file exists but cannot be read.
+    """
     try:
         handle = os.open(file, os.O_RDONLY)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

@@ -253,6 +253,25 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
     return context, own.public_bytes(Encoding.DER)
 
 
+def expires(certificate: Path) -> datetime.datetime:
+    """Return when a certificate, the first one in a PEM file, expires.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or holds no certificate.
+    """
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+
+
+def authority_expires(authorities: Path) -> datetime.datetime:
+    """Return when the longest-lasting authority in a PEM file expires.
+
+    Raises:
+        OSError, ValueError: see ``expires``.
+    """
+    found = x509.load_pem_x509_certificates(authorities.read_bytes())
+    return max(each.not_valid_after_utc for each in found)
+
+
 class ServerTls:
     """A server's certificate and key, in files that may be renewed while the server runs.
 

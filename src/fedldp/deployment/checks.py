@@ -13,7 +13,7 @@ import numpy as np
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
-from fedldp.core.locks import is_held
+from fedldp.core.kinds import NOT_RUNNING
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
@@ -29,10 +29,10 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.site import check_randomness, check_secret, open_run
 from fedldp.deployment.site_ledger import SiteLedger, was_begun
 from fedldp.deployment.source import SiteData, check_rows_have_people, is_about_people, open_source
-from fedldp.deployment.status import check_can_pay
-from fedldp.deployment.watch import read_status
-from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
+from fedldp.deployment.status import Process, cannot_pay
+from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys, read_secret
+from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
 
 _CLOCKS_AGREE = 5.0
@@ -106,9 +106,11 @@ def check_server(
         return f"{beside(agreement)}: as agreed"
 
     def server() -> str:
-        if not is_held(folder.with_name(f"{folder.name}.lock")):
+        process = Process.of_server(folder)
+        _check_process(process)
+        if not process.runs or process.known is None:
             return "it is not running now"
-        return f"it runs: {read_status(folder).get('next', 'begins')}"
+        return f"it runs: {process.known.get('next', 'unknown')}"
 
     found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
     found += _one("initial", initial)
@@ -172,9 +174,11 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         return f"{policy.state}: readable by its owner only"
 
     def agent() -> str:
-        if not is_held(policy.state / "lock"):
+        process = Process.of_agent(policy)
+        _check_process(process)
+        if not process.runs or process.known is None:
             return "it is not running now"
-        refuses = read_status(policy.state).get("refuses")
+        refuses = process.known.get("refuses")
         if refuses:
             raise FedldpError(f"it is running, but refuses: {refuses}")
         return "it runs"
@@ -190,6 +194,13 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     for path in sorted(policy.accepted.glob("*.agreement")):
         if not path.with_suffix(".retired").exists():
             yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
+
+
+def _check_process(process: Process) -> None:
+    """Refuse a process of which something cannot be read, or which is silent."""
+    amiss = [each for each in process.warnings() if not NOT_RUNNING.is_in([each])]
+    if amiss:
+        raise FedldpError("; ".join(map(words.line, amiss)))
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
@@ -278,13 +289,16 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     left_out = check_data(policy, agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
     check_accepted_data(policy, agreement.digest, source.digest)
-    ledger = SqliteLedger(policy.ledger) if policy.ledger.exists() else None
+    begun = policy.ledger.exists() or was_begun(policy)
+    ledger = SiteLedger(policy, look=True).ledger if begun else None
     entries = [] if ledger is None else ledger.releases()
     secret = policy.state / "secret"  # if this file is missing, nothing has been drawn or released
     keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
     index = open_run(policy, agreement, key, source, keys, entries).index
     if ledger is not None:
-        check_can_pay(ledger, policy.as_here(agreement), index, entries)
+        short = cannot_pay(ledger, policy.as_here(agreement), index, entries)
+        if short:
+            raise FedldpError("; ".join(map(words.line, short)))
     said = f"; {left_out}, so they are left out" if left_out else ""
     name = agreement.sites[index].name
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}{said}"

@@ -10,15 +10,17 @@ import logging
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError
+from fedldp.deployment.certificates import expires
 from fedldp.deployment.watch import TAKES_PART
 
 log = logging.getLogger("fedldp.metrics")
@@ -147,7 +149,7 @@ def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HT
 
 
 def of_server(known: dict[str, Any]) -> list[Metric]:
-    """Return the content of ``Watch.document`` as metrics."""
+    """Return the content of ``Watch.document`` as metrics; what is unknown is left out."""
     sites = known["sites"]
 
     def each(value: Callable[[dict[str, Any]], float | None]) -> tuple[Any, ...]:
@@ -170,7 +172,12 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
         Metric(
             "site_takes_part",
             "1: the site is connected and has accepted the agreement.",
-            each(lambda site: float(site["state"] in TAKES_PART)),
+            each(lambda site: _takes_part(site["state"])),
+        ),
+        Metric(
+            "certificate_expires_seconds",
+            "When the server's certificate expires, in seconds since 1970.",
+            _one(_expires(known["certificate"])),
         ),
         Metric(
             "site_last_seen_seconds",
@@ -190,13 +197,20 @@ def of_server(known: dict[str, Any]) -> list[Metric]:
 
 
 def of_site(
-    known: dict[str, Any], budgets: Iterable[dict[str, Any]], releases: int
+    known: dict[str, Any], budgets: Sequence[dict[str, Any]] | None, releases: int | None
 ) -> list[Metric]:
     """Return the content of ``SiteWatch.document`` and of the ledger as metrics.
 
-    The duration of training is left out, because it depends on the number of examples.
+    What is unknown is left out. The duration of training is left out too, because it depends on the
+    number of examples.
+
+    Args:
+        known: the content of ``SiteWatch.document``.
+        budgets: what ``status.budgets_of`` returns; None if the ledger cannot be read, so that the
+            agent refuses all requests.
+        releases: the number of releases in the ledger; None if it cannot be read.
     """
-    budgets = list(budgets)
+    refuses = known["refuses"] is not None or budgets is None
 
     def each(name: str) -> tuple[Any, ...]:
         return tuple(
@@ -204,12 +218,12 @@ def of_site(
                 {"kind": budget["kind"], "unit": budget["unit"]},
                 math.inf if budget[name] is None else budget[name],
             )
-            for budget in budgets
+            for budget in budgets or ()
         )
 
     return [
         Metric("connected", "1: the server can be reached.", _one(known["connected"])),
-        Metric("refuses", "1: the agent refuses all requests.", _one(known["refuses"] is not None)),
+        Metric("refuses", "1: the agent refuses all requests.", _one(refuses)),
         Metric(
             "server_last_seen_seconds",
             "When the server was last heard from, in seconds since 1970.",
@@ -226,6 +240,17 @@ def of_site(
 
 def _one(value: float | None) -> tuple[Any, ...]:
     return () if value is None else (({}, float(value)),)
+
+
+def _takes_part(state: str | None) -> float | None:
+    return None if state is None else float(state in TAKES_PART)
+
+
+def _expires(certificate: str | None) -> float | None:
+    try:
+        return None if certificate is None else expires(Path(certificate)).timestamp()
+    except (OSError, ValueError):
+        return None
 
 
 def _seconds(at: str | None) -> float | None:

@@ -32,6 +32,7 @@ from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.status import budgets_of
+from fedldp.deployment.watch import SiteWatch, beating
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
@@ -60,30 +61,40 @@ def run_site(
         FedldpError: the agent cannot start.
     """
     check_extra("deploy", "a site's agent")
-    from fedldp.deployment.https.site import HttpsLink
-
     _log_to_stderr(json_log)
     os.umask(0o077)  # only the owner can access what the agent creates
     with alone(policy.state / "lock", "agent"):
-        try:
-            agent = Agent(policy, test_keys=test_keys)
-        except LedgerLost as error:
-            raise EndedForGood(str(error)) from error
+        watch = SiteWatch(policy.state)
+        with beating(watch):
+            try:
+                agent = Agent(policy, test_keys=test_keys, watch=watch)
+                _serve(agent, metrics)
+            except LedgerLost as error:
+                raise EndedForGood(str(error)) from error
 
-        def now() -> list[Metric]:
-            entries = agent.shown
-            return of_site(agent.watch.document(), budgets_of(agent.ledger, entries), len(entries))
 
-        with serving(metrics, now), _until_told() as stop:
-            link = HttpsLink(
-                policy.server.url,
-                policy.server.ca,
-                agent.key,
-                agent.answer,
-                lambda: agent.largest_message,
-                lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
-            )
-            link.serve(stop)
+def _serve(agent: Agent, metrics: str | None) -> None:
+    """Answer requests until SIGTERM or Ctrl-C."""
+    from fedldp.deployment.https.site import HttpsLink
+
+    policy = agent.policy
+
+    def now() -> list[Metric]:
+        entries = agent.shown
+        if entries is None or not policy.ledger.exists():
+            return of_site(agent.watch.document(), None, None)
+        return of_site(agent.watch.document(), budgets_of(agent.ledger, entries), len(entries))
+
+    with serving(metrics, now), _until_told() as stop:
+        link = HttpsLink(
+            policy.server.url,
+            policy.server.ca,
+            agent.key,
+            agent.answer,
+            lambda: agent.largest_message,
+            lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
+        )
+        link.serve(stop)
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ def run_server(
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         reach = reached.pipe(found, folder)  # reports errors before anything is created
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
+        server.watch.certificate = reached.certificate.resolve()
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
         text.print_statement(console, whole, found.epsilon_in_words())
@@ -156,7 +168,12 @@ def run_server(
             if json_log:
                 _log_round(record, found.config.rounds)
 
-        with serving(metrics, lambda: of_server(server.watch.document())), reach as pipe, progress:
+        with (
+            beating(server.watch),
+            serving(metrics, lambda: of_server(server.watch.document())),
+            reach as pipe,
+            progress,
+        ):
             try:
                 return server.serve(pipe, after_round, tries)
             finally:

@@ -35,7 +35,7 @@ from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
 from fedldp.core.facts import Doubt
-from fedldp.core.kinds import ANSWER_TIME
+from fedldp.core.kinds import ANSWER_TIME, ENDED, STOPPED
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import ReportChecker, server_role
@@ -44,7 +44,7 @@ from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import stated
-from fedldp.deployment.watch import ENDED, Watch
+from fedldp.deployment.watch import Watch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed, read_secret
@@ -134,6 +134,7 @@ class Server:
         self.agreement = parse_agreement(agreement, own=None)
         self.agreement.check()
         check_stated(self.agreement)
+        begun = (folder / "agreement").exists()
         self.folder = _folder(folder, self.agreement, agreement)
         self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
         secret = read_secret(folder / "secret")
@@ -149,7 +150,7 @@ class Server:
             saved = self._first(initial), [], MemoryLedger()
         self._state, self.rounds, self._ledger = saved
         names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
-        self.watch = Watch(folder, names, rounds)
+        self.watch = Watch(folder, names, rounds, len(self.rounds) if begun else None)
 
     @property
     def privacy(self) -> Statement:
@@ -249,16 +250,14 @@ class Server:
         try:
             self._go(loop, keep, tries)
             served = self._finished()
-            self.watch.goes_on("the run is complete")
+            self.watch.ends("the run is complete")
         except EndedForGood as error:
             ended = self._ended_early(error, sites)
-            self.watch.goes_on(f"{ENDED}{ended}")
+            self.watch.ends(f"ended: {ended}", ENDED(why=str(ended)))
             raise ended from error
         except BaseException as error:
-            self.watch.goes_on(f"stopped: {error}" if str(error) else "stopped")
+            self.watch.ends("stopped", STOPPED(why=str(error)) if str(error) else None)
             raise
-        finally:
-            self.watch.write(now=True)
         return served
 
     def _go(self, loop: Loop, keep: Callable[[State, Round], None], tries: int | None) -> None:

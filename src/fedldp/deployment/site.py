@@ -101,12 +101,15 @@ class Agent:
         policy: the site's policy.
         test_keys: whether to serve agreements whose randomness comes from a seed; for the demo
             only.
+        watch: what the agent tells about itself; made if it is missing.
 
     Raises:
         FedldpError: the key, the ledger, the secret or the data cannot be used.
     """
 
-    def __init__(self, policy: SitePolicy, *, test_keys: bool = False) -> None:
+    def __init__(
+        self, policy: SitePolicy, *, test_keys: bool = False, watch: SiteWatch | None = None
+    ) -> None:
         self.policy = policy
         self._test_keys = test_keys
         self._key = read_private(policy.key)
@@ -114,7 +117,7 @@ class Agent:
         make_accepted(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
-        self.watch = SiteWatch(policy.state)
+        self.watch = SiteWatch(policy.state) if watch is None else watch
         self._kept = SiteLedger(policy)
         self._ledger = self._kept.ledger
         self._secret = _secret(policy, self._ledger.releases())
@@ -128,9 +131,9 @@ class Agent:
         """Agreements that are not served and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
-        self.shown: list[Release] = []
+        self.shown: list[Release] | None = None
         """The ledger's entries as they were when the latest answer left, for metrics: newer entries
-        would reveal when training ended."""
+        would reveal when training ended. None if the ledger could not be read yet."""
         try:
             self.shown = self._kept.keep()
         except LedgerUnusable as error:
@@ -278,7 +281,7 @@ class Agent:
         # ended.
         return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
-    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release]]:
+    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release] | None]:
         """Return an answer, and the receipt and entries to show once the answer has left."""
         shown, left = message.receipt, self._left[message.digest]
         try:

@@ -35,6 +35,9 @@ from fedldp.reporting.record import replace_file
 
 log = logging.getLogger("fedldp.site")
 
+NO_RELEASE = "no release yet"
+"""What a ledger without entries says about its last release."""
+
 NOTHING = "0" * 64
 """Stands for the hash of the last release if there is none."""
 
@@ -231,7 +234,7 @@ class SiteLedger:
     def last_words(self, entries: list[Release]) -> str:
         """Return the last release in words, for people to note and compare."""
         if not entries:
-            return "no release yet"
+            return NO_RELEASE
         mark, _ = read_mark(self._policy.mark)
         number, hash = last_of(entries)
         known = mark is not None and mark.date is not None and mark.number == number
@@ -283,7 +286,7 @@ def left_of(policy: SitePolicy) -> tuple[tuple[float, ...], str]:
         LedgerUnusable: see ``SiteLedger``.
     """
     if not policy.ledger.exists() and not was_begun(policy):
-        return tuple(budget.limit for budget in policy.budgets), "no release yet"
+        return tuple(budget.limit for budget in policy.budgets), NO_RELEASE
     kept = SiteLedger(policy, look=True)
     entries = kept.look()
     return tuple(kept.ledger.all_remaining(entries)), kept.last_words(entries)

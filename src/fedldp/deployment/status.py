@@ -8,28 +8,47 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.formatting import number
+from fedldp.core.facts import Status
+from fedldp.core.kinds import (
+    CANNOT_BE_READ,
+    CANNOT_PAY,
+    ENDED,
+    EXPIRED,
+    NOT_RUNNING,
+    NOT_SERVED,
+    QUORUM_MISSED,
+    REFUSES,
+    SILENT,
+    SITE_AMISS,
+    UNREACHABLE,
+)
 from fedldp.core.locks import is_held
 from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
+from fedldp.deployment.certificates import authority_expires, expires
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, check_accepted_data, is_retired
-from fedldp.deployment.site_ledger import SiteLedger, was_begun
+from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger, was_begun
 from fedldp.deployment.source import digest_of_data
-from fedldp.deployment.watch import ENDED, read_status
+from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
 from fedldp.ledgers.budget import Budget, total_of
 from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
+from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:
     """Return the state of the run in a server's folder, for ``fedldp deploy status --json``.
+
+    What cannot be read is None, and a warning says so.
 
     Raises:
         FedldpError: the folder is not that of a server, or its agreement is damaged.
@@ -41,176 +60,271 @@ def status_of_server(folder: Path) -> dict[str, Any]:
             "folder of fedldp deploy server, or a site's policy"
         )
     agreement = parse_agreement(file.read_bytes(), own=None)
-    known, done = read_status(folder), _lines(folder / "metrics.jsonl")
-    of, complete = agreement.config.rounds, is_finished(folder)
-    runs = is_held(folder.with_name(f"{folder.name}.lock"))
+    process = Process.of_server(folder)
+    known, done, complete = process.known or {}, _rounds_done(folder), is_finished(folder)
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
     sites = [
-        {
-            "name": site.name,
-            "last_seen": before.get(site.name, {}).get("last_seen"),
-            "state": before.get(site.name, {}).get("state", "unseen"),
-            "budget_left": None,
-            **{
-                key: before.get(site.name, {}).get(key, otherwise)
-                for key, otherwise in _MORE.items()
-            },
-        }
+        {"name": site.name, "budget_left": None}
+        | {name: before.get(site.name, {}).get(name) for name in _OF_A_SITE}
         for site in agreement.sites
     ]
-    if complete:
-        following = f"the run is complete: see {folder / 'report.html'}"
-    elif runs:
-        following = str(known.get("next", "begins"))
-    elif _ended(known) is not None:
-        usable = "no round is complete, so there is no model"
-        if done:
-            usable = (
-                f"the model after {done} of {of} rounds can be used, for example with fedldp "
-                f"evaluate {folder}; its statement and scores are in {folder / 'report.html'}"
-            )
-        following = f"{usable}; once the cause is mended, fedldp deploy server continues the run"
-    else:
-        following = (
-            "start fedldp deploy server again, which continues after the last complete round"
-        )
+    warnings = list[Status]()
+    if done is None:
+        warnings.append(_unread("rounds", f"{folder / METRICS} is missing or damaged"))
+    if not complete:
+        warnings += [*process.warnings(), *_of_server(process, sites)]
     return {
-        "rounds": {"done": done, "of": of},
+        "rounds": {"done": done, "of": agreement.config.rounds},
         "sites": sites,
-        "next": following,
-        "warnings": [] if complete else list(_of_server(runs, known, sites)),
+        "next": _next_of_server(folder, process, complete, done, agreement.config.rounds),
+        "warnings": words.facts(warnings),
         "run": agreement.run,
         "digest": agreement.digest.hex(),
-        "state": "complete" if complete else "runs" if runs else "stopped",
+        "state": "complete" if complete else process.state("runs"),
         "seconds": known.get("seconds"),
     }
 
 
-_MORE = {"detail": None, "rounds": 0, "sent_bytes": 0, "received_bytes": 0}
+METRICS = "metrics.jsonl"
+_OF_A_SITE = ("last_seen", "state", "detail", "rounds", "sent_bytes", "received_bytes")
 
 
-def _of_server(runs: bool, known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterable[str]:
-    if not runs:
-        yield "the server is not running"
-        ended = _ended(known)
-        if ended is not None:
-            yield f"the run ended: {ended}"
-        elif str(known.get("next", "")).startswith("stopped: "):
-            yield str(known["next"])
-    missed = known.get("missed", 0)
-    if missed:
-        yield f"the current round was tried {missed} times, but too few sites took part"
+@dataclass(frozen=True)
+class Process:
+    """What can be read about a server's or an agent's process.
+
+    Attributes:
+        of: "server" or "agent".
+        lock: the file that the process holds while it runs.
+        file: the file to which it writes its status.
+        runs: whether the process exists; None if that is unknown.
+        known: the status that it wrote last; None if it cannot be read.
+    """
+
+    of: str
+    lock: Path
+    file: Path
+    runs: bool | None
+    known: dict[str, Any] | None
+
+    @classmethod
+    def of_server(cls, folder: Path) -> Process:
+        """Return the process of the server of a folder."""
+        return cls._of("server", folder, folder.with_name(f"{folder.name}.lock"))
+
+    @classmethod
+    def of_agent(cls, policy: SitePolicy) -> Process:
+        """Return the process of a site's agent."""
+        return cls._of("agent", policy.state, policy.state / "lock")
+
+    @classmethod
+    def _of(cls, of: str, folder: Path, lock: Path) -> Process:
+        runs, known = is_held(lock), read_status(folder)
+        if runs is False and not lock.exists() and known is not None and not known.get("ended"):
+            runs = None  # a process that ends says so, and one that is killed leaves its lock
+        if runs and known is not None and written_before(known, lock):
+            known = None
+        return cls(of, lock, folder / FILE, runs, known)
+
+    @property
+    def silent_since(self) -> str | None:
+        """When a process that exists wrote its status last, if that is too long ago."""
+        return silent_since(self.known) if self.runs else None
+
+    @property
+    def over(self) -> Status | None:
+        """Why a server that does not run has ended, if it said so."""
+        found = None if self.runs or self.known is None else self.known.get("over")
+        return None if found is None else Status.from_json(found)
+
+    def state(self, running: str | None) -> str | None:
+        """Return the state in a word; ``running`` if the process runs and writes its status."""
+        if self.runs is None or (self.runs and self.known is None):
+            return None
+        if not self.runs:
+            return "stopped"
+        return running if self.silent_since is None else "silent"
+
+    def warnings(self) -> Iterator[Status]:
+        """Yield what needs attention about the process itself."""
+        if self.runs is None:
+            why = "it is missing" if not self.lock.exists() else "this user may not read it"
+            yield _unread("lock", f"{self.lock}: {why}, and no {self.of} said that it ended")
+        elif not self.runs:
+            yield NOT_RUNNING(of=self.of)
+        if self.known is None and (self.runs or self.file.exists()):
+            yield _unread("status", f"{self.file} is missing, damaged or older than the {self.of}")
+        if self.silent_since is not None:
+            yield SILENT(of=self.of, since=self.silent_since)
+
+
+def _unread(what: str, why: object) -> Status:
+    return CANNOT_BE_READ(what=what, why=str(why))
+
+
+def _of_server(process: Process, sites: Iterable[dict[str, Any]]) -> Iterator[Status]:
+    known = process.known or {}
+    if process.over is not None:
+        yield process.over
+    if known.get("certificate"):
+        yield from _validity(Path(known["certificate"]), expires)
+    if known.get("missed"):
+        yield QUORUM_MISSED(times=int(known["missed"]))
     for site in sites:
-        detail = f" ({site['detail']})" if site["detail"] else ""
         if site["state"] in _AMISS:
-            yield f"{site['name']} {_AMISS[site['state']]}{detail}"
+            yield SITE_AMISS(site=site["name"], state=site["state"], detail=site["detail"])
 
 
-def _ended(known: dict[str, Any]) -> str | None:
-    """Return why a run ended that would end again if it were continued; None if none did."""
-    text = str(known.get("next", ""))
-    return text.removeprefix(ENDED) if text.startswith(ENDED) else None
+_AMISS = {"unseen", "away", "not-accepted", "other-version", "refused"}
 
 
-_AMISS = {
-    "unseen": "was never there",
-    "away": "is not there",
-    "not-accepted": "has not accepted the agreement",
-    "other-version": "has another version of fedldp",
-    "refused": "refused",
-}
+def _validity(certificate: Path, ends: Callable[[Path], datetime]) -> Iterator[Status]:
+    try:
+        at = ends(certificate)
+    except (OSError, ValueError) as error:
+        yield _unread("certificate", f"{certificate}: {error}")
+        return
+    if at < datetime.now(UTC):
+        yield EXPIRED(what=str(certificate), on=f"{at:%Y-%m-%d}")
+
+
+def _next_of_server(
+    folder: Path, process: Process, complete: bool, done: int | None, of: int
+) -> str:
+    if complete:
+        return f"the run is complete: see {folder / 'report.html'}"
+    if process.runs is None:
+        return "look whether the server's process exists; if not, start fedldp deploy server again"
+    if process.runs:
+        known = process.known
+        return "unknown" if known is None else str(known.get("next", "unknown"))
+    if not ENDED.is_in([process.over] if process.over is not None else []):
+        return "start fedldp deploy server again, which continues after the last complete round"
+    usable = "no round is complete, so there is no model"
+    if done != 0:
+        after = "the last complete round" if done is None else f"{done} of {of} rounds"
+        usable = (
+            f"the model after {after} can be used, for example with fedldp evaluate {folder}; its "
+            f"statement and scores are in {folder / 'report.html'}"
+        )
+    return f"{usable}; once the cause is mended, fedldp deploy server continues the run"
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
-    """Return a site's state in the form of a server's, plus details that only the site may see."""
-    runs, known = is_held(policy.state / "lock"), read_status(policy.state)
-    warnings = [] if runs else ["the agent is not running"]
+    """Return a site's state in the form of a server's, plus details that only the site may see.
+
+    What cannot be read is None, and a warning says so.
+    """
+    process = Process.of_agent(policy)
+    known, warnings = process.known or {}, list(process.warnings())
+    last_seen, last = known.get("last_seen"), None
     budgets: list[dict[str, Any]] | None = None
-    entries, last = list[Release](), "no release yet"
+    entries: list[Release] | None = None
     ledger: SqliteLedger | None = None
     try:
         if policy.ledger.exists() or was_begun(policy):
             kept = SiteLedger(policy, look=True)
-            entries = kept.look()
+            entries, ledger = kept.look(), kept.ledger
             last = kept.last_words(entries)
-            ledger = kept.ledger
             budgets = budgets_of(ledger, entries)
         else:
+            entries, last = [], NO_RELEASE
             limits = [budget.limit for budget in policy.budgets]
             budgets = _left(policy.budgets, [0.0] * len(limits), limits)
     except FedldpError as error:
-        warnings.append(str(error))
-    if runs and known.get("refuses"):
-        warnings.append(f"the agent refuses: {known['refuses']}")
-    connected = bool(runs and known.get("connected"))
-    if runs and not connected:
-        warnings.append(f"the server cannot be reached: {known.get('amiss')}")
-    found, names, own = list[dict[str, Any]](), list[str](), _own(policy)
-    data = _data_now(policy)
+        warnings.append(_unread("ledger", error))
+    if process.runs and known.get("refuses"):
+        warnings.append(REFUSES(why=str(known["refuses"])))
+    connected = bool(known["connected"]) if process.runs and "connected" in known else None
+    if connected is False:
+        warnings.append(UNREACHABLE(why=str(known.get("amiss")), since=last_seen))
+    warnings += _validity(policy.server.ca, authority_expires)
+    own = _read(
+        warnings, "key", lambda: read_private(policy.key).public_key().public_bytes_raw().hex()
+    )
+    data = _read(
+        warnings,
+        "data",
+        lambda: digest_of_data(policy.data, policy.label_column, policy.person_column),
+    )
+    found, names, all_read = list[dict[str, Any]](), list[str](), True
     for path in sorted(policy.accepted.glob("*.agreement")):
         try:
             agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
         except FedldpError as error:
-            warnings.append(str(error))
+            warnings.append(_unread("agreement", error))
+            all_read = False
             continue
         places = [place for place, site in enumerate(agreement.sites) if site.key == own]
         names += [agreement.sites[place].name for place in places]
-        of = agreement.rounds_of(places[0]) if places else 0
+        of = None if own is None else agreement.rounds_of(places[0]) if places else 0
         found.append(_run(policy, agreement, entries, of))
-        if data is not None and found[-1]["state"] == "under way":
+        if found[-1]["state"] not in ("under-way", None):
+            continue
+        if data is not None:
             try:
                 check_accepted_data(policy, agreement.digest, data)
             except FedldpError as error:
-                warnings.append(str(error))
-        if ledger is not None and places and found[-1]["state"] == "under way":
-            try:
-                check_can_pay(ledger, policy.as_here(agreement), places[0], entries)
-            except FedldpError as error:
-                warnings.append(str(error))
-    under_way = [each for each in found if each["state"] == "under way"]
-    state = "stopped" if not runs else "refused" if known.get("refuses") else "ready"
+                warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
+        if ledger is not None and entries is not None and places:
+            warnings += cannot_pay(ledger, policy.as_here(agreement), places[0], entries)
+    refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
-            "done": sum(each["rounds"]["done"] for each in found if each["state"] != "retired"),
-            "of": sum(each["rounds"]["of"] for each in found if each["state"] != "retired"),
+            name: _total(each["rounds"][name] for each in found if each["state"] != "retired")
+            if all_read
+            else None
+            for name in ("done", "of")
         },
         "sites": [
             {
                 "name": names[-1] if names else policy.key.stem,
-                "last_seen": known.get("last_seen"),
-                "state": "away" if state == "ready" and not connected else state,
+                "last_seen": last_seen,
+                "state": process.state(refuses),
                 "budget_left": budgets,
             }
         ],
-        "next": _next_of_site(runs, under_way, found),
-        "warnings": warnings,
+        "next": _next_of_site(process, found),
+        "warnings": words.facts(warnings),
         "runs": found,
         "last_release": last,
         "server": policy.server.url,
     }
 
 
-def check_can_pay(
-    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
-) -> None:
-    """Refuse if the run may have another round for which the ledger cannot pay.
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(each for each in known if each is not None)
 
-    Raises:
-        FedldpError: the ledger cannot pay; the message says what a round costs and what is left.
-    """
+
+T = TypeVar("T")
+
+
+def _read(warnings: list[Status], what: str, read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns; None, with a warning, if it cannot be read."""
+    try:
+        return read()
+    except (FedldpError, OSError) as error:
+        warnings.append(_unread(what, error))
+        return None
+
+
+def cannot_pay(
+    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
+) -> list[Status]:
+    """Return a fact if the run may have another round for which the ledger cannot pay."""
     of_run = [entry for entry in entries if entry.run == agreement.run]
     if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
-        return
+        return []
     paid = [entry.event for entry in of_run]
     lefts = ledger.all_remaining(entries)
     for budget, left in zip(ledger.budgets, lefts, strict=True):
         events = agreement.events_of(index)
         cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
         if cost > left:
-            raise FedldpError(
-                f"run {agreement.run[:8]}: its next round costs {budget.amount(cost)}, but only "
-                f"{number(left, up=False)} is left: the agent refuses it"
-            )
+            of = {"cost": _finite(cost), "left": left, "kind": budget.kind, "unit": budget.unit}
+            return [CANNOT_PAY(run=agreement.run, **of)]
+    return []
 
 
 def rounds_paid(policy: SitePolicy, agreement: Agreement, index: int) -> tuple[int, int]:
@@ -306,56 +420,54 @@ def _finite(value: float) -> float | None:
 
 
 def _run(
-    policy: SitePolicy, agreement: Agreement, entries: list[Release], of: int
+    policy: SitePolicy, agreement: Agreement, entries: list[Release] | None, of: int | None
 ) -> dict[str, Any]:
-    of_run = [entry for entry in entries if entry.run == agreement.run]
-    answered = {
-        entry.round
-        for entry in of_run
-        if entry.request != LOST.hex() and sent_of_nothing(entry.event) is None
-    }
-    done = len(answered)
-    over = "all rounds answered" if done >= of else "under way"
+    """Return a run's state: retired, answered (all rounds), under-way, or None if unknown."""
+    done, state = None, None
+    if entries is not None:
+        answered = {
+            entry.round
+            for entry in entries
+            if entry.run == agreement.run
+            and entry.request != LOST.hex()
+            and sent_of_nothing(entry.event) is None
+        }
+        done = len(answered)
+        if of is not None:
+            state = "answered" if done >= of else "under-way"
     return {
         "run": agreement.run,
         "digest": agreement.digest.hex(),
         "system": agreement.config.name(),
         "rounds": {"done": done, "of": of},
-        "state": "retired" if is_retired(policy, agreement.digest) else over,
+        "state": "retired" if is_retired(policy, agreement.digest) else state,
     }
 
 
-def _next_of_site(runs: bool, under_way: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
+def _next_of_site(process: Process, found: list[dict[str, Any]]) -> str:
     if not found:
         return "accept an agreement: fedldp deploy accept run.agreement"
-    if not runs:
+    if process.runs is None:
+        return "look whether the agent's process exists; if not, start it: fedldp deploy site"
+    if not process.runs:
         return "start the agent: fedldp deploy site site.toml"
+    if any(each["state"] is None for each in found):
+        return "unknown, because not everything can be read: see the warnings"
+    under_way = [each["run"][:8] for each in found if each["state"] == "under-way"]
     if under_way:
-        return "answers " + ", ".join(f"run {each['run'][:8]}" for each in under_way)
+        return "answers " + ", ".join(f"run {run}" for run in under_way)
     done = [each["digest"][:16] for each in found if each["state"] != "retired"]
     if done:
         return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"
 
 
-def _data_now(policy: SitePolicy) -> str | None:
-    """Return what identifies the site's data now; None if they cannot be read."""
-    try:
-        return digest_of_data(policy.data, policy.label_column, policy.person_column)
-    except FedldpError:
-        return None
-
-
-def _own(policy: SitePolicy) -> str | None:
-    """Return the site's public key, if its file can be read."""
-    try:
-        return read_private(policy.key).public_key().public_bytes_raw().hex()
-    except FedldpError:
-        return None
-
-
-def _lines(path: Path) -> int:
+def _rounds_done(folder: Path) -> int | None:
+    """Return how many rounds are complete; None if that cannot be read."""
+    path = folder / METRICS
+    if not path.exists():  # it is written with the first round's checkpoint
+        return None if (folder / "checkpoint").exists() or is_finished(folder) else 0
     try:
         return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line))
     except (OSError, ValueError):
-        return 0
+        return None

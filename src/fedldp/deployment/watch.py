@@ -12,13 +12,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from fedldp.core.facts import Status
 from fedldp.deployment.logs import RateLimitedLog
 
 log = logging.getLogger("fedldp.server")
@@ -26,16 +27,13 @@ log = logging.getLogger("fedldp.server")
 FILE = "status.json"
 """The file's name in a server's folder and in a site's state."""
 
-ENDED = "ended: "
-"""How a server's ``next`` begins after a run has ended for good; why it ended follows."""
-
 State = Literal[
     "unseen", "away", "not-accepted", "other-version", "ready", "asked", "answered", "refused"
 ]
 """A site's state. ``away``: it was connected earlier. ``ready``: it has accepted, and has not been
 asked."""
 
-_IN_WORDS: dict[State, str] = {
+_IN_WORDS: dict[State | None, str] = {
     "unseen": "was never connected",
     "away": "is no longer connected",
     "not-accepted": "is connected, but has not accepted the agreement",
@@ -45,10 +43,14 @@ _IN_WORDS: dict[State, str] = {
     "answered": "has answered",
     "refused": "refused",
 }
-TAKES_PART = frozenset[State]({"ready", "asked", "answered", "refused"})
+TAKES_PART = frozenset[State | None]({"ready", "asked", "answered", "refused"})
 """The states of a site that is connected and has accepted."""
 _SECONDS, _IDLE_SECONDS = 1.0, 10.0
 """Seconds between two updates of the file: if something changed, and if nothing did."""
+_BEAT_SECONDS = 5.0
+"""Seconds between two updates that a process that waits or computes tries."""
+SILENT_SECONDS = 60.0
+"""A process that has not updated its file for so long is silent."""
 _LARGEST_SHARE = 0.05
 """The largest share of time spent on writing the file, which takes long with many sites."""
 
@@ -70,13 +72,13 @@ class Presence:
 
 @dataclass
 class WatchedSite:
-    """What is known about one site."""
+    """What is known about one site; a state or a number of rounds is None if it is unknown."""
 
     name: str
-    state: State = "unseen"
+    state: State | None = "unseen"
     detail: str | None = None
     last_seen: datetime | None = None
-    rounds: int = 0
+    rounds: int | None = 0
     sent_bytes: int = 0
     received_bytes: int = 0
 
@@ -88,28 +90,42 @@ class Watch:
         folder: the run's folder; an earlier status file in it is read, then replaced.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
+        done: how many of them are complete; None if this is a new run.
+
+    Attributes:
+        certificate: the file of the server's certificate; None without one.
     """
 
-    def __init__(self, folder: Path, sites: Sequence[str], rounds: int) -> None:
+    def __init__(
+        self, folder: Path, sites: Sequence[str], rounds: int, done: int | None = None
+    ) -> None:
         self._file = _File(folder)
         self._lock = threading.Lock()
         self._sites = [WatchedSite(name) for name in sites]
-        self._of, self._done, self._missed, self._missed_ever = rounds, 0, 0, 0
+        self._of, self._done, self._missed, self._missed_ever = rounds, done or 0, 0, 0
+        self.certificate: Path | None = None
+        self._over: Status | None = None
+        self._ended = False
         self._seconds: float | None = None
         self._next = "begins"
         self._changed = True
         self._rate_limited = RateLimitedLog(log)
-        self._remember(read_status(folder))
+        if done is not None:
+            self._remember(read_status(folder) or {})
+        self.write(now=True)
 
     def _remember(self, before: dict[str, Any]) -> None:
-        """Take over what an earlier server in this folder knew."""
+        """Take over what an earlier server in this folder knew; the rest is unknown."""
+        for site in self._sites:
+            site.state, site.rounds = None, None
         for site, known in zip(self._sites, before.get("sites", []), strict=False):
             with suppress(KeyError, TypeError, ValueError):
                 if known["name"] == site.name:
+                    seen = known["last_seen"]
+                    site.last_seen = None if seen is None else datetime.fromisoformat(seen)
                     site.rounds = int(known["rounds"])
-                    if known["last_seen"] is not None:
-                        site.last_seen = datetime.fromisoformat(known["last_seen"])
-                        site.state = "away"
+                    if known["state"] is not None:
+                        site.state = "unseen" if seen is None else "away"
 
     # Events
 
@@ -132,8 +148,8 @@ class Watch:
             more = f" ({detail})" if detail else ""
             self._rate_limited(f"site {known.name} {_IN_WORDS[state]}{more}", level=logging.INFO)
 
-    def state_of(self, site: int) -> State:
-        """Return a site's state."""
+    def state_of(self, site: int) -> State | None:
+        """Return a site's state; None if it is unknown."""
         return self._sites[site].state
 
     def passed(self, site: int, *, sent: int = 0, received: int = 0) -> None:
@@ -154,7 +170,8 @@ class Watch:
             self._done, self._missed, self._changed = round, 0, True
             self._seconds = seconds
             for site in sites:
-                self._sites[site].rounds += 1
+                before = self._sites[site].rounds
+                self._sites[site].rounds = None if before is None else before + 1
 
     def missed(self) -> None:
         """Note that too few sites took part in the current round."""
@@ -162,6 +179,14 @@ class Watch:
             self._missed += 1
             self._missed_ever += 1
             self._changed = True
+
+    def ends(self, next: str | None = None, over: Status | None = None) -> None:
+        """Note that the server ends; what is next, and why it ends if the run is not complete."""
+        with self._lock:
+            self._ended = True
+            if next is not None:
+                self._next, self._over = next, over
+        self.write(now=True)
 
     # The collected state
 
@@ -175,6 +200,9 @@ class Watch:
                 "missed": self._missed,
                 "missed_ever": self._missed_ever,
                 "seconds": self._seconds,
+                "certificate": None if self.certificate is None else str(self.certificate),
+                "over": None if self._over is None else self._over.to_json(),
+                "ended": self._ended,
                 "written": _iso(datetime.now(UTC)),
             }
 
@@ -195,11 +223,13 @@ class SiteWatch:
     def __init__(self, folder: Path) -> None:
         self._file = _File(folder)
         self._lock = threading.Lock()
-        known = read_status(folder).get("last_seen")
+        known = (read_status(folder) or {}).get("last_seen")
         self._last_seen = known if isinstance(known, str) else None
         self._amiss: str | None = "has not reached its server yet"
         self._refuses: str | None = None
         self._sent = self._received = 0
+        self._ended = False
+        self.write(now=True)
 
     def reached(self) -> None:
         """Note that the server was heard from."""
@@ -212,6 +242,16 @@ class SiteWatch:
     def refuses(self, why: str | None) -> None:
         """Note why the agent refuses all requests; None if it does not."""
         self._set(refuses=why)
+
+    def write(self, *, now: bool = False) -> None:
+        """Update the file if ``now`` is true or an update is due."""
+        self._file.write(self.document, changed=False, now=now)
+
+    def ends(self) -> None:
+        """Note that the agent ends."""
+        with self._lock:
+            self._ended = True
+        self.write(now=True)
 
     def passed(self, *, sent: int, received: int) -> None:
         """Count bytes of answers and requests."""
@@ -229,6 +269,7 @@ class SiteWatch:
                 "refuses": self._refuses,
                 "sent_bytes": self._sent,
                 "received_bytes": self._received,
+                "ended": self._ended,
                 "written": _iso(datetime.now(UTC)),
             }
 
@@ -267,14 +308,54 @@ class _File:
         return True
 
 
-def read_status(folder: Path) -> dict[str, Any]:
-    """Return the status that was written last; empty if the file is missing or damaged."""
+@contextmanager
+def beating(watch: Watch | SiteWatch) -> Iterator[None]:
+    """Update a status file while the context lasts, and note the end of the process in it.
+
+    So the age of the file tells whether a process is frozen.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            watch.write()
+
+    thread = threading.Thread(target=beat, name="status", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        watch.ends()
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Return the status that was written last; None if the file is missing or damaged."""
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+        datetime.fromisoformat(found["written"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
     whole = isinstance(found, dict) and isinstance(found.get("sites", []), list)
-    return found if whole else {}
+    return found if whole else None
+
+
+def written_before(known: dict[str, Any], lock: Path) -> bool:
+    """Return whether a status is of an earlier process than the one that holds a lock."""
+    try:
+        begun = datetime.fromtimestamp(lock.stat().st_mtime, UTC)
+    except OSError:
+        return False
+    return datetime.fromisoformat(known["written"]) + timedelta(seconds=1) <= begun
+
+
+def silent_since(known: dict[str, Any] | None) -> str | None:
+    """Return when a process wrote its status last, if it should have written it again."""
+    if known is None:
+        return None
+    age = (datetime.now(UTC) - datetime.fromisoformat(known["written"])).total_seconds()
+    return str(known["written"]) if age > SILENT_SECONDS else None
 
 
 def _site(site: WatchedSite) -> dict[str, Any]:

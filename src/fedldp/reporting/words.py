@@ -70,6 +70,12 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         "take": delta_to_take(of["count"]),
     },
     "spent": lambda of: {"amount": Budget(of["kind"], math.inf, of["unit"]).amount(of["spent"])},
+    "cannot-pay": lambda of: {
+        "amount": Budget(of["kind"], math.inf, of["unit"]).amount(
+            math.inf if of["cost"] is None else of["cost"]
+        ),
+        "rest": number(of["left"], up=False),
+    },
     "not-above-chance": _as_far,
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
