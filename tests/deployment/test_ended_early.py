@@ -11,6 +11,7 @@ import pytest
 from environments import Body, Environment, Killed, asks, bits, make_environment
 
 from fedldp.core.errors import EndedForGood
+from fedldp.core.kinds import ENDED
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.protocol.wire import read_arrays
@@ -112,7 +113,8 @@ def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     assert after in found["next"]
     assert "evaluate" in found["next"]
     assert "again" not in found["next"]
-    assert any("budgets of some sites are used up" in each for each in found["warnings"])
+    (ended,) = (each for each in found["warnings"] if each["kind"] == ENDED.name)
+    assert "budgets of some sites are used up" in ended["values"]["why"]
     assert status_of_site(env.policies[0])["runs"][0]["rounds"] == {"done": rounds, "of": ROUNDS}
 
 

@@ -16,7 +16,8 @@ import pytest
 from real_processes import DiesAtEveryFile, Party, eventually
 from stages import playing
 
-from fedldp.core.kinds import NOT_RUNNING
+from fedldp.core.kinds import NOT_RUNNING, SILENT
+from fedldp.deployment import watch
 from fedldp.deployment.checks import check_server, check_site
 from fedldp.deployment.parties import free_ports
 from fedldp.deployment.policy import read_policy
@@ -71,7 +72,7 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
         eventually(lambda: status_of_site(policy)["sites"][0]["state"] == "away")
         systemd = threading.Thread(target=keep_up)
         systemd.start()
-        done, sampled = list[int](), set[str]()
+        done, sampled = list[int | None](), set[str]()
         while systemd.is_alive():
             if (folder / "agreement").exists():
                 found = status_of_server(folder)
@@ -88,7 +89,9 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
             time.sleep(0.05)
         assert ended == [-9] * DEATHS + [0]
         stage.assert_whole()
-        assert done == sorted(done)
+        # A server that is killed between a checkpoint and its line leaves the number unknown.
+        known = [number for number in done if number is not None]
+        assert known == sorted(known)
         assert {'fedldp_site_takes_part{site="site-2"}', "fedldp_rounds_complete"} <= sampled
         assert {"fedldp_connected", 'fedldp_budget_left{kind="zcdp",unit="client"}'} <= sampled
         last = status_of_server(folder)
@@ -113,3 +116,32 @@ logging.getLogger("fedldp.site").info("takes part")"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["message"] == "takes part"
+
+
+def test_a_frozen_agent_is_silent_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SILENT_SECONDS", 20.0)
+    with playing(tmp_path, "named") as stage:
+        stage.agents[0].start()
+        stage.server.start()
+        policy = read_policy(tmp_path / "site-0" / "site.toml")
+
+        def state() -> str | None:
+            return str(status_of_site(policy)["sites"][0]["state"])
+
+        eventually(lambda: state() == "ready")
+        assert stage.agents[0].process is not None
+        pid = stage.agents[0].process.pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: state() == "silent")
+            assert SILENT.name in [each["kind"] for each in status_of_site(policy)["warnings"]]
+            assert not next(f.ok for f in check_site(policy) if f.what.startswith("agent "))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        eventually(lambda: state() == "ready")
+        stage.server.kill()
+        eventually(lambda: state() == "away")
+        stage.close()
+        assert state() == "stopped"

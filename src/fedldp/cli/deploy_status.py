@@ -53,11 +53,16 @@ def status(
     if as_json:
         print_json(found)
         return
-    for line in _server_lines(found) if server else _site_lines(found):
+    for line in lines_of(found, server=server):
         typer.echo(line)
-    typer.echo(f"next       {found['next']}")
+
+
+def lines_of(found: dict[str, Any], *, server: bool) -> Iterator[str]:
+    """Yield what is printed of a state."""
+    yield from _server_lines(found) if server else _site_lines(found)
+    yield f"next       {found['next']}"
     for warning in found["warnings"]:
-        typer.echo(f"warning    {warning['text']}")
+        yield f"warning    {warning['text']}"
 
 
 def _server_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -87,7 +92,8 @@ def _site_lines(found: dict[str, Any]) -> Iterator[str]:
     (site,) = found["sites"]
     server = f" to {found['server']}" if found["server"] else ""
     seen = site["last_seen"] or "none known"
-    yield f"site       {site['name']}: {_told(site['state'])}; last connection{server}: {seen}"
+    name, state = _told(site["name"]), _told(site["state"])
+    yield f"site       {name}: {state}; last connection{server}: {seen}"
     for run in found["runs"]:
         state = _OF_A_RUN.get(run["state"], _told(run["state"]))
         rounds = f"{_rounds(run)} rounds answered"

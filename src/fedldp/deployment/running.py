@@ -77,24 +77,25 @@ def _serve(agent: Agent, metrics: str | None) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
     from fedldp.deployment.https.site import HttpsLink
 
-    policy = agent.policy
-
-    def now() -> list[Metric]:
-        entries = agent.shown
-        if entries is None or not policy.ledger.exists():
-            return of_site(agent.watch.document(), None, None)
-        return of_site(agent.watch.document(), budgets_of(agent.ledger, entries), len(entries))
-
-    with serving(metrics, now), _until_told() as stop:
+    server = agent.policy.server
+    with serving(metrics, lambda: metrics_of(agent)), _until_told() as stop:
         link = HttpsLink(
-            policy.server.url,
-            policy.server.ca,
+            server.url,
+            server.ca,
             agent.key,
             agent.answer,
             lambda: agent.largest_message,
             lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
         )
         link.serve(stop)
+
+
+def metrics_of(agent: Agent) -> list[Metric]:
+    """Return an agent's metrics; those of a ledger that cannot be read are left out."""
+    known, entries = agent.watch.document(), agent.shown
+    if entries is None or not agent.policy.ledger.exists():
+        return of_site(known, None, None)
+    return of_site(known, budgets_of(agent.ledger, entries), len(entries))
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         },
         "sites": [
             {
-                "name": names[-1] if names else policy.key.stem,
+                "name": names[-1] if names else None,
                 "last_seen": last_seen,
                 "state": process.state(refuses),
                 "budget_left": budgets,
