@@ -1,5 +1,6 @@
 """What all other rooms use.
 
+``facts`` is what a statement, a score or a status says, as data; ``kinds`` has all kinds of facts.
 ``errors`` has every exception. ``randomness`` derives all streams. ``numbers`` and ``formatting``
 check, round and print numbers, and ``bounding`` bounds vectors. ``registry`` finds plug-ins and a
 user's own code, and ``trial`` tries whether such code keeps what it saw. ``frozen_config`` is the
@@ -11,8 +12,10 @@ It may use nothing.
 __all__ = [
     "bounding",
     "errors",
+    "facts",
     "formatting",
     "frozen_config",
+    "kinds",
     "locks",
     "numbers",
     "randomness",

@@ -1,8 +1,8 @@
 """The records of runs and their presentation: folders, text, HTML, charts, tables for other tools.
 
 ``record`` writes a run's folder, ``schema`` the names of a model's inputs and outputs, and ``runs``
-reads folders. ``scores`` computes what is shown of a model. ``text`` and ``progress`` are for the
-terminal, ``html``, ``card`` and ``charts`` for pages, ``export`` for other tools.
+reads folders. ``scores`` computes what is shown of a model. ``words`` puts facts into words, and
+nothing else does. ``text`` and ``progress`` are for the terminal, ``html``, ``card`` and ``charts`` for pages, ``export`` for other tools.
 
 It may use core, accounting, ledgers, protocol, algorithms.
 """
@@ -18,4 +18,5 @@ __all__ = [
     "schema",
     "scores",
     "text",
+    "words",
 ]
