@@ -2,7 +2,8 @@
 
 ``record`` writes a run's folder, ``schema`` the names of a model's inputs and outputs, and ``runs``
 reads folders. ``scores`` computes what is shown of a model. ``words`` puts facts into words, and
-nothing else does. ``text`` and ``progress`` are for the terminal, ``html``, ``card`` and ``charts`` for pages, ``export`` for other tools.
+nothing else does. ``text`` and ``progress`` are for the terminal, ``html``, ``card`` and ``charts``
+for pages, ``export`` for other tools.
 
 It may use core, accounting, ledgers, protocol, algorithms.
 """
