@@ -2,6 +2,9 @@
 
 A comparison and an advice are recorded with the rows of all their runs, so that a page can be made
 again from the rows alone: the tests that run by default do so, and the slow ones make the runs.
+
+The words of facts are not recorded, since they may change in any release: pages and notes show a
+fact's kind and values.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ import numpy as np
 from environments import make_environment
 
 from fedldp import cli
+from fedldp.reporting import words
 from gate.golden import FOLDER, as_read, one_core
 
 COMMANDS = FOLDER / "commands"
 
-MACHINE = {"seconds", "cpu_seconds", "date", "python", "versions", "hardware", "begun", "text"}
-"""Keys that are not recorded, wherever they stand: their values differ from run to run, or are the
-words of a fact, which may change in any release."""
+MACHINE = {"seconds", "cpu_seconds", "date", "python", "versions", "hardware", "begun"}
+"""Keys whose values differ from run to run, wherever they stand."""
 
 FRESH = {"last_seen", "last_release", "run", "digest"}
 """Keys in the status of sites with keys of their own."""
@@ -166,6 +169,7 @@ def _answer(line: str) -> dict[str, Any]:
     status = 0
     with (
         mock.patch.object(sys, "argv", call),
+        mock.patch.object(words, "templates", dict),  # shows kinds and values
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
@@ -190,7 +194,8 @@ def _status(folder: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any, varying: Set[str] = MACHINE) -> Any:
-    """Return a document without what is not recorded."""
+    """Return a document without what differs from run to run, and without words."""
     if isinstance(value, dict):
-        return {key: _plain(each, varying) for key, each in value.items() if key not in varying}
+        left = varying | {"text"} if "kind" in value else varying  # of a fact or a line
+        return {key: _plain(each, varying) for key, each in value.items() if key not in left}
     return [_plain(each, varying) for each in value] if isinstance(value, list) else value
