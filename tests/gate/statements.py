@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.simulation.plan import Plan, plan, problem_of
@@ -55,7 +56,7 @@ _made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 """Cached by configuration, because recipes have second names."""
 
 
-def recorded_statement(config: RunConfig, problem: object = None) -> dict[str, Any]:
+def recorded_statement(config: RunConfig, problem: object = None) -> Statement:
     """Return the recorded statement of a recipe's configuration.
 
     For tests of what is made from statements; another test checks that the records are right.
@@ -64,9 +65,9 @@ def recorded_statement(config: RunConfig, problem: object = None) -> dict[str, A
 
 
 @cache
-def _recorded() -> dict[str, dict[str, Any]]:
+def _recorded() -> dict[str, Statement]:
     return {
-        json.dumps(find_recipe(name).config.identity()): document["statement"]
+        json.dumps(find_recipe(name).config.identity()): Statement.from_json(document["statement"])
         for system, names in by_system().items()
         for name, document in read(path_of(system))["recipes"].items()
         if name in names

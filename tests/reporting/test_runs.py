@@ -43,10 +43,10 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "not a number": ("NaN", lambda f: (f / "metrics.jsonl").write_text('{"metrics": {"a": NaN}}')),
     "accuracy": ("rounds.0.accuracy", edited("summary.json", lambda d: d["rounds"][0].update(
         accuracy=90.1))),
-    "unit": ("guarantees.0.unit", edited("summary.json", lambda d: first_line_of(d).update(
+    "unit": ("unit = 'planet'", edited("summary.json", lambda d: first_line_of(d).update(
         unit="planet"))),
     "huge": ("epsilon", edited("summary.json", lambda d: first_line_of(d).update(epsilon=-1))),
-    "no epsilon": ("guarantees.0", edited("summary.json", lambda d: first_line_of(d).update(
+    "no epsilon": ("has an epsilon", edited("summary.json", lambda d: first_line_of(d).update(
         epsilon=None))),
     "not square": ("confusion", edited("summary.json", lambda d: d["confusion"].pop())),
 }  # fmt: skip

@@ -9,20 +9,24 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.core.kinds import IDEALISED
+from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
+from fedldp.accounting.statement import Statement
+from fedldp.core.kinds import GAUSSIAN, IDEALISED, NOT_PURE
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.results import Sweep
 from fedldp.simulation.sweeps.sweeps import View
 
 
-def line(epsilon: float | None, **more: Any) -> dict[str, Any]:
-    return {"unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": 0.0,
-            "assumptions": [], "stated_by": "fedldp", **more}  # fmt: skip
+def line(epsilon: float | None, delta: float = 0.0, **more: Any) -> Guarantee:
+    of: dict[str, Any] = {"unit": "client-run", "adversary": "server", "epsilon": epsilon, **more}
+    if epsilon is None:
+        return Guarantee(kind="none", delta=0.0, reason=NOT_PURE, **of)
+    return Guarantee(kind="approximate", delta=delta, method=GAUSSIAN, **of)
 
 
-def proven(*lines: dict[str, Any]) -> Stated:
-    return Stated.of({"guarantees": lines})
+def proven(*lines: Guarantee, asked: tuple[Unit, Adversary] | None = None) -> Stated:
+    return Stated.of(Statement(claim=None, guarantees=lines), asked)
 
 
 def test_the_proven_epsilon_is_the_least_for_a_clients_run_against_the_server() -> None:
@@ -50,12 +54,11 @@ def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None
 
 def test_the_proven_epsilon_is_that_of_the_requested_guarantee_or_target() -> None:
     row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
-    privacy = {"guarantees": [line(9.0), row, sums]}
     asked = View.of("record:summing-server", None).guarantee
-    assert Stated.of(privacy, asked) == Stated(
+    assert proven(line(9.0), row, sums, asked=asked) == Stated(
         1.0, 0.0, False, unit="record", adversary="summing-server"
     )
-    assert Stated.of(privacy, ("person", "server")).epsilon == math.inf
+    assert proven(line(9.0), row, sums, asked=("person", "server")).epsilon == math.inf
     target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
     of_target = fedldp.recipe("dp-sgd-digits", target=target)
     assert View().of_run(of_target) == ("record", "downlink")
@@ -72,7 +75,7 @@ def test_the_requested_figure_comes_first_and_is_drawn() -> None:
     assert head[head.index("accuracy") - 1] == "Brier score"
     assert row[head.index("Brier score")] == f"{found.runs[0]['metrics']['brier']:.4f}"
     assert row[-1].endswith(" per client-round")
-    assert found.runs[0].unit == "client-round"
+    assert found.runs[0]["unit"] == "client-round"
     assert any("the unit client-round, against the adversary server" in n for n in found.notes())
     assert not any("does not protect a client as a whole" in note for note in found.notes())
     pytest.importorskip("matplotlib")
@@ -110,9 +113,9 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
 
 
 def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:
-    ideal = line(1.0, assumptions=[IDEALISED])
+    ideal = line(1.0, assumptions=frozenset({IDEALISED}))
     assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
-    assert proven(ideal) == Stated(1.0, 0.0, True)
+    assert proven(ideal) == Stated(1.0, 0.0, True, conditions=(IDEALISED,))
 
 
 def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
