@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.facts import Doubt
+from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import (
     CLASS_MISSING,
     FEW_EXAMPLES_AT_CLIENTS,
@@ -222,8 +223,7 @@ def doubts(
         confusion: the confusion matrix on the test set, if it is known.
         counts: the number of test examples of each class, shape (num_classes,); their sum is at
             least 1.
-        schema: the model's schema; if its counts are rounded, words also round the number of test
-            examples.
+        schema: the model's schema; if its counts are rounded, so is the number of test examples.
         few: the number of clients with fewer than ``FEW`` examples, if it is public.
     """
     found: list[Doubt] = []
@@ -254,7 +254,8 @@ def _doubt(
     balanced = tested["balanced_accuracy"]
     assert accuracy is not None
     often, classes = most_frequent(counts), int(np.count_nonzero(counts))
-    on = {"examples": int(counts.sum()), "rounded": rounded}
+    tests = int(counts.sum())
+    on = {"examples": rounded_count(tests) if rounded else tests, "rounded": rounded}
     if classes == 1:
         return ONE_CLASS
     if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):

@@ -21,7 +21,7 @@ from fedldp.accounting.proven import Together
 from fedldp.accounting.statement import Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
-from fedldp.core.formatting import number, rounded_count
+from fedldp.core.formatting import number
 from fedldp.core.kinds import AT_SITES
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
@@ -49,9 +49,8 @@ _MANY = {"record": "records", "person": "people", "client": "clients"}
 
 
 def _as_far(of: Mapping[str, Any]) -> dict[str, str]:
-    """Return a doubt's numbers in words; a number of private examples is rounded up."""
-    examples = of["examples"]
-    told = f"at most {rounded_count(examples):,}" if of["rounded"] else f"{examples:,}"
+    """Return a doubt's numbers in words."""
+    told = f"{'at most ' if of['rounded'] else ''}{of['examples']:,}"
     shares = {
         "percent": of.get("accuracy"),
         "often": of.get("most_frequent"),
