@@ -13,9 +13,10 @@ from secure_sums import make_roster, private_of
 
 import fedldp
 from fedldp.accounting.events import Event, InClear
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import SumInPath, _in_sum
 from fedldp.core.errors import PrivacyError
-from fedldp.core.kinds import SMALLEST_COMMITTEE
+from fedldp.core.kinds import AT_MOST_UNTRUSTED, HONEST_SUMMANDS, SMALLEST_COMMITTEE
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.client_store import MemoryStore
@@ -34,7 +35,7 @@ from fedldp.simulation.plan import plan, problem_of
 SUM = {"channel": "sum", "rounds": 2}
 
 
-def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], dict[str, Any]]:
+def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], Guarantee]:
     config = fedldp.recipe(recipe, **settings)
     privacy = plan(config, problem_of(config, None)).privacy
     assert (SMALLEST_COMMITTEE in privacy.warnings) == (config.committee is not None)
@@ -86,9 +87,10 @@ def test_the_lines_for_bits_are_those_of_a_run_of_the_smallest_committee(
     for unit, line in found.items():
         assert line.epsilon == alone[unit].epsilon > whole[unit].epsilon
         assert line.lower is None  # it would need all summands of every sum
-        rests = " ".join(line.assumptions)
-        assert f"{fewest - untrusted} honest clients in the sum of every committee" in rests
-        assert f"at most {untrusted} clients of any one committee" in rests
+        assert line.assumptions >= {
+            HONEST_SUMMANDS(clients=fewest - untrusted, among="committee"),
+            AT_MOST_UNTRUSTED(clients=untrusted, among="committee"),
+        }
 
 
 def test_clients_that_refuse_may_all_be_in_the_smallest_committee() -> None:

@@ -12,7 +12,9 @@ from folders import cut, metrics, quick
 from tables import Table, released
 
 import fedldp
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.prices import cost
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
@@ -34,14 +36,14 @@ EVERYONE_REFUSES = (
 )
 
 
-def run_line(statement: dict[str, Any]) -> dict[str, Any]:
+def run_line(statement: Statement) -> Guarantee:
     """Return the statement's lines against the server for all that a client sends in the run."""
     (line,) = (
         line
         for line in statement.guarantees
         if (line.unit, line.adversary, line.kind) == ("client-run", "server", "pure")
     )
-    return dict(line)
+    return line
 
 
 def test_clients_whose_budget_is_used_up_end_the_run_with_one_line(

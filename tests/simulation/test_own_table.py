@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import HELD_OUT
 from fedldp.protocol.server_loop import Round
+from fedldp.reporting import words
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.inputs import Inputs
 
-TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
+TRAIN, TEST = 75, 15
 """Numbers that appear nowhere else in a run's files."""
 
 
@@ -73,17 +77,20 @@ def test_one_held_out_label_changes_the_accuracy_and_no_release() -> None:
 
 def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
     for settings, there in (({}, True), ({"test_file": "later.csv"}, False)):
-        assert (HELD_OUT in fedldp.account(own(**settings))["warnings"]) is there
+        assert (HELD_OUT in fedldp.account(own(**settings)).warnings) is there
         result = fedldp.run(own(**settings), out=place / f"run-{there}")
         assert (HELD_OUT in result.privacy.warnings) is there
-        for name in ("privacy.json", "report.html", "summary.json"):
-            text = (place / f"run-{there}" / name).read_text()
-            assert (HELD_OUT in text.replace("&#39;", "'")) is there, name
+        for name in ("privacy.json", "summary.json"):
+            found = json.loads((place / f"run-{there}" / name).read_text())
+            kept = Statement.from_json(found.get("privacy", found))
+            assert (HELD_OUT in kept.warnings) is there, name
         page = (place / f"run-{there}" / "report.html").read_text()
+        assert (words.line(HELD_OUT) in html.unescape(page)) is there
         assert ("exact functions of private rows: see the warning" in page) is there
-        assert (HELD_OUT in evaluate(place / f"run-{there}")["warnings"]) is there
+        assert (words.line(HELD_OUT) in evaluate(place / f"run-{there}")["warnings"]) is there
     # Somebody who gives other rows knows whose they are.
-    assert HELD_OUT not in evaluate(place / "run-True", place / "later.csv")["warnings"]
+    of_others = evaluate(place / "run-True", place / "later.csv")["warnings"]
+    assert words.line(HELD_OUT) not in of_others
 
 
 def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
@@ -105,7 +112,7 @@ def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     settings: dict[str, Any] = {"num_clients": 2, "model": "logistic", "rounds": 1}
     for dataset, there in given:
         found = fedldp.account("quickstart", dataset=dataset, **settings)
-        assert (HELD_OUT in found["warnings"]) is there
+        assert (HELD_OUT in found.warnings) is there
     csv = own(client_column=None, ignore_columns=["who"])
     assert HELD_OUT in fedldp.account(csv).warnings
     pair = fedldp.run("quickstart", dataset=(features, labels), **settings)
@@ -123,8 +130,8 @@ def test_a_sweep_has_the_warning_next_to_its_table(place: Path) -> None:
     def notes(**settings: Any) -> list[str]:
         return fedldp.sweep(own(**settings), rounds=1, workers=1).notes()
 
-    assert any(HELD_OUT in note for note in notes())
-    assert not any(HELD_OUT in note for note in notes(test_file="later.csv"))
+    assert words.line(HELD_OUT) in notes()
+    assert words.line(HELD_OUT) not in notes(test_file="later.csv")
 
 
 # Counts
@@ -142,9 +149,9 @@ def test_a_finished_folder_contains_no_exact_count_of_rows(place: Path) -> None:
         assert not re.search(rf"\b({TRAIN}|{TEST}|{TRAIN + TEST})\b", text), name
     found = json.loads((place / "run" / "config.json").read_text())["own_data"]
     assert found == "own.csv: up to 100 rows for training and 20 for testing, of shape (2,)"
-    shown = " ".join([*result.doubts, *evaluate(place / "run")["warnings"]])
-    assert "fewer than 10 examples" not in shown
-    assert not re.search(rf"\b({TEST}|{SMALL_CLIENTS}) (examples|clients)", shown)
+    tested = {"accuracy": 0.0, "auc": None, "balanced_accuracy": None}
+    (doubt,) = Inputs.of(own(), None, None).doubts(tested, None)  # and none about clients' rows
+    assert (doubt.values["examples"], doubt.values["rounded"]) == (20, True)
     # The result was computed with all of these rows.
     assert result.privacy == fedldp.account(own())
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.accounting.statement import Statement
 from fedldp.comparing.held_out import held_out
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import ROWS_DRAWN
 from fedldp.data import Dataset
 from fedldp.reporting.record import read_schema
 from fedldp.simulation.inputs import Inputs
@@ -164,13 +166,11 @@ def test_some_rows_of_a_person_with_many_are_kept() -> None:
 
 
 def test_a_bound_on_rows_is_stated_without_counting_anyone(fedldp_command: Any) -> None:
-    said = [
-        json.loads(fedldp_command("account", "mine.toml", "--json", "--set", each).out)["warnings"]
-        for each in ("rows_per_person=2", "rows_per_person=500")
-    ]
-    of_each = [[text for text in each if "rows_per_person" in text] for each in said]
-    assert [len(each) for each in of_each] == [1, 1]
-    assert of_each[0][0].replace("= 2", "= 500") == of_each[1][0]
+    for rows in (2, 500):
+        given = f"rows_per_person={rows}"
+        found = json.loads(fedldp_command("account", "mine.toml", "--json", "--set", given).out)
+        said = ROWS_DRAWN.among(Statement.from_json(found).warnings)
+        assert said == [ROWS_DRAWN(rows=rows)]
 
 
 def test_workers_get_the_persons_too() -> None:

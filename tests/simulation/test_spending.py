@@ -24,9 +24,9 @@ def stated(name: str, rounds: int, **settings: Any) -> dict[tuple[str, str], flo
     """Return the best epsilon of a whole run, for each unit and adversary."""
     found: dict[tuple[str, str], float] = {}
     for line in fedldp.account(name, rounds=rounds, **settings).guarantees:
-        key = line["unit"], line["adversary"]
-        if line["unit"] in WHOLE_RUN:
-            epsilon = math.inf if line["epsilon"] is None else line["epsilon"]
+        key = line.unit, line.adversary
+        if line.unit in WHOLE_RUN:
+            epsilon = math.inf if line.epsilon is None else line.epsilon
             found[key] = min(epsilon, found.get(key, math.inf))
     return found
 

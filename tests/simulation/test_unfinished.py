@@ -14,7 +14,9 @@ from gate.reports import RUNS
 from safetensors.numpy import load_file
 
 import fedldp
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
+from fedldp.core.kinds import NOT_FINISHED
 from fedldp.protocol.wire import read_arrays
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
@@ -23,7 +25,7 @@ from fedldp.simulation.recorded import load_trained, read_run, weights_of
 from fedldp.simulation.settings import resolve
 
 AVERAGED = "composed-balanced"
-STATED = ("ldp_fl-own", "ldp_fl-budget", "person_dp_sgd")
+STATED = ("ldp_fl-budget", "ldp_fl-budget-own", "person_dp_sgd")
 
 
 def checkpoint_of(folder: Path) -> dict[str, Any]:
@@ -80,17 +82,15 @@ def test_a_stopped_run_states_what_its_rounds_released(tmp_path: Path, name: str
     planned: Plan = plan(config, fedldp.simulation.inputs.Inputs.of(config, None, None).problem)
     releases = planned.releases.before(3)
     stated = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
-    privacy = found.summary["privacy"]
-    assert privacy.guarantees == json.loads(json.dumps(stated["guarantees"]))
-    assert privacy.warnings[: len(stated["warnings"])] == stated["warnings"]
-    assert "after 2 of 3 rounds" in privacy.warnings[-1]
-    assert _of_runs(privacy) <= _of_runs(planned.privacy)
+    assert found.privacy.guarantees == stated.guarantees
+    assert found.privacy.warnings[: len(stated.warnings)] == stated.warnings
+    assert found.privacy.warnings[-1] == NOT_FINISHED(done=2, of=3)
+    assert _of_runs(found.privacy) <= _of_runs(planned.privacy)
 
 
-def _of_runs(privacy: Any) -> list[float]:
+def _of_runs(privacy: Statement) -> list[float]:
     """Return the epsilons of a statement that cover all rounds and are not infinite."""
-    lines = privacy.guarantees
-    found = [each["epsilon"] for each in lines if each["unit"] != "weight"]
+    found = [each.epsilon for each in privacy.guarantees if each.unit != "weight"]
     return sorted(each for each in found if each is not None)
 
 
