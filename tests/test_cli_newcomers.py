@@ -165,7 +165,7 @@ def test_verifying_an_incomplete_data_set_fails(
 def test_a_statement_is_shown_once_unless_another_one_holds(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, same_place: bool
 ) -> None:
-    monkeypatch.setattr(cli_run, "_one_place", lambda: same_place)
+    monkeypatch.setattr(cli_run, "one_place", lambda: same_place)
     outcome = fedldp_command("run", *SHORT)
     assert "client-run" in outcome.err
     assert ("client-run" in outcome.out) != same_place

@@ -76,7 +76,7 @@ def test_a_statement_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
 def test_the_last_line_of_a_run_marks_both_figures(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_run, "_one_place", lambda: True)  # the statement was shown before
+    monkeypatch.setattr(cli_run, "one_place", lambda: True)  # the statement was shown before
     for more, setting, whole in (
         ((), "epsilon 1 per weight (proven)", ", proven"),
         (("--set", f"mechanism={OWN}"), "epsilon 1 per weight (claimed)", f", stated by {OWN}"),

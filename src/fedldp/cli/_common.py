@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,17 +110,14 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
 def print_rows(result: Sweep | Compared, folder: str) -> None:
     """Print a set of runs as a table, with notes, and ``folder`` as the name of its folder."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
+
+    from fedldp.reporting.text import print_table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has no terminal width
     head, rows = result.shown()
-    table = Table(*(Column(name, overflow="fold") for name in head))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
+    print_table(console, head, rows)
     for note in result.notes():
         console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"{folder:10} {result.out}", highlight=False, soft_wrap=True, markup=False)
@@ -135,6 +134,14 @@ def draw_charts(
         stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
     else:
         stderr.print(f"chart      {place / f'chart.{kinds[0]}'}", highlight=False, soft_wrap=True)
+
+
+def one_place() -> bool:
+    """Return whether stdout and stderr go to the same place, so that a reader sees both."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):  # one of the two has no file descriptor
+        return False
 
 
 def print_json(document: Any) -> None:

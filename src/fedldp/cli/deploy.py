@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.cli._common import DataDir, Json, Settings, one_place, print_json
 from fedldp.cli.deploy_status import Log, Metrics, logged, restored, retire, status
 from fedldp.core.errors import ConfigError
 
@@ -666,7 +666,9 @@ def server(
     if as_json:
         print_json(served.summary())
     else:
-        text.print_result(Console(), served.summary(), "the server's test set", {}, None)
+        stated = not json_log and one_place() and served.privacy == served.agreement.planned
+        summary = served.summary()
+        text.print_result(Console(), summary, "the server's test set", {}, None, stated=stated)
 
 
 @deploy_app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -18,6 +17,7 @@ from fedldp.cli._common import (
     at_most_cores,
     charts_or_notice,
     folder,
+    one_place,
     print_json,
     recipe_names,
     results_folder,
@@ -88,7 +88,10 @@ def run(
     shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
-        result = _simulate(config, name, device, workers, cluster, own, begun, data_dir, shown)
+        table = not as_json and one_place()
+        result = _simulate(
+            config, name, device, workers, cluster, own, begun, data_dir, shown, table
+        )
     if as_json:
         from fedldp.reporting import words
 
@@ -103,7 +106,7 @@ def run(
             config.composition.local.tested_on,
             result.metrics,
             config.epsilon_in_words(result.privacy.guarantees),
-            stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
+            stated=bool(shown) and shown[-1] == result.privacy and one_place(),
         )
 
 
@@ -115,14 +118,6 @@ def _new_folder(out: Path | None, name: str) -> Iterator[OwnedFolder]:
 
     with results_folder(out, name) as place, owned(place, "out", "run", check_new) as own:
         yield own
-
-
-def _one_place() -> bool:
-    """Return whether stdout and stderr go to the same place, so that a reader sees both."""
-    try:
-        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (OSError, ValueError):  # one of the two has no file descriptor
-        return False
 
 
 def _configuration(
@@ -152,8 +147,12 @@ def _simulate(
     folder: RunFolder | None,
     data_dir: Path | None,
     shown: list[Statement],
+    table: bool,
 ) -> Result:
-    """Run the simulation, with progress on stderr; append the printed statement to ``shown``."""
+    """Run the simulation, with progress on stderr; append the printed statement to ``shown``.
+
+    In a terminal where a table of the rounds follows, the progress is removed at the end.
+    """
     from rich.console import Console
 
     from fedldp.reporting import text
@@ -179,7 +178,7 @@ def _simulate(
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
         # A user's own model may print to stdout, and Ray prints when a worker dies.
-        with RunProgress(config.rounds, stderr) as progress, redirect_stdout(sys.stderr):
+        with RunProgress(config.rounds, stderr, table) as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,
                 recipe=name,

@@ -21,9 +21,10 @@ class RunProgress:
     Args:
         rounds: the number of remaining rounds.
         console: the console to write to; stderr.
+        table: whether a table of the rounds follows there, so that the bar is removed at the end.
     """
 
-    def __init__(self, rounds: int, console: Console) -> None:
+    def __init__(self, rounds: int, console: Console, table: bool = False) -> None:
         self._rounds = rounds
         self._seen = 0
         self._seconds: deque[float] = deque(maxlen=_LATEST)
@@ -36,6 +37,7 @@ class RunProgress:
                 TextColumn("{task.fields[accuracy]}"),
                 TextColumn("{task.fields[left]}"),
                 console=console,
+                transient=table,
             )
             self._task = self._bar.add_task("rounds", total=rounds, accuracy="", left="")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from html import escape
+from html import escape as escape_html
 from typing import Any, Self
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.statement import Claim, Statement
@@ -34,14 +36,46 @@ def print_statement(console: Console, privacy: Statement, setting: str | None = 
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
     console.print(f"claim      {claim_text(privacy.claim)}", highlight=False, soft_wrap=True)
-    table = Table(*statement_heads(privacy))
-    for row in statement_rows(privacy):
-        table.add_row(*row)
-    console.print(table)
+    print_table(console, statement_heads(privacy), statement_rows(privacy))
     console.print(explain(privacy), highlight=False)
     for warning in privacy.warnings:
         text = words.line(warning)
         console.print(f"warning    {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+_LONGEST = 24
+"""Longer words, such as addresses of own code, may be broken; units and numbers are shorter."""
+
+
+def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table in which no word is cut, without its lines if the terminal is narrow.
+
+    In a terminal that is narrower still, print each row as a list.
+    """
+    columns = list(zip(head, *rows, strict=True))
+    most = [max(map(cell_len, column)) for column in columns]
+    least = [
+        min(_LONGEST, max((cell_len(word) for cell in column for word in cell.split()), default=0))
+        for column in columns
+    ]
+    lined, plain = 3 * len(columns) + 1, 2 * (len(columns) - 1)
+    between = lined if sum(least) + lined <= console.width else plain
+    left = console.width - between - sum(least)
+    if left < 0:
+        for row in rows:
+            parts = (f"{name}: {cell}" for name, cell in zip(head, row, strict=True) if cell)
+            console.print("; ".join(parts), highlight=False, markup=False, overflow="fold")
+        return
+    widths = list(least)
+    for each in sorted(range(len(columns)), key=lambda each: most[each] - least[each]):
+        widths[each] += min(left, most[each] - least[each])
+        left -= widths[each] - least[each]
+    cells = (Column(escape(n), width=w, overflow="fold") for n, w in zip(head, widths, strict=True))
+    look = {} if between == lined else {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
+    table = Table(*cells, **look)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
 
 
 def warnings_of(summary: Mapping[str, Any]) -> list[str]:
@@ -432,10 +466,9 @@ def print_result(
     figures = final.get("brier") is not None
     leads = figures and is_imbalanced(often)
     first = ("AUC", "balanced accuracy") if leads else ()
-    table = Table("round", "clients", *first, "accuracy", "loss", "uplink bits per client",
-                  "seconds")  # fmt: skip
-    for record in summary["rounds"]:
-        table.add_row(
+    head = ["round", "clients", *first, "accuracy", "loss", "uplink bits per client", "seconds"]
+    rows = [
+        (
             str(record["round"]),
             str(record["clients"]),
             *((area(record["auc"]), percent(record["balanced_accuracy"])) if leads else ()),
@@ -444,7 +477,9 @@ def print_result(
             f"{record['uplink_bits_per_client']:,.0f}",
             f"{record['seconds']:.2f}",
         )
-    console.print(table)
+        for record in summary["rounds"]
+    ]
+    print_table(console, head, rows)
     ranking = (
         f"AUC        {area(final.get('auc')) or 'not defined'} on {tested_on}, balanced accuracy "
         f"{percent(final.get('balanced_accuracy'))}",
@@ -519,19 +554,19 @@ class Displayed(Statement):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        told = (escape(words.line(each)) for each in self.warnings)
+        told = (escape_html(words.line(each)) for each in self.warnings)
         return (
-            f"<p><b>claim</b> {escape(claim_text(self.claim))}</p>"
+            f"<p><b>claim</b> {escape_html(claim_text(self.claim))}</p>"
             + html_table(statement_heads(self), statement_rows(self))
-            + f"<p>{escape(explain(self))}</p>"
+            + f"<p>{escape_html(explain(self))}</p>"
             + "".join(f"<p><b>warning</b> {text}</p>" for text in told)
         )
 
 
 def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table as HTML."""
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    top = "".join(f"<th>{escape_html(head)}</th>" for head in heads)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{escape_html(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
