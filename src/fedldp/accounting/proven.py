@@ -12,6 +12,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Self
 
 from fedldp.accounting.accountants import Normal, Pure, Sampled, loss_of, unfolded
@@ -24,12 +25,13 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     sampled_guarantee,
 )
-from fedldp.accounting.numerics.gaussian import compose_mu
+from fedldp.accounting.numerics.gaussian import compose_mu, compose_rho
+from fedldp.accounting.prices import cost, rounded_up
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SIDES, Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Fact, NoGuarantee, in_order
-from fedldp.core.kinds import IDEALISED, TAKES_PART
+from fedldp.core.kinds import AT_SITES, IDEALISED, TAKES_PART
 
 LARGER: dict[Unit, tuple[Unit, ...]] = {
     "weight": ("weight",),
@@ -47,6 +49,9 @@ SEES_MORE: dict[Adversary, tuple[Adversary, ...]] = {
     "downlink": ("downlink", "summing-server", "shuffled-server", "server"),
 }
 """The adversaries who see at least as much as each adversary."""
+
+_OF_MACHINES = 1e-6
+"""How much the same epsilon may differ between machines; see ``facts.alike``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +142,34 @@ class Released:
 
     def line(self, unit: Unit, adversary: Adversary) -> Guarantee | None:
         """Return the best line that covers a unit against an adversary; None if none does."""
-        return _covering(self.statement, unit, adversary)
+        found = []
+        for line in self.statement.guarantees:
+            if (
+                line.epsilon is None
+                or line.unit not in LARGER[unit]
+                or line.adversary not in SEES_MORE[adversary]
+            ):
+                continue
+            if unit == "person" and line.unit != "person":
+                # What protects one client protects a person whose rows are all at that client.
+                if self.persons_at_sites > 1:
+                    continue
+                line = line.assuming(AT_SITES(sites=1))
+            found.append(line)
+        return min(found, key=_size, default=None)
+
+    def size_at(self, line: Guarantee, delta: float) -> float:
+        """Return the epsilon of one of the statement's lines at a smaller delta.
+
+        It is infinite if nothing is proven there, or if the line is larger than planned: in fewer
+        reports than planned, each is hidden less.
+        """
+        planned, smaller = (
+            min((_size(each) for each in self.at(d).guarantees if _about(each) == _about(line)),
+                default=math.inf)
+            for d in (line.delta, delta)
+        )  # fmt: skip
+        return smaller if _size(line) <= planned * (1 + _OF_MACHINES) else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +207,8 @@ def together(
         ConfigError: a statement rests on an assumption that this version does not know.
 
     Source: all releases composed by their losses, in one computation or by groups of one kind of
-    loss at delta divided among these; where a line is about sums or shuffled reports, the runs'
-    epsilons at delta divided among them, added (basic composition).
+    loss at delta divided among these; and, where that may be loose or a line is about sums or
+    shuffled reports, the runs' epsilons at delta divided among them, added (basic composition).
     """
     lines = [(run, run.line(unit, adversary)) for run in runs]
     known = [(run, line) for run, line in lines if line is not None]
@@ -186,12 +218,15 @@ def together(
         _check_known(line.assumptions)
     epsilon = None
     if known:
-        by_losses = _by_losses(known, delta)
-        epsilon = _by_lines(known, unit, adversary, delta) if by_losses is None else by_losses
-    by = dict.fromkeys(line.stated_by for _, line in known if line.stated_by != HOUSE)
+        epsilon, is_tight = _by_losses(known, delta)
+        if not is_tight:
+            epsilon = min(epsilon, _by_lines(known, delta))
+    by = dict.fromkeys(
+        each for _, line in known if line.stated_by != HOUSE for each in line.stated_by.split(", ")
+    )
     return Together(
         proven=Proven(
-            epsilon=epsilon,
+            epsilon=None if epsilon is None or math.isinf(epsilon) else epsilon,
             delta=delta,
             unit=unit,
             adversary=adversary,
@@ -217,54 +252,53 @@ def _check_known(assumptions: Iterable[Assumption]) -> None:
         )
 
 
-def _covering(statement: Statement, unit: Unit, adversary: Adversary) -> Guarantee | None:
-    covering = [
-        line
-        for line in statement.guarantees
-        if line.unit in LARGER[unit]
-        and line.adversary in SEES_MORE[adversary]
-        and line.epsilon is not None
-    ]
-    return min(covering, key=_size, default=None)
+def _about(line: Guarantee) -> tuple[Unit, Adversary]:
+    return line.unit, line.adversary
 
 
-def _by_losses(known: Sequence[tuple[Released, Guarantee]], delta: float) -> float | None:
-    """Return the epsilon of all releases composed; None if some line is not of single reports."""
+def _by_losses(known: Sequence[tuple[Released, Guarantee]], delta: float) -> tuple[float, bool]:
+    """Return the epsilon of all releases composed, and whether no other way may give less.
+
+    It is infinite if some line is not about single reports or broadcasts.
+    """
     total: History = Counter()
-    shifts = set()
+    shifts, one_is_worst = set(), True
     for run, line in known:
         found = _history(run, line)
         if found is None:
-            return None
-        history, shift = found
+            return math.inf, False
+        history, shift, is_of_one = found
         shifts.add(shift)
+        one_is_worst &= is_of_one
         total += history
     if not total:
-        return 0.0
-    if len(shifts) > 1:
-        return None
-    (shift,) = shifts
+        return 0.0, True
     kinds: dict[type, History] = {}
     for event, times in total.items():
         kinds.setdefault(type(loss_of(event)), Counter())[event] += times
-    if Sampled in kinds and len({(line.unit, line.adversary) for _, line in known}) > 1:
-        return None  # what is sampled differs
+    differs = len({(line.unit, line.adversary) for _, line in known}) > 1
+    if len(shifts) > 1 or (Sampled in kinds and differs):
+        return math.inf, False
+    (shift,) = shifts
+    like = known[0][1]
     if len(kinds) == 1:
-        return _composed(total, known[0][1], delta, shift)
+        is_tight = one_is_worst and (len(total) == 1 or Pure not in kinds)
+        return _composed(total, like, delta, shift), is_tight
     # Groups of one kind of loss, each with its part of delta; a pure group needs none.
-    needing = sum(kind is not Pure for kind in kinds)
+    part = _part(delta, sum(kind is not Pure for kind in kinds))
     apart = [
-        _composed(each, known[0][1], 0.0 if kind is Pure else delta / needing, shift)
-        for kind, each in kinds.items()
+        _composed(each, like, 0.0 if kind is Pure else part, shift) for kind, each in kinds.items()
     ]
-    whole = math.inf
-    if Sampled not in kinds:
-        whole = _composed(total, known[0][1], delta, shift)
-    return min(math.fsum(apart), whole)
+    whole = math.inf if Sampled in kinds else _composed(total, like, delta, shift)
+    return min(_sum(apart), whole), False
 
 
-def _history(run: Released, line: Guarantee) -> tuple[History, int] | None:
-    """Return the worst history that a line is about, unfolded, and how far its inputs may move."""
+def _history(run: Released, line: Guarantee) -> tuple[History, int, bool] | None:
+    """Return the worst history that a line is about, unfolded, and how far its inputs may move.
+
+    The last value is whether some client has this history; None for what is seen in sums, or
+    shuffled.
+    """
     side = SIDES[line.unit]
     sites = run.persons_at_sites if line.unit == "person" else 1
     if line.adversary == "downlink":
@@ -274,14 +308,18 @@ def _history(run: Released, line: Guarantee) -> tuple[History, int] | None:
     else:
         return None
     if not found:
-        return Counter(), shift
+        return Counter(), shift, True
     each = [unfolded(history) for history in found]
-    losses = [[loss_of(event) for event in history] for history in each]
-    if copies == 1 and all(isinstance(loss, Normal) for those in losses for loss in those):
-        worst = max(each, key=_mu)
-    else:  # charge every event as often as any client, or any site of a person, released it
-        worst = functools.reduce(operator.or_, each)
-    return Counter({event: copies * times for event, times in worst.items()}), shift
+    losses = [loss_of(event) for history in each for event in history]
+    # Charge every event as often as any client, or any site of a person, released it.
+    worst = functools.reduce(operator.or_, each)
+    if copies == 1 and all(isinstance(loss, Normal) for loss in losses):
+        # One client is worst off if it is so by both notions of which an epsilon takes the better.
+        costliest = max(each, key=_mu)
+        if _rho(costliest) == max(map(_rho, each)):
+            worst = costliest
+    released = Counter({event: copies * times for event, times in worst.items()})
+    return released, shift, worst in each
 
 
 def _mu(history: History) -> float:
@@ -293,6 +331,10 @@ def _mu(history: History) -> float:
     return compose_mu(mus)
 
 
+def _rho(history: History) -> float:
+    return compose_rho(cost(event, "zcdp") for event in history.elements())
+
+
 def _composed(history: History, like: Guarantee, delta: float, shift: int) -> float:
     if any(isinstance(loss_of(event), Sampled) for event in history):
         line = sampled_guarantee(history, like.unit, like.adversary, delta, shift=shift)
@@ -301,19 +343,20 @@ def _composed(history: History, like: Guarantee, delta: float, shift: int) -> fl
     return min(map(_size, lines))
 
 
-def _by_lines(
-    known: Sequence[tuple[Released, Guarantee]], unit: Unit, adversary: Adversary, delta: float
-) -> float:
+def _by_lines(known: Sequence[tuple[Released, Guarantee]], delta: float) -> float:
     """Return the sum of the epsilons of the runs' lines, each at its part of delta."""
-    needing = sum(line.delta > 0 for _, line in known)
-    found = []
-    for run, line in known:
-        if line.delta > 0:
-            again = _covering(run.at(delta / needing), unit, adversary)
-            found.append(math.inf if again is None else _size(again))
-        else:
-            found.append(_size(line))
-    return math.fsum(found)
+    part = _part(delta, sum(line.delta > 0 for _, line in known))
+    return _sum([run.size_at(line, part) if line.delta > 0 else _size(line) for run, line in known])
+
+
+def _part(delta: float, parts: int) -> float:
+    """Return an equal part of delta, rounded down."""
+    return math.nextafter(delta / parts, 0) if parts > 1 else delta
+
+
+def _sum(epsilons: Sequence[float]) -> float:
+    """Return a sum, rounded up."""
+    return math.inf if math.inf in epsilons else rounded_up(sum(map(Fraction, epsilons)))
 
 
 def _conditions(known: Sequence[tuple[Released, Guarantee]]) -> tuple[Fact, ...]:
