@@ -16,7 +16,7 @@ import pytest
 import fedldp
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.comparing import Advice, advise
-from fedldp.comparing.advising.advice import KEPT, METRICS, Figure
+from fedldp.comparing.advising.advice import KEPT, METRICS, Measured
 from fedldp.comparing.advising.asking import check_data, read_request
 from fedldp.comparing.advising.page import page_of
 from fedldp.comparing.advising.plan import (
@@ -159,7 +159,7 @@ def advice(tmp_path: Path, aucs: dict[Any, float], alone: float = 0.6) -> Advice
         metrics = {**dict.fromkeys(METRICS, 0.5), "auc": auc}
         attempt = dict(comparison.contestant(cell).tries[0])
         runs = [{"metrics": metrics, "try": attempt, "seed": seed} for seed in range(3)]
-        figures[name, epsilon] = Figure(name, epsilon, runs, None, 3)
+        figures[name, epsilon] = Measured(name, epsilon, runs, None, 3)
     return Advice(found, data, comparison, figures, None, 1.0)
 
 
@@ -288,8 +288,8 @@ def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) ->
 def test_missing_results_are_reported(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9})
     figures = dict(found.figures)
-    figures[ANY, 2.0] = Figure(ANY, 2.0, [], None, 3)
-    figures[SUM, 2.0] = Figure(SUM, 2.0, [], "it diverged", 3)
+    figures[ANY, 2.0] = Measured(ANY, 2.0, [], None, 3)
+    figures[SUM, 2.0] = Measured(SUM, 2.0, [], "it diverged", 3)
     less = Advice(found.request, found.data, found.comparison, figures, None, 1.0)
     assert less.state("none", 2.0) == "not measured"
     assert less.state("sum", 2.0) == "refused"

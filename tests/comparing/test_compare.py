@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import load_dataset
 from fedldp.reporting import words
+from fedldp.reporting.scores import Figure, TestSet
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import resolve
 
@@ -28,6 +30,7 @@ SMALL: dict[str, Any] = {
     "guarantee": "client-run:server", "epsilon": [4, 16], "tries": 2, "seeds": [0, 1], "workers": 1,
     "num_clients": 12, "rounds": 1, "local_epochs": 1,
 }  # fmt: skip
+ON_DIGITS = TestSet(examples=360, classes=10, most_frequent=37 / 360)
 OWN = """
 from dataclasses import dataclass
 from fedldp.mechanisms.privunit import PrivUnit
@@ -65,6 +68,20 @@ def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
     for text in (made.to_text(), made.to_csv(), made.to_latex(), made._repr_html_()):
         assert words.short(SIMULATED) in text
         assert escape(words.together_line(made.together[0])) in escape(text)
+
+
+def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Path) -> None:
+    (best,) = {row["figure"]["baseline"] for row in made.summary()["rows"]}
+    assert f"{100 * best:.2f}" == "10.28"  # always one class of the digits
+    low = Figure.of("accuracy", [0.0361, 0.0361], ON_DIGITS)
+    found = replace(made, lines=[replace(made.lines[0], scores=[0.0361] * 2, figure=low)])
+    assert found.rows[0]["figure"]["baseline"] == best
+    assert any("3.61 ± 0.00 % (not above 10.28 %)" in cell for cell in found.shown()[1][0])
+    assert "not above 10.28 %" in found.to_text()
+    assert "not above 10.28 \\%" in found.to_latex()
+    found.plot(tmp_path / "chart.svg")
+    assert words.baseline(low) in (tmp_path / "chart.svg").read_text()
+    assert "not above" not in made.to_text().replace("AUC not above", "")
 
 
 def test_runs_that_were_recorded_without_conditions_are_read(

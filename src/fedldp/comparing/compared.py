@@ -12,6 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Together, together
 from fedldp.accounting.statement import WHOLE_RUN
@@ -20,26 +22,24 @@ from fedldp.comparing.cells import Cell, GuaranteeKind
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.design import Design
 from fedldp.comparing.results import LESS_IS_BETTER, RELEASE, Row, score
-from fedldp.core.facts import Fact
+from fedldp.core.facts import Doubt, Fact
 from fedldp.core.formatting import number
 from fedldp.core.kinds import HELD_OUT
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
-from fedldp.reporting.scores import is_imbalanced
+from fedldp.reporting.scores import Figure, TestSet
 from fedldp.simulation.sweeps.chart import (
     Point,
     check_kind,
+    draw_baselines,
     draw_level,
     draw_line,
     finished,
     new_axes,
     write_notes,
 )
-
-_SHARES = ("accuracy", "balanced_accuracy")
-"""Metrics that are shown in percent."""
 
 WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
          "balanced_accuracy": "balanced accuracy"}  # fmt: skip
@@ -59,6 +59,7 @@ class Line:
         idealised: whether that epsilon holds only for real numbers, and so only in simulation.
         stated_by: who states that epsilon: "fedldp", which proves it, or the user's own code.
         conditions: what it rests on, and the warnings of the statements; None if that is not known.
+        figure: the mean, with its baseline and doubts.
         refused: why there are no scores, or None.
         tries: the number of candidate hyperparameters tried; incompatible ones do not count.
         of_tries: the largest number of tries that a contestant may have.
@@ -74,6 +75,7 @@ class Line:
     idealised: bool
     stated_by: str
     conditions: tuple[Fact, ...] | None
+    figure: Figure
     refused: str | None
     tries: int
     of_tries: int
@@ -119,7 +121,6 @@ class Compared:
         out: the folder, or None if nothing was kept.
         private_choice: whether tries were scored on clients' private rows.
         private_scores: whether the test set also consists of such rows.
-        most_frequent: the share of the test set's most frequent class, 0 to 1, if known.
         score_releases: what some contestants' scores reveal about clients' examples, by contestant.
         together: what all runs, tries included, cost together.
         uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
@@ -131,7 +132,6 @@ class Compared:
     out: Path | None = None
     private_choice: bool = False
     private_scores: bool = False
-    most_frequent: float | None = None
     score_releases: Mapping[str, str] = field(default_factory=dict)
     together: Sequence[Together] = ()
     uncounted: int = 0
@@ -159,6 +159,7 @@ class Compared:
                 "idealised": line.idealised,
                 "stated_by": line.stated_by,
                 "conditions": (None if line.conditions is None else words.facts(line.conditions)),
+                "figure": words.figure(line.figure),
                 "refused": line.refused,
             }
             for line in self.lines
@@ -212,12 +213,6 @@ class Compared:
             found.append(
                 f"what {' or '.join(own)} states is an assumption that nothing here proves"
             )
-        if self.metric == "accuracy" and is_imbalanced(self.most_frequent):
-            assert self.most_frequent is not None
-            found.append(
-                f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "
-                "says little; compare by auc or balanced_accuracy"
-            )
         found += [*self.facts_in_words(), *self.warnings()]
         if missing := self.missing:
             found.append(f"not measured yet: {'; '.join(missing)}")
@@ -225,8 +220,14 @@ class Compared:
 
     def facts_in_words(self) -> list[str]:
         """Return the conditions of the epsilons, and what all runs cost together."""
-        known = [(each.name, each.epsilon, each.conditions) for each in self.lines if each.scores]
-        return [*conditions_in_words(known), *together_in_words(self.together, self.uncounted)]
+        done = [each for each in self.lines if each.scores]
+        told = conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done])
+        return [
+            *told,
+            *words.baselines(each.figure for each in done),
+            *words.doubts({_row_name(each): each.figure.doubts for each in done}),
+            *together_in_words(self.together, self.uncounted),
+        ]
 
     def warnings(self) -> list[str]:
         """Return warnings about scores on private rows, which no epsilon in the table covers."""
@@ -266,10 +267,10 @@ class Compared:
             return "refused"
         if line.mean is None:
             return "-"
-        scale, decimals = (100, 2) if self.metric in _SHARES else (1, 4)
+        scale, decimals = (100, 2) if self.metric in words.SHARES else (1, 4)
         spread = "" if line.deviation is None else f" ± {scale * line.deviation:.{decimals}f}"
-        unit = " %" if self.metric in _SHARES else ""
-        return f"{scale * line.mean:.{decimals}f}{spread}{unit}"
+        unit = " %" if self.metric in words.SHARES else ""
+        return f"{scale * line.mean:.{decimals}f}{spread}{unit}{words.not_above(line.figure)}"
 
     def to_text(self) -> str:
         """Return the table and the notes as plain text."""
@@ -291,14 +292,14 @@ class Compared:
         writer.writerow(
             ("name", "epsilon", self.metric, "deviation", "seeds", "of_seeds", "tries", "of_tries",
              "cpu_seconds", "proven_epsilon", "stated_epsilon", "unit", "adversary", "delta",
-             "idealised", "stated_by", "settings", "refused")
+             "idealised", "stated_by", "baseline", "settings", "refused")
         )  # fmt: skip
         kind = self.guarantee
         for line in self.lines:
             writer.writerow(
                 (line.name, line.epsilon, line.mean, line.deviation, len(line.scores), line.seeds,
                  line.tries, line.of_tries, line.cpu_seconds, line.proven, line.stated, kind.unit,
-                 kind.adversary, kind.delta, line.idealised, line.stated_by,
+                 kind.adversary, kind.delta, line.idealised, line.stated_by, line.figure.baseline,
                  json.dumps(dict(line.chosen)), line.refused)
             )  # fmt: skip
         return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
@@ -321,7 +322,7 @@ class Compared:
             cells = [self._latex(at[epsilon]) for epsilon in epsilons]
             rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
         title = WORDS.get(self.metric, self.metric)
-        title += " in \\%" if self.metric in _SHARES else ""
+        title += " in \\%" if self.metric in words.SHARES else ""
         columns = "l" + "c" * len(epsilons) + "l"
         body = [
             f"\\begin{{tabular}}{{{columns}}}",
@@ -337,6 +338,9 @@ class Compared:
         sentences = [_escaped(note[:1].upper() + note[1:]) + "." for note in self.notes()]
         if any(line.idealised for line in self.lines):
             sentences.append("$\\dagger$: idealised arithmetic.")
+        below = dict.fromkeys(words.not_above(line.figure) for line in self.lines if line.scores)
+        if told := "".join(filter(None, below)):
+            sentences.append(f"$\\ddagger$:{_escaped(told)}.")
         return "\n".join([*body, *sentences]) + "\n"
 
     def plot(self, path: Path | str | None = None) -> Any:
@@ -353,7 +357,7 @@ class Compared:
             RunError: the file cannot be written.
         """
         kind = self.guarantee
-        scale = 100 if self.metric in _SHARES else 1
+        scale = 100 if self.metric in words.SHARES else 1
         series: dict[str, list[Point]] = {}
         levels: dict[str, tuple[float, float]] = {}
         for line in self.lines:
@@ -365,15 +369,17 @@ class Compared:
                 levels[f"{name} (no guarantee)"] = (mean, spread)
             else:
                 series.setdefault(name, []).append((line.epsilon, mean, spread))
-        words = WORDS.get(self.metric, self.metric) + (" in %" if scale == 100 else "")
+        title = WORDS.get(self.metric, self.metric) + (" in %" if scale == 100 else "")
         notes = ["* fewer tries"] if any(map(self._is_marked, self.lines)) else []
         return draw(
             series,
             levels,
+            figures=[line.figure for line in self.lines if line.scores],
+            scale=scale,
             notes=self.facts_in_words(),
             x_label=f"epsilon for {_UNITS[kind.unit]} against the {kind.adversary}, "
             f"delta {kind.delta:g}",
-            y_label=words,
+            y_label=title,
             note="; ".join([*notes, self._seeds_in_words()]),
             path=None if path is None else Path(path),
         )
@@ -419,8 +425,10 @@ class Compared:
     def _latex(self, line: Line) -> str:
         if line.refused is not None or line.mean is None:
             return "refused" if line.refused is not None else "--"
-        text = self.in_words(line).removesuffix(" %").replace(" ± ", " \\pm ")
+        text = self.in_words(line).removesuffix(words.not_above(line.figure))
+        text = text.removesuffix(" %").replace(" ± ", " \\pm ")
         marks = ("*" if self._is_marked(line) else "") + ("\\dagger" if line.idealised else "")
+        marks += "\\ddagger" if line.figure.is_above is False else ""
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"
 
     def __repr__(self) -> str:
@@ -473,15 +481,15 @@ def compared(
     by_cell = comparison.by_cell(current)
     cells = sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
     lines = []
+    on = TestSet.of(np.bincount(data.test.labels), data.scores_are_private)
     for cell in cells:
         tries, _ = by_cell.get(cell, ([], []))
         wanted = comparison.seeds_of(cell)
         runs = [row for row in standing.get(cell, []) if row["seed"] in wanted]
         refused = None if runs else refusals.get(cell)
-        lines.append(_line(design, comparison, cell, tries, runs, current, refused))
+        lines.append(_line(design, comparison, cell, tries, runs, current, refused, on))
     kind = design.guarantee
     cost, uncounted = cost_together(comparison, rows, [(kind.unit, kind.adversary)], data.name)
-    known = [row["metrics"].get("most_frequent") for row in current if row.get("metrics")]
     return Compared(
         design.guarantee,
         design.metric,
@@ -489,7 +497,6 @@ def compared(
         out,
         private_choice=not data.is_public,
         private_scores=data.scores_are_private,
-        most_frequent=max((share for share in known if share is not None), default=None),
         score_releases={
             name: " and ".join(map(words.line, told))
             for name, entry in design.entries.items()
@@ -562,8 +569,10 @@ def _line(
     runs: Sequence[Row],
     current: Sequence[Row],
     refused: str | None,
+    on: TestSet,
 ) -> Line:
-    scores = [score(row, design.metric) for row in runs]
+    found_scores = [score(row, design.metric) for row in runs]
+    scores = [each for each in found_scores if each is not None]
     found = [row["proven"] for row in runs if row.get("proven")]
     entry = design.entries[cell.contestant]
     worked = [row["cpu_seconds"] for row in current if Cell(**row["cell"]) == cell]
@@ -575,18 +584,40 @@ def _line(
     return Line(
         name=cell.contestant,
         epsilon=cell.epsilon or None,
-        scores=[each for each in scores if each is not None],
+        scores=scores,
         seeds=len(comparison.seeds_of(cell)),
         chosen=chosen,
         stated=max((each["epsilon"] for each in found), default=None),
         idealised=any(each["idealised"] for each in found),
         stated_by=", ".join(by) or whose_word(entry.config),
         conditions=comparison.conditions(cell, runs),
+        figure=Figure.of(
+            design.metric,
+            scores,
+            on,
+            doubts_of(runs),
+            calibration_error=mean_of(runs, "calibration_error"),
+        ),
         refused=refused,
         tries=sum(bool(row.get("begun")) for row in tries),
         of_tries=design.tries,
         cpu_seconds=round(sum(worked), 1),
     )
+
+
+def doubts_of(runs: Sequence[Row]) -> list[Doubt]:
+    """Return what is doubtful about the metrics of runs, from their lines."""
+    return [Doubt.from_json(each) for row in runs for each in row.get("doubts", ())]
+
+
+def mean_of(runs: Sequence[Row], metric: str) -> float | None:
+    """Return the mean of a metric over runs; None if no run has it."""
+    found = [value for row in runs if (value := row["metrics"].get(metric)) is not None]
+    return statistics.fmean(found) if found else None
+
+
+def _row_name(line: Line) -> str:
+    return line.name if line.epsilon is None else f"{line.name} at epsilon {line.epsilon:g}"
 
 
 def _short(value: Any) -> str:
@@ -609,6 +640,8 @@ def draw(
     y_label: str,
     note: str,
     path: Path | None,
+    figures: Sequence[Figure] = (),
+    scale: float = 1,
     notes: Sequence[str] = (),
 ) -> Any:
     """Draw a line for each contestant, with ticks only at the points' epsilons.
@@ -620,6 +653,8 @@ def draw(
         y_label: the label of the metric's axis.
         note: the text under the epsilon axis: the number of seeds, and what the bars show.
         path: where to write the chart, or None.
+        figures: the scores, whose baselines are drawn.
+        scale: the factor by which the scores were multiplied.
         notes: what the epsilons rest on, written above the chart.
 
     Returns:
@@ -646,4 +681,5 @@ def draw(
     axes.set_xlabel(f"{x_label}\n{note}")
     axes.set_ylabel(y_label)
     write_notes(figure, notes)
+    draw_baselines(axes, figures, scale)
     return finished(figure, path, len(series) + len(levels))

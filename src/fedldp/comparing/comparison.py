@@ -275,6 +275,7 @@ class Comparison:
         else:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
+            row["doubts"] = [each.to_json() for each in result.doubts]
         whole = self._task_of(cell).load()
         if whole.scores_are_private or (purpose == "tried" and not whole.is_public):
             row["note"] = RELEASED

@@ -162,6 +162,11 @@ NOT_ABOVE_GUESSING = Kind(
 FEW_EXAMPLES_AT_CLIENTS = Kind(
     "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
 )
+FEW_EXAMPLES = Kind("few-examples", Doubt, {"fewer_than": int})
+ONE_SEED = Kind("one-seed", Doubt, {})()
+IMBALANCED_TEST = Kind("imbalanced", Doubt, {"most_frequent": float})
+PRIVATE_ROWS = Kind("private-rows", Doubt, {})()
+NOT_CALIBRATED = Kind("not-calibrated", Doubt, {"error": float})
 
 # Status of a server or a site's agent. The text of an error (why) is shown, and never compared.
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.facts import Doubt
 from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import (
     CLASS_MISSING,
+    FEW_EXAMPLES,
     FEW_EXAMPLES_AT_CLIENTS,
+    IMBALANCED_TEST,
     NOT_ABOVE_CHANCE,
     NOT_ABOVE_GUESSING,
     NOT_ABOVE_MOST_FREQUENT,
+    NOT_CALIBRATED,
     ONE_CLASS,
+    ONE_SEED,
+    PRIVATE_ROWS,
 )
 from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import Evaluation, Round
@@ -28,6 +35,125 @@ CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy"
 
 FIGURES = (*CHOSEN_BY[2:], "calibration_error")
 """The metrics of a round besides accuracy and loss; see ``Evaluation``."""
+
+
+FEW_TESTED = 100
+"""The number of test examples below which a score says little about others."""
+
+UNCALIBRATED = 0.1
+"""The calibration error above which probabilities should not be read as frequencies."""
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What is known of the examples on which a score was measured.
+
+    Attributes:
+        examples: how many there are.
+        classes: how many classes occur among them.
+        most_frequent: the share of the most frequent class, 0 to 1.
+        is_private: whether they are clients' private rows.
+    """
+
+    __test__ = False  # this is no test of pytest's
+
+    examples: int | None = None
+    classes: int | None = None
+    most_frequent: float | None = None
+    is_private: bool = False
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], is_private: bool) -> Self:
+        """Return the test set with this number of examples of each class, at least one in all."""
+        classes = int(np.count_nonzero(counts))
+        return cls(int(counts.sum()), classes, most_frequent(counts), is_private)
+
+    @classmethod
+    def of_summary(cls, summary: Mapping[str, Any], privacy: Statement) -> Self:
+        """Return the test set of a run, given its document and its statement."""
+        is_private = scores_are_private(privacy.warnings)
+        if summary["confusion"] is None:
+            return cls(most_frequent=summary["final"]["most_frequent"], is_private=is_private)
+        return cls.of(np.array(summary["confusion"]).sum(1), is_private)
+
+    def baseline(self, metric: str) -> float | None:
+        """Return the value of a metric without any learning; None if that is not known."""
+        classes = self.classes
+        guesses = {
+            "accuracy": self.most_frequent,
+            "balanced_accuracy": 1 / classes if classes else None,
+            "auc": 0.5,
+        }
+        return guesses.get(metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A score with what a reader needs to judge it.
+
+    Attributes:
+        metric: the metric.
+        value: its value, or the mean over seeds; None if it was not measured.
+        interval: a confidence interval; none is computed yet.
+        baseline: the value without any learning; None if that is not known.
+        rows: "public"; or, of private rows, "covered" by an epsilon, or "uncovered".
+        doubts: why the score may say less than it seems.
+    """
+
+    metric: str
+    value: float | None
+    interval: None = None
+    baseline: float | None = None
+    rows: Literal["public", "covered", "uncovered"] = "public"
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def is_above(self) -> bool | None:
+        """Whether the value is above its baseline; None if one of them is not known."""
+        if self.value is None or self.baseline is None:
+            return None
+        return self.value > self.baseline
+
+    @classmethod
+    def of(
+        cls,
+        metric: str,
+        values: Sequence[float],
+        on: TestSet,
+        doubts: Iterable[Doubt] = (),
+        *,
+        calibration_error: float | None = None,
+        over_seeds: bool = True,
+    ) -> Self:
+        """Return a figure, with the doubts that follow from how it was measured.
+
+        Args:
+            metric: the metric.
+            values: its values, one per seed; the figure is their mean.
+            on: the test set.
+            doubts: what is doubtful about the runs; one of each kind is kept.
+            calibration_error: see ``calibration_error``.
+            over_seeds: whether the figure stands for a set of seeds, and not for one run.
+        """
+        found = {each.kind: each for each in reversed(list(doubts))}
+        more = []
+        if on.is_private:
+            more.append(PRIVATE_ROWS)
+        if on.examples is not None and on.examples < FEW_TESTED:
+            more.append(FEW_EXAMPLES(fewer_than=FEW_TESTED))
+        if over_seeds and len(values) == 1:
+            more.append(ONE_SEED)
+        if metric == "accuracy" and is_imbalanced(on.most_frequent):
+            more.append(IMBALANCED_TEST(most_frequent=on.most_frequent))
+        if metric in ("loss", "brier") and (calibration_error or 0.0) > UNCALIBRATED:
+            more.append(NOT_CALIBRATED(error=calibration_error))
+        return cls(
+            metric=metric,
+            value=math.fsum(values) / len(values) if values else None,
+            baseline=on.baseline(metric),
+            rows="uncovered" if on.is_private else "public",
+            doubts=(*reversed(found.values()), *(more if values else ())),
+        )
 
 
 def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] | None]:
@@ -317,6 +443,25 @@ def is_imbalanced(most_frequent: float | None) -> bool:
 def most_frequent(counts: NDArray[np.int64]) -> float:
     """Return the share of the most frequent class, 0 to 1, given the number of examples of each."""
     return float(counts.max() / counts.sum())
+
+
+def figures(
+    final: Mapping[str, float | None], on: TestSet, doubts: Iterable[Doubt]
+) -> list[Figure]:
+    """Return the figures of one model, for each metric that is known.
+
+    Args:
+        final: its metrics by name.
+        on: the test set.
+        doubts: what is doubtful about them.
+    """
+    told = list(doubts)
+    error = final.get("calibration_error")
+    return [
+        Figure.of(name, [value], on, told, calibration_error=error, over_seeds=False)
+        for name in ("accuracy", "loss", *FIGURES)
+        if (value := final.get(name)) is not None
+    ]
 
 
 def final_of(record: Round, most_frequent: float | None) -> dict[str, float | None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.proven import Together
@@ -25,6 +25,9 @@ from fedldp.core.formatting import number
 from fedldp.core.kinds import AT_SITES
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
+
+if TYPE_CHECKING:
+    from fedldp.reporting.scores import Figure
 
 FILE = "words.toml"
 
@@ -78,6 +81,7 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-chance": _as_far,
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
+    "imbalanced": lambda of: {"often": f"{100 * of['most_frequent']:.2f} %"},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
 """Values that templates show besides a fact's own."""
@@ -225,18 +229,75 @@ def conditions(of: Mapping[str, Sequence[Fact]]) -> list[str]:
     Args:
         of: the conditions of each row of a table, by the row's name.
     """
-    found: dict[Fact, list[str]] = {}
+    return _by_rows("condition", of)
+
+
+def doubts(of: Mapping[str, Sequence[Fact]]) -> list[str]:
+    """Return the doubts about several scores in sentences; see ``conditions``."""
+    return _by_rows("doubt", of)
+
+
+def _by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
+    found: dict[str, dict[str, None]] = {}
     for name, each in of.items():
         for fact in each:
-            found.setdefault(fact, []).append(name)
-    told = [f"condition: {short(fact)}" for fact, names in found.items() if len(names) == len(of)]
+            found.setdefault(short(fact), {})[name] = None
+    told = [f"{what}: {text}" for text, names in found.items() if len(names) == len(of)]
     few: dict[str, list[str]] = {}
-    for fact, names in found.items():
+    for text, names in found.items():
         if len(names) < len(of):
-            few.setdefault(", ".join(names), []).append(short(fact))
+            few.setdefault(", ".join(names), []).append(text)
     return ["; ".join(told)] * bool(told) + [
-        f"condition of {names}: {'; '.join(those)}" for names, those in few.items()
+        f"{what} of {names}: {'; '.join(those)}" for names, those in few.items()
     ]
+
+
+SHARES = ("accuracy", "balanced_accuracy")
+"""The metrics that are shown in percent."""
+
+_GUESSES = {
+    "accuracy": "always the most frequent class",
+    "balanced_accuracy": "guessing",
+    "auc": "a random order",
+}
+"""What has the baseline of each metric."""
+
+
+def value_of(metric: str, value: float) -> str:
+    """Return the value of a metric; a share is in percent."""
+    return f"{100 * value:.2f} %" if metric in SHARES else f"{value:.4g}"
+
+
+def baseline(figure: Figure) -> str:
+    """Return what a score should be compared with, for a chart; empty if that is not known."""
+    if figure.baseline is None:
+        return ""
+    return f"{_GUESSES[figure.metric]}: {value_of(figure.metric, figure.baseline)}"
+
+
+def baselines(figures: Iterable[Figure]) -> list[str]:
+    """Return in a note what scores should be compared with."""
+    known = dict.fromkeys(filter(None, map(baseline, figures)))
+    return [f"baseline: {'; '.join(known)}"] if known else []
+
+
+def not_above(figure: Figure) -> str:
+    """Return, for a table, that a score is not above its baseline; empty if it is."""
+    if figure.baseline is None or figure.is_above is not False:
+        return ""
+    return f" (not above {value_of(figure.metric, figure.baseline)})"
+
+
+def figure(of: Figure) -> dict[str, Any]:
+    """Return a score as JSON shows it."""
+    return {
+        "metric": of.metric,
+        "value": of.value,
+        "interval": of.interval,
+        "baseline": of.baseline,
+        "rows": of.rows,
+        "doubts": facts(of.doubts),
+    }
 
 
 def together_line(together: Together) -> str:

@@ -17,7 +17,7 @@ from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, Schema, check_replaceable, replace_file
-from fedldp.reporting.scores import doubts, named, scores
+from fedldp.reporting.scores import TestSet, doubts, figures, named, scores
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.result import Result
@@ -48,7 +48,7 @@ def evaluate(
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
     _check_threshold(threshold, trained)
-    told, examples, warnings = _tested(trained, data, data_dir)
+    told, examples, is_private = _tested(trained, data, data_dir)
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
     if examples.labels.max() >= trained.schema.num_classes:
@@ -60,6 +60,8 @@ def evaluate(
     shares = trained.probabilities(examples.features)
     found = scores(examples.labels, shares, schema, threshold)
     confusion = np.array(found["confusion"])
+    doubtful = doubts(found, confusion, confusion.sum(1), schema)
+    on = TestSet.of(confusion.sum(1), is_private)
     return {
         "run_dir": None if trained.folder is None else str(trained.folder),
         "data": told,
@@ -67,32 +69,30 @@ def evaluate(
         **found,
         "warnings": [
             *([] if trained.after is None else [unfinished(trained.after)]),
-            *map(words.line, doubts(found, confusion, confusion.sum(1), schema)),
-            *warnings,
+            *map(words.line, doubtful),
+            *([words.line(HELD_OUT)] if is_private else []),
         ],
+        "figures": list(map(words.figure, figures(found, on, doubtful))),
     }
 
 
 def _tested(
     trained: Trained, data: Dataset | Rows | Path | None, data_dir: Path | None
-) -> tuple[str, Examples, list[str]]:
-    """Return the name of the test set, its prepared examples, and warnings."""
+) -> tuple[str, Examples, bool]:
+    """Return the name of the test set, its prepared examples, and whether they are private."""
     if data is None:
         dataset = _own_data(trained, data_dir)  # standardised as it was for the run
-        return "the run's test set", dataset.test, _warnings(dataset)
+        return "the run's test set", dataset.test, dataset.scores_are_private
     if isinstance(data, Dataset):
-        found, name, warnings = data.test, data.name, _warnings(data)
+        found, name, is_private = data.test, data.name, data.scores_are_private
     elif isinstance(data, Path):
         columns, features = trained.columns, trained.schema.features
-        found, name, warnings = load_examples(data, columns=columns, names=features), str(data), []
+        found, name = load_examples(data, columns=columns, names=features), str(data)
+        is_private = False
     else:
         found = checked_rows(data, "dataset:", trained.schema.classes)
-        name, warnings = "custom", []
-    return name, replace(found, features=trained.prepared(found.features)), warnings
-
-
-def _warnings(dataset: Dataset) -> list[str]:
-    return [words.line(HELD_OUT)] if dataset.scores_are_private else []
+        name, is_private = "custom", False
+    return name, replace(found, features=trained.prepared(found.features)), is_private
 
 
 def _check_threshold(threshold: float | None, trained: Trained) -> None:

@@ -23,7 +23,15 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting import words
 from fedldp.reporting.record import Schema
-from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent, named
+from fedldp.reporting.scores import (
+    FIGURES,
+    TestSet,
+    figures,
+    final_of,
+    is_imbalanced,
+    most_frequent,
+    named,
+)
 from fedldp.reporting.text import Displayed, area, html_table, percent, run_title
 
 if TYPE_CHECKING:
@@ -288,7 +296,7 @@ def result_document(
         confusion: see ``Result``.
         doubts: see ``Result``.
     """
-    return {
+    found: dict[str, Any] = {
         "recipe": recipe,
         "system": config.system,
         "seed": seed,
@@ -302,6 +310,8 @@ def result_document(
         "confusion": None if confusion is None else confusion.tolist(),
         "doubts": words.facts(doubts),
     }
+    on = TestSet.of_summary(found, privacy)
+    return found | {"figures": list(map(words.figure, figures(found["final"], on, doubts)))}
 
 
 def config_document(

@@ -34,7 +34,12 @@ from fedldp.comparing.advising.plan import (
     unit_of,
 )
 from fedldp.comparing.cells import Cell, Try
-from fedldp.comparing.compared import conditions_in_words, cost_together, together_in_words
+from fedldp.comparing.compared import (
+    conditions_in_words,
+    cost_together,
+    doubts_of,
+    together_in_words,
+)
 from fedldp.comparing.comparison import Comparison
 from fedldp.comparing.results import RELEASE, Row
 from fedldp.core.facts import Fact
@@ -43,7 +48,7 @@ from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
-from fedldp.reporting.scores import auc_deviation, is_imbalanced, most_frequent
+from fedldp.reporting.scores import Figure, TestSet, auc_deviation, is_imbalanced, most_frequent
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.simulation.settings import seen_from, to_toml
 
@@ -75,7 +80,7 @@ UNITS = {"person": "one person", "record": "one row", "client-run": "one client 
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measured:
     """The measurements of one contestant at one epsilon.
 
     Attributes:
@@ -138,7 +143,7 @@ class Advice:
     request: AdviceRequest
     data: Dataset
     comparison: Comparison
-    figures: Mapping[tuple[str, float | None], Figure]
+    figures: Mapping[tuple[str, float | None], Measured]
     out: Path | None
     seconds: float
     together: Sequence[Together] = ()
@@ -161,16 +166,16 @@ class Advice:
 
     # Figures
 
-    def at(self, trust: str, epsilon: float) -> Figure:
+    def at(self, trust: str, epsilon: float) -> Measured:
         """Return the measurements under a kind of trust."""
         return self.figures[TRUSTS[trust][0], epsilon]
 
-    def free(self, name: str) -> Figure:
+    def free(self, name: str) -> Measured:
         """Return the measurements without a guarantee."""
         return self.figures[name, None]
 
     @property
-    def alone(self) -> list[Figure]:
+    def alone(self) -> list[Measured]:
         """The measurements of sites that train alone, unprotected; empty with many clients."""
         if self.unit == "client-run":
             return []
@@ -210,6 +215,16 @@ class Advice:
         naming = {"auc": GUESS, "accuracy": self.most_frequent, "balanced_accuracy": 1 / classes}
         return naming[metric] if own is None else max(own, naming[metric])
 
+    def figure(self, measured: Measured, metric: str = METRIC) -> Figure:
+        """Return the mean of a metric with its baseline and doubts."""
+        return Figure.of(
+            metric,
+            measured.values(metric),
+            TestSet.of(self._counts, self.data.scores_are_private),
+            doubts_of(measured.runs),
+            calibration_error=measured.mean("calibration_error"),
+        )
+
     # The rule
 
     @property
@@ -218,7 +233,7 @@ class Advice:
         free = self.free(FREE).mean()
         return None if free is None else free > GUESS + 2 * self.chance
 
-    def kept(self, figure: Figure) -> float | None:
+    def kept(self, figure: Measured) -> float | None:
         """Return the share of the way from guessing to no protection that a contestant keeps."""
         free, mean = self.free(FREE).mean(), figure.mean()
         if free is None or mean is None or not self.learns:
@@ -522,7 +537,18 @@ class Advice:
     def facts_in_words(self) -> list[str]:
         """Return the conditions of the epsilons, and what all runs cost together."""
         known = [(f.name, f.epsilon, f.conditions) for f in self.figures.values() if f.runs]
-        return [*conditions_in_words(known), *together_in_words(self.together, self.uncounted)]
+        doubtful = {
+            f.name + ("" if f.epsilon is None else f" at epsilon {f.epsilon:g}"): [
+                doubt for metric in METRICS for doubt in self.figure(f, metric).doubts
+            ]
+            for f in self.figures.values()
+            if f.runs
+        }
+        return [
+            *conditions_in_words(known),
+            *words.doubts(doubtful),
+            *together_in_words(self.together, self.uncounted),
+        ]
 
     @property
     def missing(self) -> list[str]:
@@ -552,6 +578,7 @@ class Advice:
                 "baseline": self.baseline(metric),
                 "viable": self.state(trust, epsilon) == "viable",
                 "conditions": None if rests_on is None else words.facts(rests_on),
+                "figure": words.figure(self.figure(self.at(trust, epsilon), metric)),
             }
             for trust, (_, adversary) in TRUSTS.items()
             for epsilon in self.epsilons
@@ -609,10 +636,10 @@ class Advice:
             found.append((TRUST_WORDS[trust], rows))
         return found
 
-    def _cells(self, figure: Figure) -> list[str]:
+    def _cells(self, figure: Measured) -> list[str]:
         return [shown(metric, figure.mean(metric), figure.deviation(metric)) for metric in METRICS]
 
-    def _kept_words(self, figure: Figure) -> str:
+    def _kept_words(self, figure: Measured) -> str:
         kept = self.kept(figure)
         return "" if kept is None else _share(kept)
 
@@ -693,7 +720,7 @@ def advice_of(
         runs = [row for row in standing.get(cell, []) if row["seed"] in seeds]
         epsilon = cell.epsilon or None
         refused = None if runs else refusals.get(cell)
-        figures[cell.contestant, epsilon] = Figure(
+        figures[cell.contestant, epsilon] = Measured(
             cell.contestant, epsilon, runs, refused, len(seeds), comparison.conditions(cell, runs)
         )
     worked = sum(row.get("cpu_seconds", 0.0) for row in current)

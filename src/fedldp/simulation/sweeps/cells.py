@@ -11,8 +11,8 @@ from typing import Any
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
-from fedldp.core.facts import Fact
-from fedldp.reporting.scores import is_imbalanced
+from fedldp.core.facts import Doubt, Fact
+from fedldp.reporting.scores import Figure, TestSet, is_imbalanced
 from fedldp.reporting.text import about, behind_sums, headline
 
 
@@ -95,11 +95,25 @@ class Cell:
         settings: the combination.
         runs: the finished runs.
         reason: why a run was refused or failed, or None.
+        tested_on: the runs' test sets.
+        doubts: what is doubtful about the runs' metrics.
     """
 
     settings: Mapping[str, Any]
     runs: Sequence[tuple[dict[str, Any], Stated]]
     reason: str | None
+    tested_on: Sequence[TestSet] = ()
+    doubts: Sequence[Doubt] = ()
+
+    def figure(self, metric: str) -> Figure:
+        """Return a metric's mean over seeds, with its baseline and doubts."""
+        return Figure.of(
+            metric,
+            self._values(metric),
+            max(self.tested_on, key=lambda on: on.most_frequent or 0.0, default=TestSet()),
+            self.doubts,
+            calibration_error=self.mean_of("calibration_error"),
+        )
 
     @property
     def mean(self) -> float | None:

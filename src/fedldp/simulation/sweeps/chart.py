@@ -10,6 +10,8 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.registry import import_extra
+from fedldp.reporting import words
+from fedldp.reporting.scores import Figure
 from fedldp.simulation.sweeps.cells import Cell
 from fedldp.simulation.sweeps.grid import in_words
 
@@ -37,13 +39,12 @@ _MARKERS = "osD^vPX*<>"
 def draw(
     cells: Sequence[Cell],
     path: Path | None,
-    metric: str | None = None,
+    figure_of: str,
     notes: Sequence[str] = (),
 ) -> Any:
     """Draw the means of ``cells``, with error bars of one standard deviation in each direction.
 
-    The metric is ``metric``; if None, the accuracy, or the AUC if most of the test set is one
-    class.
+    The metric is ``figure_of``; its baseline is a dotted line.
 
     If nothing is proven, epsilon is infinite, and the mean is drawn as a horizontal line.
 
@@ -56,7 +57,6 @@ def draw(
     """
     check_kind(path)
     figure, axes = new_axes()
-    figure_of = metric or ("auc" if any(cell.is_imbalanced for cell in cells) else "accuracy")
     lines = _lines(cells, figure_of)
     for place, (name, found) in enumerate(lines.items()):
         _draw_points(axes, name, found, place)
@@ -65,7 +65,17 @@ def draw(
     shown += "" if figure_of in AS_IT_IS else " in %"
     axes.set_ylabel(f"{shown}, with its standard deviation over seeds")
     write_notes(figure, notes)
+    scale = 1 if figure_of in AS_IT_IS else 100
+    draw_baselines(axes, [cell.figure(figure_of) for cell in cells if cell.runs], scale)
     return finished(figure, path, len(lines))
+
+
+def draw_baselines(axes: Any, figures: Sequence[Figure], scale: float) -> None:
+    """Draw each baseline, times ``scale``, as a dotted line with a label."""
+    for each in {each.baseline: each for each in figures if each.baseline is not None}.values():
+        assert each.baseline is not None
+        label = words.baseline(each)
+        axes.axhline(scale * each.baseline, label=label, color="#666666", linestyle=":")
 
 
 def write_notes(figure: Any, notes: Sequence[str]) -> None:

@@ -95,6 +95,7 @@ class Sweep:
                 "seeds": len(cell.runs),
                 "stated_by": cell.stated.by,
                 "conditions": words.facts(cell.conditions),
+                "figure": words.figure(cell.figure(self.first)),
             }
             for cell in self.cells
             if cell.stated is not None
@@ -161,8 +162,23 @@ class Sweep:
                 f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
                 "simulation"
             )
-        found += words.conditions({self._name_of(cell): cell.conditions for cell in self.cells})
+        found += self._facts_in_words()
         return [*found, *map(words.together_line, self.together), *self.warnings()]
+
+    def _facts_in_words(self) -> list[str]:
+        """Return the conditions of the epsilons, and the baselines and doubts of the metrics."""
+        done = {self._name_of(cell): cell for cell in self.cells if cell.runs}
+        figures = {name: cell.figure(self.first) for name, cell in done.items()}
+        return [
+            *words.conditions({name: cell.conditions for name, cell in done.items()}),
+            *words.baselines(figures.values()),
+            *words.doubts({name: each.doubts for name, each in figures.items()}),
+        ]
+
+    @property
+    def first(self) -> str:
+        """The metric that is shown first and drawn."""
+        return self.metric or ("auc" if self.leads else "accuracy")
 
     def _name_of(self, cell: Cell) -> str:
         return ", ".join(_text(cell.settings.get(key)) for key in self.keys()) or "each run"
@@ -258,8 +274,8 @@ class Sweep:
             ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
-        notes = words.conditions({self._name_of(cell): cell.conditions for cell in self.cells})
-        return draw(self.cells, None if path is None else Path(path), self.metric, notes)
+        notes = [*self._facts_in_words(), *map(words.together_line, self.together)]
+        return draw(self.cells, None if path is None else Path(path), self.first, notes)
 
     def write(self, folder: Path) -> None:
         """Write the result to the sweep's folder."""
@@ -308,9 +324,10 @@ class Sweep:
 
 def _share_text(cell: Cell, figure: str) -> str:
     mean, deviation = cell.mean_of(figure), cell.deviation_of(figure)
-    if mean is None or deviation is None:
-        return percent(mean)
-    return f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+    text = percent(mean)
+    if mean is not None and deviation is not None:
+        text = f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+    return text + words.not_above(cell.figure(figure))
 
 
 def _figure_text(cell: Cell, figure: str) -> str:
@@ -318,7 +335,8 @@ def _figure_text(cell: Cell, figure: str) -> str:
     if figure == "balanced_accuracy":
         return _share_text(cell, figure)
     deviation = cell.deviation_of(figure)
-    return area(cell.mean_of(figure)) + ("" if deviation is None else f" ± {deviation:.4f}")
+    spread = "" if deviation is None else f" ± {deviation:.4f}"
+    return area(cell.mean_of(figure)) + spread + words.not_above(cell.figure(figure))
 
 
 def _of_what(cells: Sequence[Cell]) -> str:

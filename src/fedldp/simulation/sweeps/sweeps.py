@@ -19,6 +19,7 @@ from fedldp.core.facts import Doubt
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting import words
+from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import cores, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
@@ -283,6 +284,8 @@ def _result(
 ) -> Sweep:
     place_of = {id(job): place for place, job in places.items()}
     cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
+    tested_on: dict[str, list[TestSet]] = {}
+    doubts_of: dict[str, list[Doubt]] = {}
     failed: list[dict[str, Any]] = []
     private_scores = False
     score_releases: dict[str, str] = {}
@@ -305,6 +308,9 @@ def _result(
             if stated.epsilon < math.inf and stated.unit in WHOLE_RUN:
                 shown[config.dataset, stated.unit, stated.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
+            cell = in_words(job.settings)
+            tested_on.setdefault(cell, []).append(TestSet.of_summary(summary, privacy))
+            doubts_of.setdefault(cell, []).extend(map(Doubt.from_json, summary["doubts"]))
             if told := job.config.composition.local.private_scores:
                 score_releases[job.recipe] = " and ".join(map(words.line, told))
             doubts += map(Doubt.from_json, summary["doubts"][:1])
@@ -314,7 +320,16 @@ def _result(
         why.append(reason)
         failed.append({"settings": dict(job.settings), "seed": job.seed, "reason": reason})
     return Sweep(
-        [Cell(job.settings, runs, why[0] if why else None) for job, runs, why in cells.values()],
+        [
+            Cell(
+                job.settings,
+                runs,
+                why[0] if why else None,
+                tested_on.get(name, ()),
+                doubts_of.get(name, ()),
+            )
+            for name, (job, runs, why) in cells.items()
+        ],
         failed,
         out,
         private_scores,
