@@ -8,9 +8,12 @@ class FedldpError(Exception):
 
     Attributes:
         exit_status: the exit status of a command that fails with this error.
+        place: the round and the client of a simulation in which it occurred, once its message names
+            them.
     """
 
     exit_status: ClassVar[int] = 2
+    place: tuple[int, int] | None = None
 
 
 class ConfigError(FedldpError):
@@ -62,7 +65,16 @@ class DataError(FedldpError):
 
 
 class DataMissing(DataError):
-    """A data set's file is not in the data folder."""
+    """A data set's file is not in the data folder.
+
+    Args:
+        what: what is missing.
+        remedy: what the user can do.
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(f"{what}; {remedy}" if remedy else what)
+        self.what = what
 
 
 class RunError(FedldpError):

@@ -65,8 +65,8 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
     for setting, each in (("dataset", path), ("test_file", test_file)):
         if each is not None and not each.is_file():
             raise DataMissing(
-                f"there is no file {each}; set {setting} to the path of a .npz, .csv or .parquet "
-                "file"
+                f"there is no file {each}",
+                f"set {setting} to the path of a .npz, .csv or .parquet file",
             )
     if path.suffix.lower() == ".npz":
         return _load_npz(path, seed)
@@ -90,7 +90,7 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
     """
     if not path.is_file():
         raise DataMissing(
-            f"there is no file {path}; give the path of a .npz, .csv or .parquet file"
+            f"there is no file {path}", "give the path of a .npz, .csv or .parquet file"
         )
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
@@ -158,7 +158,7 @@ def load_features(
     """
     if not path.is_file():
         raise DataMissing(
-            f"there is no file {path}; give the path of a .npz, .csv or .parquet file"
+            f"there is no file {path}", "give the path of a .npz, .csv or .parquet file"
         )
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)

@@ -118,8 +118,8 @@ def _download(file: PublishedFile, folder: Path, client: httpx.Client, bar: Prog
         partial.unlink()
         failures.append(f"{address}: wrong size or checksum, so the download was deleted")
     raise DataMissing(
-        f"{file.name} could not be fetched into {folder} ({'; '.join(failures)}); run the command "
-        "again to resume, or put the file there by hand"
+        f"{file.name} could not be fetched into {folder} ({'; '.join(failures)})",
+        "run the command again to resume, or put the file there by hand",
     )
 
 

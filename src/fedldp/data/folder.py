@@ -107,8 +107,8 @@ def locate(source: PublishedDataset, root: Path) -> tuple[PublishedDataset, list
         status = size_status(path, file)
         if status == "missing":
             raise DataMissing(
-                f"{file.name} is not in {folder}; get it from {used.addresses(file)[0]} "
-                f"with: {fetch_command(source.name, root)}"
+                f"{file.name} is not in {folder}",
+                f"get it from {used.addresses(file)[0]} with: {fetch_command(source.name, root)}",
             )
         if status == "damaged":
             raise DataError(

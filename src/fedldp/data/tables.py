@@ -94,7 +94,7 @@ def read_table(path: Path) -> Table:
         ConfigError: it is a .parquet file, and pyarrow is not installed.
     """
     if not path.is_file():
-        raise DataMissing(f"there is no file {path}; give the path of a .csv or .parquet file")
+        raise DataMissing(f"there is no file {path}", "give the path of a .csv or .parquet file")
     return _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
 
 

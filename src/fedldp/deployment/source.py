@@ -174,7 +174,7 @@ def digest_of_data(path: Path, label_column: str, person_column: str | None) -> 
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     except OSError as error:
-        raise DataMissing(f"data {path}: {error.strerror}; check the path") from error
+        raise DataMissing(f"data {path}: {error.strerror}", "check the path") from error
     return found.hexdigest()
 
 

@@ -575,10 +575,11 @@ def naming(round: int, client: int) -> Iterator[None]:
     try:
         yield
     except FedldpError as error:
-        said = f"round {round}, client {client}: "
-        if str(error).startswith(said):
+        if error.place == (round, client):
             raise
-        raise type(error)(f"{said}{error}") from error
+        named = type(error)(f"round {round}, client {client}: {error}")
+        named.place = (round, client)
+        raise named from error
 
 
 def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:

@@ -173,8 +173,7 @@ def _own_data(trained: Trained, data_dir: Path | None) -> Dataset:
         except DataMissing as error:
             if own is None:
                 raise
-            reason = str(error).partition(";")[0]
-            raise ConfigError(f"{where}{reason}; {remedy}") from error
+            raise ConfigError(f"{where}{error.what}; {remedy}") from error
     if dataset is None or (own is not None and not own.startswith(f"{dataset.name}: ")):
         raise ConfigError(
             f"{where}its run was given data from Python, which are not stored; {remedy}"

@@ -196,8 +196,8 @@ def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -
         if not own or started_in is None:
             raise
         raise DataMissing(
-            f"{str(error).partition(';')[0]} here, or in {started_in.resolve()}, where the run was "
-            "started; put the file there"
+            f"{error.what} here, or in {started_in.resolve()}, where the run was started",
+            "put the file there",
         ) from error
 
 
