@@ -45,7 +45,7 @@ class Faults:
     def __init__(self, patch: pytest.MonkeyPatch, below: Path, nth: int, error: str) -> None:
         self.nth, self.count = nth, 0
         self._below, self._error = below, error
-        for owner, name in ((client_store, "save_file"), (client_store, "_sync"), (os, "link")):
+        for owner, name in ((client_store, "save_file"), (client_store, "sync"), (os, "link")):
             patch.setattr(owner, name, self._failing(getattr(owner, name)))
 
     def _failing(self, real: Callable[..., Any]) -> Callable[..., Any]:
