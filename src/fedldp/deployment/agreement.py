@@ -36,7 +36,7 @@ from fedldp.core.formatting import number
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
-from fedldp.deployment.documents import digest_of, for_people, parse, read_file
+from fedldp.deployment.documents import canonical, digest_of, for_people, parse, read_file
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
@@ -589,15 +589,15 @@ def agreed(statement: Statement) -> dict[str, Any]:
     """Return what an agreement holds of a statement: its claim, its lines, and what binds.
 
     How a number was proven, and warnings that only inform, are left out: a later release may find
-    another proof of the same number, or warn more.
+    another proof of the same number, or warn more. The order of facts is not that of any output,
+    which may change too.
     """
     found = statement.to_json()
-    lines = [
-        {name: value for name, value in line.items() if name != "method"}
-        for line in found["guarantees"]
-    ]
+    for line in found["guarantees"]:
+        del line["method"]
+        line["assumptions"].sort(key=canonical)
     binding = [each.to_json() for each in statement.warnings if _binds(each)]
-    return found | {"guarantees": lines, "warnings": binding}
+    return found | {"warnings": sorted(binding, key=canonical)}
 
 
 def _binds(warning: Caveat) -> bool:

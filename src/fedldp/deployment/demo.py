@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.reporting import words
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5
@@ -94,7 +95,7 @@ class Demo:
             }
             for each in self.ledgers
         ]
-        return {**asdict(self), "ledgers": ledgers}
+        return vars(self) | {"privacy": words.document(self.privacy), "ledgers": ledgers}
 
 
 def run_demo(
