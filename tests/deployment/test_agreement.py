@@ -4,6 +4,8 @@ pin."""
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,18 +13,29 @@ from typing import Any
 
 import pytest
 
+from fedldp.accounting import guarantees
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.kinds import KEEPS_NOTHING
-from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import (
-    Agreement,
-    check_stated,
-    parse_agreement,
-    read_agreement,
+from fedldp.core.facts import Assumption, Caveat, Method, NoGuarantee, in_order
+from fedldp.core.kinds import (
+    FRESH,
+    GAUSSIAN,
+    HELD_OUT,
+    KEEPS_NOTHING,
+    NOT_PURE,
+    RESTS_ON,
+    SIMULATED,
+    SMALLEST_COMMITTEE,
+    SPENT,
+    TAKES_PART,
 )
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.agreement import agreed as held
 
 SITES = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -90,16 +103,116 @@ def test_every_run_has_its_own_name_and_every_term_changes_the_digest() -> None:
 
 def test_a_users_model_is_assumed_to_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
-    assert not any(KEEPS_NOTHING in each for each in agreed().statement["warnings"])
+    kept = KEEPS_NOTHING(setting="model", of="own_models:dense")
+    rests_on = RESTS_ON(assumption=kept, of="code")
+    assert not RESTS_ON.is_in(agreed().planned.warnings)
     found = agreed(quick(model="own_models:dense"))
     check_stated(found)
-    proven = [line for line in found.statement["guarantees"] if line["kind"] != "none"]
+    assert rests_on in found.planned.warnings
+    proven = [line for line in found.planned.guarantees if line.kind != "none"]
     assert proven
-    assert all(any(KEEPS_NOTHING in x for x in line["assumptions"]) for line in proven)
-    unassumed = json.loads(json.dumps(found.statement))
-    for line in unassumed["guarantees"]:
-        line["assumptions"] = [x for x in line["assumptions"] if KEEPS_NOTHING not in x]
-    assert "another" in refusal(check_stated, replace(found, statement=unassumed))
+    assert all(kept in line.assumptions for line in proven)
+    unassumed = each_line(found.planned, lambda line: {"assumptions": line.assumptions - {kept}})
+    assert "another" in refusal(check_stated, stating(found, unassumed))
+
+
+def each_line(statement: Statement, changes: Callable[[Guarantee], dict[str, Any]]) -> Statement:
+    lines = (replace(line, **changes(line)) for line in statement.guarantees)
+    return replace(statement, guarantees=tuple(lines))
+
+
+def times(factor: float, name: str) -> Callable[[Statement], Statement]:
+    """Return a function that multiplies one number of each line that has it."""
+
+    def changes(line: Guarantee) -> dict[str, Any]:
+        value = getattr(line, name)
+        return {name: value and value * factor}
+
+    return lambda stated: each_line(stated, changes)
+
+
+def assuming(*more: Assumption) -> Callable[[Statement], Statement]:
+    return lambda stated: each_line(
+        stated, lambda line: {"assumptions": line.assumptions | {*more}}
+    )
+
+
+def proven_by(method: Method) -> Callable[[Statement], Statement]:
+    return lambda stated: each_line(stated, lambda line: {"method": line.method and method})
+
+
+def stating(agreement: Agreement, statement: Statement) -> Agreement:
+    """Return the agreement as another party would have made it from another statement."""
+    return replace(agreement, statement=json.loads(json.dumps(held(statement))))
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Agreement]:
+    """Return an agreement with a claim, many assumptions, and two warnings that bind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1])
+        yield agreed(quick(model="own_models:dense"), channel="sum")
+
+
+LATER = (("digits", 3),)
+INFORMING = [
+    proven_by(GAUSSIAN),
+    proven_by(Method("of-a-later-version", LATER)),
+    lambda stated: stated.warning(HELD_OUT, SPENT(unit="client", kind="pure", spent=1.5)),
+    lambda stated: replace(stated, warnings=stated.warnings[::-1]),
+    times(1 - 5e-7, "epsilon"),
+    times(1 + 5e-7, "delta"),
+]
+FALSE = [
+    times(0.99999, "epsilon"),
+    times(0.99999, "delta"),
+    times(0.99999, "lower"),
+    assuming(TAKES_PART(rounds=1)),
+    assuming(Assumption("of-a-later-version", LATER)),
+    lambda stated: each_line(stated, lambda line: {"assumptions": line.assumptions - {FRESH}}),
+    lambda stated: stated.warning(Caveat("of-a-later-version", LATER)),
+    lambda stated: stated.warning(SMALLEST_COMMITTEE),
+    lambda stated: replace(stated, warnings=stated.warnings[1:]),
+    lambda stated: replace(stated, warnings=(SIMULATED,)),
+    lambda stated: replace(stated, claim=replace(stated.claim, epsilon=0.5)),
+    lambda stated: replace(stated, claim=None),
+    lambda stated: replace(stated, guarantees=stated.guarantees[1:]),
+]
+
+
+@pytest.mark.sampled(len(INFORMING))
+@pytest.mark.parametrize("change", INFORMING, ids=range(len(INFORMING)))
+def test_another_proof_of_the_same_or_more_that_only_informs_is_accepted(
+    made: Agreement, change: Any
+) -> None:
+    other = change(made.planned)
+    assert other != made.planned
+    check_stated(stating(made, other))
+
+
+def test_another_order_of_kinds_is_accepted(
+    made: Agreement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = made.planned.to_json()
+    monkeypatch.setattr(guarantees, "in_order", lambda facts: in_order(facts)[::-1])
+    assert made.planned.to_json() != here
+    check_stated(made)
+
+
+@pytest.mark.sampled(len(FALSE))
+@pytest.mark.parametrize("change", FALSE, ids=range(len(FALSE)))
+def test_an_agreement_that_states_something_else_is_refused(made: Agreement, change: Any) -> None:
+    other = change(made.planned)
+    assert other != made.planned
+    assert "its statement differs" in refusal(check_stated, stating(made, other))
+
+
+@pytest.mark.parametrize("reason", [NOT_PURE, NoGuarantee("of-a-later-version", LATER)])
+def test_another_reason_why_nothing_is_proven_is_refused(reason: NoGuarantee) -> None:
+    clear = agreed(find_recipe("fedavg-quickstart").config.changed(num_clients=4, rounds=2))
+    check_stated(clear)
+    other = each_line(clear.planned, lambda line: {"reason": line.reason and reason})
+    assert "its statement differs" in refusal(check_stated, stating(clear, other))
 
 
 @pytest.mark.parametrize(
@@ -128,8 +241,8 @@ def test_a_target_is_calibrated_before_the_agreement() -> None:
     target = {"unit": "client-round", "epsilon": 100.0, "adversary": "server"}
     found = agreed(quick(target=target))
     assert found.config.target is None
-    rounds = [g for g in found.statement["guarantees"] if g["unit"] == "client-round"]
-    assert min(g["epsilon"] for g in rounds) <= 100.0
+    rounds = [line for line in found.planned.guarantees if line.unit == "client-round"]
+    assert min(line.epsilon or math.inf for line in rounds) <= 100.0
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -206,9 +319,12 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 def test_the_statement_is_for_the_fewest_sites_that_may_take_part() -> None:
     few, all_of_them = agreed(channel="sum", quorum=3), agreed(channel="sum", quorum=4)
     by_unit = [
-        {g["unit"]: g["epsilon"] for g in each.statement["guarantees"]
-         if g["adversary"] == "summing-server"}
+        {
+            line.unit: line.epsilon
+            for line in each.planned.guarantees
+            if line.adversary == "summing-server"
+        }
         for each in (few, all_of_them)
-    ]  # fmt: skip
+    ]
     assert by_unit[0].keys() == by_unit[1].keys() != set()
     assert all(by_unit[0][unit] > by_unit[1][unit] for unit in by_unit[0])

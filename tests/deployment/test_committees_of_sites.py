@@ -9,7 +9,10 @@ import pytest
 from environments import bits, make_environment
 
 import fedldp
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import HONEST_SUMMANDS
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.messages import Ask, read_by_site
 from fedldp.protocol.wire import read_request
@@ -17,7 +20,7 @@ from fedldp.protocol.wire import read_request
 COMMITTEES = ("channel=sum", "committee=3", "rounds=1")
 
 
-def summing(privacy: Any) -> list[dict[str, Any]]:
+def summing(privacy: Statement) -> list[Guarantee]:
     return [line for line in privacy.guarantees if line.adversary == "summing-server"]
 
 
@@ -60,8 +63,8 @@ def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
     assert served.rounds[0].metrics["clients_in_sum"] == 4
     lines = summing(served.privacy)
     assert lines
-    for line in lines:
-        assert any("4 honest clients in the sum of every committee" in a for a in line.assumptions)
+    honest = HONEST_SUMMANDS(clients=4, among="committee")
+    assert all(honest in line.assumptions for line in lines)
     assert env.server().privacy == served.privacy
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import pytest
 from environments import Body, Environment, Killed, asks, bits, make_environment
 
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import EndedForGood
-from fedldp.core.kinds import ENDED
+from fedldp.core.kinds import ENDED, NOT_FINISHED
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.protocol.wire import read_arrays
@@ -42,9 +42,13 @@ def run_until(env: Environment, rounds: int) -> None:
         env.serve(env.pipe(tamper=tamper))
 
 
-def client_runs(statement: Any) -> list[float]:
-    lines = statement["guarantees"]
-    return [each["epsilon"] for each in lines if each["unit"] == "client-run"]
+def client_runs(stated: Statement) -> list[Any]:
+    return [line.epsilon for line in stated.guarantees if line.unit == "client-run"]
+
+
+def left(env: Environment) -> list[Any]:
+    """Return what the server's folder states of a client's whole run."""
+    return client_runs(read_run(env.folder / "server").privacy)
 
 
 def paid_rounds(env: Environment, site: int) -> int:
@@ -70,9 +74,9 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     for command in (("card", folder), ("report", folder, "--out", page)):
         assert fedldp_command(*command).status == 0
     assert after in page.read_text()
-    summary = read_run(folder).summary
-    assert [record["round"] for record in summary["rounds"]] == list(range(1, rounds + 1))
-    assert after in summary["privacy"]["warnings"][-1]
+    run = read_run(folder)
+    assert [record["round"] for record in run.summary["rounds"]] == list(range(1, rounds + 1))
+    assert run.privacy.warnings[-1] == NOT_FINISHED(done=rounds, of=ROUNDS)
 
 
 @pytest.mark.parametrize(("rounds", "channel"), [(1, "named"), (3, "sum")])
@@ -84,8 +88,7 @@ def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
     assert_usable(env, rounds, fedldp_command)
     # A site may have answered the round that was under way.
     released = max(paid_rounds(env, site) for site in range(3))
-    stated = client_runs(read_run(env.folder / "server").summary["privacy"])
-    whole = client_runs(env.agreement.statement)
+    stated, whole = left(env), client_runs(env.agreement.planned)
     assert rounds <= released <= rounds + 1
     assert whole[0] * released / ROUNDS <= stated[0] * (1 + 1e-9)
     served = env.serve()  # it can still be continued
@@ -105,8 +108,7 @@ def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     assert after in (folder / "report.html").read_text()
     assert_usable(env, rounds, fedldp_command)
     # All sites refused, so nothing was released in the last round.
-    stated = client_runs(json.loads((folder / "privacy.json").read_text()))
-    whole = client_runs(env.agreement.statement)
+    stated, whole = left(env), client_runs(env.agreement.planned)
     assert stated[0] == pytest.approx(whole[0] * rounds / ROUNDS)
     assert paid_rounds(env, 0) == rounds
     found = status_of_server(folder)
@@ -127,8 +129,8 @@ def test_the_statement_has_the_round_in_which_only_some_could_pay(tmp_path: Path
     with pytest.raises(EndedForGood):
         env.serve()
     assert [paid_rounds(env, site) for site in range(3)] == [3, 2, 2]
-    stated = client_runs(read_run(env.folder / "server").summary["privacy"])
-    assert max(stated) == pytest.approx(client_runs(env.agreement.statement)[0] * 3 / ROUNDS)
+    whole = client_runs(env.agreement.planned)
+    assert max(left(env)) == pytest.approx(whole[0] * 3 / ROUNDS)
 
 
 def test_without_a_complete_round_there_is_no_model(tmp_path: Path) -> None:

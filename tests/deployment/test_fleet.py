@@ -28,7 +28,7 @@ def test_a_fleet_answers_once_and_equals_its_simulation() -> None:
         "rounds_are_the_server_s": True,
         "last_release_is_the_server_s": 50,
     }
-    assert found.epsilon["client-run, server, pure"] == 8.0
+    assert found["epsilon"]["client-run, server, pure"] == 8.0
     assert found["sent_bytes_per_site"] < 20_000
 
 

@@ -104,14 +104,14 @@ def test_a_run_gives_the_weights_of_the_simulation(
     unit = "client-run" if recipe == RECIPE else "weight"
     for site, policy in enumerate(env.policies):
         assert policy.own is not None
-        lines = env.agreement.statement_of(site)["guarantees"]
-        proven = min(line["epsilon"] for line in lines if line["unit"] == unit)
+        lines = env.agreement.statement_of(site).guarantees
+        proven = min(line.epsilon for line in lines if line.unit == unit)
         assert 0.99 * policy.own.epsilon < proven <= policy.own.epsilon
         assert env.ledger(site).spent() == pytest.approx(policy.costs(env.agreement)[1])
     spent = [env.ledger(site).spent() for site in range(3)]
     assert spent == sorted(spent)
     assert spent[0] < spent[2] / 2
-    worst = max(env.agreement.statement_of(2)["guarantees"], key=lambda line: line["epsilon"])
+    worst = max(env.agreement.statement_of(2).guarantees, key=lambda line: line.epsilon)
     assert worst in served.privacy.guarantees
 
 
@@ -140,9 +140,9 @@ def test_an_agreement_is_read_back_unchanged() -> None:
     again.check()
     check_stated(again)
     assert again.config.model_dump()["epsilon"] == EPSILONS
-    lines = [again.statement_of(site)["guarantees"] for site in range(3)]
-    assert [round(line[-1]["epsilon"], 4) for line in lines] == EPSILONS
-    assert {line[-1]["adversary"] for line in lines} == {"server"}
+    last = [again.statement_of(site).guarantees[-1] for site in range(3)]
+    assert [round(line.epsilon, 4) for line in last] == EPSILONS
+    assert {line.adversary for line in last} == {"server"}
 
 
 def test_sites_may_state_their_budgets_in_any_order() -> None:
@@ -308,10 +308,10 @@ def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Pa
         assert policy.own is not None
         cost = policy.costs(env.agreement)[1]
         assert env.ledger(site).spent() == pytest.approx(cost)
-        lines = policy.as_here(env.agreement).statement_of(site)["guarantees"]
-        (line,) = [line for line in lines if line["unit"] == "client-run"]
-        assert 0.99 * policy.own.epsilon < line["epsilon"] <= policy.own.epsilon
-        assert line["adversary"] == "server"  # from its own noise, whatever happens to the sum
+        lines = policy.as_here(env.agreement).statement_of(site).guarantees
+        (line,) = [line for line in lines if line.unit == "client-run"]
+        assert 0.99 * policy.own.epsilon < line.epsilon <= policy.own.epsilon
+        assert line.adversary == "server"  # from its own noise, whatever happens to the sum
     stated = max(line["epsilon"] for line in served.privacy.guarantees)
     assert 7.9 < stated <= 8.0  # the server knows only the largest possible epsilon
     folder = "".join(

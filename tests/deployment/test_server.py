@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from environments import CHANNELS, Environment, FakePipe, bits, make_environment
 
-from fedldp.accounting.statement import SumInPath, spent_by_unit
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement, SumInPath, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.kinds import IDEALISED, SIMULATED
+from fedldp.core.kinds import ANSWER_TIME, HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.statement import stated
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
+from fedldp.reporting.runs import read_statement
 from fedldp.simulation.engine import simulate
 
 PHASES = {"named": [0], "sum": [0, 1, 2, 3]}
@@ -59,8 +61,8 @@ def test_a_run_equals_its_simulation(tmp_path: Path, recipe: str, settings: list
         np.testing.assert_allclose(weights, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def summing(privacy: dict[str, Any]) -> list[dict[str, Any]]:
-    return [line for line in privacy.guarantees if line["adversary"] == "summing-server"]
+def summing(privacy: Statement) -> list[Guarantee]:
+    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
 
 
 def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
@@ -110,15 +112,16 @@ def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
     folder = seeded[1].run_dir
     assert not list((folder / "journal").glob("round-*"))
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
-    assert json.loads((folder / "privacy.json").read_text()) == seeded[1].privacy
-    assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
+    kept = json.loads((folder / "privacy.json").read_text())
+    assert json.loads((folder / "summary.json").read_text())["privacy"] == kept
+    assert Statement.from_json(kept) == seeded[1].privacy
 
 
 def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
     lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["spent"] for line in lines]
-    guarantees = seeded[1].privacy.guarantees
-    assert rounds[-1] == spent_by_unit(guarantees, seeded[0].agreement.statement["guarantees"])
+    released, planned = seeded[1].privacy, seeded[0].agreement.planned
+    assert rounds[-1] == spent_by_unit(released.guarantees, planned.guarantees)
     assert rounds[-1]
     first, last = ({(x["unit"], x["adversary"]): x["epsilon"] for x in each} for each in rounds)
     assert first.keys() == last.keys()
@@ -142,8 +145,7 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
     for served in runs:
         assert SIMULATED not in served.privacy.warnings
         assert served.privacy.guarantees
-        for line in served.privacy.guarantees:
-            assert IDEALISED not in line["assumptions"]
+        assert not any(line.is_idealised for line in served.privacy.guarantees)
 
 
 def gone_from(phase: int, index: int) -> Any:
@@ -167,14 +169,14 @@ def test_a_sum_is_stated_to_hold_the_sites_that_are_in_it(
 ) -> None:
     env = make_environment(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
     served = env.serve(env.pipe(tamper=gone_from(phase, 2)))
-    words = f"{in_sum} honest clients in the sum of every round"
+    honest = HONEST_SUMMANDS(clients=in_sum, among="round")
     lines = summing(served.privacy)
     assert lines
-    assert all(any(words in each for each in line["assumptions"]) for line in lines)
+    assert all(honest in line.assumptions for line in lines)
     # It is the same when made again from what is on disk.
     assert env.server().privacy == served.privacy
-    agreed = {line["unit"]: line["epsilon"] for line in summing(dict(env.agreement.statement))}
-    assert all(line["epsilon"] <= agreed[line["unit"]] for line in lines)
+    agreed = {line.unit: line.epsilon for line in summing(env.agreement.planned)}
+    assert all(line.epsilon <= agreed[line.unit] for line in lines)
 
 
 @pytest.mark.slow
@@ -186,8 +188,11 @@ def test_untrusted_clients_are_subtracted_from_those_in_the_sum(tmp_path: Path) 
     lines = {}
     for untrusted, in_sum in ((0, 3), (1, 3), (0, 2)):
         path = SumInPath(untrusted_clients=untrusted, clients_in_sum={1: in_sum})
-        found = stated(env.agreement.config, None, releases, summed=path, simulated=False, timed="")
-        lines[untrusted, in_sum] = {line["unit"]: line["epsilon"] for line in summing(found)}
+        found = stated(
+            env.agreement.config, None, releases, summed=path, simulated=False,
+            timed=ANSWER_TIME(at="site"),
+        )  # fmt: skip
+        lines[untrusted, in_sum] = {line.unit: line.epsilon for line in summing(found)}
     assert lines[1, 3] == lines[0, 2]
     assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])
 
@@ -234,9 +239,8 @@ def test_a_statement_below_the_truth_by_a_rounding_is_not_shown(tmp_path: Path) 
     for line in document["statement"]["guarantees"]:
         line["epsilon"] = line["epsilon"] and line["epsilon"] * (1 - 5e-7)
     server = Server(tmp_path / "server", json.dumps(document).encode(), None)
-    assert server.privacy == env.agreement.statement
-    kept = json.loads((tmp_path / "server" / "privacy.json").read_text())
-    assert kept == env.agreement.statement
+    assert server.privacy == env.agreement.planned
+    assert read_statement(tmp_path / "server") == env.agreement.planned
 
 
 def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> None:

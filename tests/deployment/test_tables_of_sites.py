@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import jsonschema
@@ -10,6 +9,7 @@ import pytest
 from environments import make_environment
 
 from fedldp import recipe
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, DataError, RunError
 from fedldp.core.kinds import SIMULATED
@@ -67,10 +67,11 @@ def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> No
     _, document = write_card(read_run(served.run_dir))
     jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
     assert document["run"]["simulated"] is False
-    assert SIMULATED not in document["warnings"]
-    lines = document.guarantees  # all of the run, the widest unit first
-    assert (lines[0].unit, lines[0].adversary) == ("client-run", "server")
-    assert sorted(map(json.dumps, lines)) == sorted(map(json.dumps, served.privacy.guarantees))
+    shown = Statement.from_json(document)
+    assert SIMULATED not in shown.warnings
+    first, *others = shown.guarantees  # all of the run, the widest unit first
+    assert (first.unit, first.adversary) == ("client-run", "server")
+    assert {first, *others} == set(served.privacy.guarantees)
     assert "/registry/deployment_model/data_source_type" in document["to_be_filled"]["fields"]
     assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
     assert "A simulation" not in (served.run_dir / "card" / "README.md").read_text()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from guides import ROOT, own_files
 from torch import nn
 
 import fedldp
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import (
+    CODE_OF_THE_NODE,
+    EARLIER_RUNS,
+    FROZEN_WEIGHTS_PUBLIC,
+    SIMULATED,
+    SPENT,
+)
 from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Layout
 
@@ -375,7 +384,7 @@ def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="freeze its layer with trainable"):
         made()
     private = made(trainable="requires_grad")
-    assert "none of them was trained" in private.statement()["warnings"][-2]
+    assert private.statement().warnings[-2] == FROZEN_WEIGHTS_PUBLIC
     head = {f"head.{name}": each for name, each in START.items()}
     app = App(private, changed)
     found = arrays_of(app(asked(1, head)))
@@ -426,9 +435,9 @@ def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
         assert time.monotonic() - start >= 0.3
 
 
-def guarantees(statement: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    keys = ("unit", "adversary", "epsilon", "delta", "neighbours", "kind")
-    return [tuple(line[key] for key in keys) for line in statement["guarantees"]]
+def guarantees(of: Statement) -> list[tuple[Any, ...]]:
+    numbers = attrgetter("unit", "adversary", "epsilon", "delta", "neighbours", "kind")
+    return list(map(numbers, of.guarantees))
 
 
 def test_the_mods_statement_is_that_of_account(tmp_path: Path) -> None:
@@ -442,10 +451,8 @@ def test_the_mods_statement_is_that_of_account(tmp_path: Path) -> None:
     for round in range(1, 5):
         assert not app(asked(round, start)).has_error()
     assert guarantees(private.statement("partition-0")) == guarantees(ours)
-    assert private.statement("partition-0")["warnings"][-1].startswith(
-        "it holds for runs of an app"
-    )
-    assert not any("fixed seed" in warning for warning in private.statement()["warnings"])
+    assert private.statement("partition-0").warnings[-1] == CODE_OF_THE_NODE
+    assert SIMULATED not in private.statement().warnings
 
 
 def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
@@ -455,15 +462,15 @@ def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
     for round in (1, 2):
         assert not app(asked(round)).has_error()
     before = private.statement("partition-0")
-    assert not any("latest run" in warning for warning in before["warnings"])
+    assert not EARLIER_RUNS.is_in(before.warnings)
     private.ledgers()["partition-0"].renew()
-    assert private.statement("partition-0")["warnings"] == before["warnings"]
+    assert private.statement("partition-0").warnings == before.warnings
     for round in (1, 2):
         assert not app(asked(round, run=8)).has_error()
     after = private.statement("partition-0")
     assert guarantees(after) == guarantees(before)
-    (told,) = [warning for warning in after["warnings"] if "latest run" in warning]
-    assert told.endswith("ledger, the cost is epsilon 32 in total")
+    (told,) = EARLIER_RUNS.among(after.warnings)
+    assert told == EARLIER_RUNS(costs=(SPENT(unit="client", kind="pure", spent=32.0),))
 
 
 @pytest.mark.slow
@@ -476,7 +483,7 @@ def test_the_pages_app_in_flowers_simulation(tmp_path: Path) -> None:
     (tmp_path / "read.py").write_text(
         "import json, client_app\n"
         "nodes = client_app.private.ledgers()\n"
-        "print(json.dumps({n: [one.spent(), client_app.private.statement(n)]"
+        "print(json.dumps({n: [one.spent(), client_app.private.statement(n).to_json()]"
         " for n, one in nodes.items()}))\n"
     )
     flags = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": "flwr"}
@@ -491,4 +498,4 @@ def test_the_pages_app_in_flowers_simulation(tmp_path: Path) -> None:
     assert sorted(found) == [f"partition-{n}" for n in range(10)]
     for spent, statement in found.values():
         assert spent == pytest.approx(3 * 0.42774828198162146)  # rho of epsilon 4 at delta 1e-5
-        assert guarantees(statement) == guarantees(ours)
+        assert guarantees(Statement.from_json(statement)) == guarantees(ours)
