@@ -13,7 +13,6 @@ import numpy as np
 from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, WireError
-from fedldp.core.kinds import NOT_RUNNING
 from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
@@ -107,10 +106,8 @@ def check_server(
 
     def server() -> str:
         process = Process.of_server(folder)
-        _check_process(process)
-        if not process.runs or process.known is None:
-            return "it is not running now"
-        return f"it runs: {process.known.get('next', 'unknown')}"
+        known = process.known or {}
+        return _not_running(process) or f"it runs: {known.get('next', 'unknown')}"
 
     found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
     found += _one("initial", initial)
@@ -175,13 +172,10 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
     def agent() -> str:
         process = Process.of_agent(policy)
-        _check_process(process)
-        if not process.runs or process.known is None:
-            return "it is not running now"
-        refuses = process.known.get("refuses")
-        if refuses:
+        told, refuses = _not_running(process), (process.known or {}).get("refuses")
+        if told is None and refuses:
             raise FedldpError(f"it is running, but refuses: {refuses}")
-        return "it runs"
+        return told or "it runs"
 
     yield _one("agent", agent)
     yield _one("data", data)
@@ -196,11 +190,18 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
 
 
-def _check_process(process: Process) -> None:
-    """Refuse a process of which something cannot be read, or which is silent."""
-    amiss = [each for each in process.warnings() if not NOT_RUNNING.is_in([each])]
-    if amiss:
-        raise FedldpError("; ".join(map(words.line, amiss)))
+def _not_running(process: Process) -> str | None:
+    """Return in words that a process does not run, or that this is unknown; None if it runs.
+
+    Raises:
+        FedldpError: it runs, but is silent, or its status cannot be read.
+    """
+    amiss = "; ".join(map(words.line, process.warnings()))
+    if process.runs and amiss:
+        raise FedldpError(amiss)
+    if process.runs is None:
+        return amiss
+    return None if process.runs else "it is not running now"
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
