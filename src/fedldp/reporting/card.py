@@ -35,6 +35,7 @@ from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import (
     MEANINGLESS,
+    NO_CLAIM,
     area,
     claim_text,
     explain,
@@ -564,7 +565,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         scores=scores,
         figures=[] if scores is None else _figures(scores),
         explained=explain(privacy),
-        claim=claim_text(privacy.claim).removeprefix("none: "),
+        claim=NO_CLAIM if privacy.claim is None else claim_text(privacy.claim),
         guarantee=guarantee_in_words(run.summary["config"], privacy),
         lines=[_line(each, privacy.claim) for each in privacy.guarantees],
         doubtful=DOUBTFUL,

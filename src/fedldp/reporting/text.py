@@ -266,10 +266,13 @@ def run_text(name: str, config: RunConfig) -> str:
     return f"{name}: {config.system} on {config.dataset}, {clients}, {rounds}, seed {config.seed}"
 
 
+NO_CLAIM = "no publication claims privacy for this configuration"
+
+
 def claim_text(claim: Claim | None) -> str:
     """Return the source's claim in words that present it as a claim."""
     if claim is None:
-        return "none: no publication claims privacy for this configuration"
+        return f"none: {NO_CLAIM}"
     delta = f", delta {claim.delta:g}" if claim.delta else ""
     return f"epsilon {claim.epsilon:g}{delta} per {claim.unit} ({claim.source})"
 
