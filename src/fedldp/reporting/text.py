@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.statement import Claim, Statement
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.facts import Doubt, NoGuarantee
+from fedldp.core.facts import Doubt, NoGuarantee, in_order
 from fedldp.core.formatting import number
 from fedldp.core.kinds import SIMULATED
 from fedldp.reporting import words
@@ -296,7 +296,7 @@ def imbalance(most_frequent: float) -> str:
 
 
 def explain(privacy: Statement) -> str:
-    """Return a statement's guarantees in plain words, as one paragraph."""
+    """Return a statement's guarantees in plain words, and on a line of their own the conditions."""
     best = best_lines(privacy)
     sentences = []
     for adversary in dict.fromkeys(adversary for _, adversary in best):
@@ -307,7 +307,9 @@ def explain(privacy: Statement) -> str:
         sentences += _not_proven(adversary, [line for line in lines if line.kind == "none"])
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} gives practically no protection.")
-    return " ".join(sentences)
+    rests_on = in_order({each for line in best.values() for each in line.assumptions})
+    told = f"\nConditions: {'; '.join(map(words.short, rests_on))}." if rests_on else ""
+    return " ".join(sentences) + told
 
 
 def best_lines(privacy: Statement) -> dict[tuple[str, str], Guarantee]:

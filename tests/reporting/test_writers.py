@@ -1,0 +1,336 @@
+"""Every writer shows every condition of an epsilon and every doubt about a score."""
+
+from __future__ import annotations
+
+import ast
+import html
+import io
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from test_words import facts
+
+import fedldp
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.proven import Proven, Together
+from fedldp.accounting.statement import Statement
+from fedldp.comparing.advising.advice import Advice, Measured
+from fedldp.comparing.advising.asking import read_request
+from fedldp.comparing.advising.page import page_of
+from fedldp.comparing.advising.plan import TRUSTS, unit_of
+from fedldp.comparing.cells import GuaranteeKind
+from fedldp.comparing.compared import Compared, Line
+from fedldp.core.facts import KINDS, Assumption, Caveat, Doubt, Fact
+from fedldp.core.kinds import GAUSSIAN
+from fedldp.core.registry import scan_papers
+from fedldp.reporting import export, words
+from fedldp.reporting.card import model_card, privacy_document
+from fedldp.reporting.html import page
+from fedldp.reporting.runs import FinishedRun, read_finished
+from fedldp.reporting.scores import Figure
+from fedldp.reporting.text import Displayed, explain, print_result, print_statement
+from fedldp.simulation.result import Result
+from fedldp.simulation.sweeps.cells import Cell, Stated
+from fedldp.simulation.sweeps.results import Sweep
+
+SRC = Path(fedldp.__file__).parent
+
+
+def every(family: type[Fact]) -> list[Any]:
+    return [next(facts(kind)) for kind in KINDS.values() if kind.family is family]
+
+
+@dataclass
+class Made:
+    """Results with every kind of condition and doubt, for each writer."""
+
+    folder: Path
+    into: Path
+
+    @cached_property
+    def doubts(self) -> list[Doubt]:
+        return every(Doubt)
+
+    @cached_property
+    def statement(self) -> Statement:
+        line = Guarantee(
+            unit="client-run",
+            adversary="server",
+            kind="approximate",
+            epsilon=1.0,
+            delta=1e-5,
+            method=GAUSSIAN,
+            assumptions=frozenset(every(Assumption)),
+        )
+        return Statement(claim=None, guarantees=(line,), warnings=tuple(every(Caveat)))
+
+    @cached_property
+    def proven(self) -> Proven:
+        return Proven.of(self.statement, "client-run", "server")
+
+    @cached_property
+    def together(self) -> Together:
+        return Together(proven=self.proven, runs=2, unprotected=1)
+
+    @cached_property
+    def run(self) -> FinishedRun:
+        found = read_finished(self.folder)
+        told = {"privacy": words.document(self.statement), "doubts": words.facts(self.doubts)}
+        return replace(found, summary={**found.summary, **told})
+
+    @cached_property
+    def result(self) -> Result:
+        found = fedldp.load(self.folder)
+        return replace(found, privacy=Displayed.of(self.statement), doubts=tuple(self.doubts))
+
+    @cached_property
+    def figure(self) -> Figure:
+        return Figure(metric="accuracy", value=0.0361, baseline=0.1028, doubts=tuple(self.doubts))
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        run = {
+            "settings": {"recipe": "quickstart"}, "seed": 0, "accuracy": 0.5, "loss": 1.0,
+            "seconds": 1.0, "run_dir": None, "metrics": {},
+        }  # fmt: skip
+        cell = Cell(run["settings"], [(run, Stated.of(self.statement))], None, (), self.doubts)
+        return Sweep([cell], together=[self.together])
+
+    @cached_property
+    def compared(self) -> Compared:
+        line = Line(
+            name="one", epsilon=1.0, scores=[0.0361], seeds=1, chosen={}, stated=1.0,
+            idealised=True, stated_by="fedldp", conditions=self.proven.conditions,
+            figure=self.figure, refused=None, tries=1, of_tries=1, cpu_seconds=1.0,
+        )  # fmt: skip
+        kind = GuaranteeKind("client-run", "server", 1e-5)
+        return Compared(kind, "accuracy", [line], together=[self.together])
+
+    @cached_property
+    def advice(self) -> Advice:
+        path = self.into / "t.csv"
+        rows = (f"s{k % 3},p{k},{k % 7},{k % 2}" for k in range(300))
+        path.write_text("\n".join(["site,person,age,ill", *rows]) + "\n", encoding="utf-8")
+        request = read_request(
+            path, client="site", person="person", label="ill",
+            settings={"scale_columns.age": [0, 10]},
+        )  # fmt: skip
+        data = request.load(None)
+        comparison = request.comparison(data)
+        row = {"seed": 0, "metrics": {"auc": 0.4, "accuracy": 0.4, "balanced_accuracy": 0.4},
+               "doubts": [each.to_json() for each in self.doubts],
+               "try": comparison.contestants[TRUSTS["none"][0]].tries[0]}  # fmt: skip
+        figures = {}
+        for cell in request.cells(comparison, 3):
+            epsilon = cell.epsilon or None
+            figures[cell.contestant, epsilon] = Measured(
+                cell.contestant, epsilon, [row], None, 1, self.proven.conditions
+            )
+        assert unit_of(data) == "person"
+        return Advice(request, data, comparison, figures, None, 1.0, [self.together])
+
+    def picture(self, of: Any) -> str:
+        of.plot(self.into / "chart.svg")
+        return (self.into / "chart.svg").read_text(encoding="utf-8")
+
+    def printed(self, write: Callable[[Console], None]) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        write(console)
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    def tagged(self) -> str:
+        """Return what is sent to MLflow."""
+        told: list[str] = []
+        pytest.importorskip("mlflow")
+        client = types.SimpleNamespace(
+            create_run=lambda *_, **__: types.SimpleNamespace(
+                info=types.SimpleNamespace(run_id="1", start_time=0)
+            ),
+            log_batch=lambda *_, **__: None,
+            set_tag=lambda _, name, text: told.append(text),
+            set_terminated=lambda *_: None,
+        )
+        export._send(client, "1", self.run)
+        return "\n".join(told)
+
+    def boards(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Return what is written for TensorBoard."""
+        told: list[str] = []
+
+        class Writer:
+            def __init__(self, *_: Any, **__: Any) -> None: ...
+            def __enter__(self) -> Writer:
+                return self
+
+            def __exit__(self, *_: Any) -> None: ...
+            def close(self) -> None: ...
+            def add_scalar(self, *_: Any, **__: Any) -> None: ...
+            def add_text(self, name: str, text: str, *_: Any) -> None:
+                told.append(text)
+
+        module = types.SimpleNamespace(SummaryWriter=Writer)
+        monkeypatch.setattr(export, "import_extra", lambda *_, **__: module)
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)  # type: ignore[arg-type]
+        export.to_tensorboard([self.run], self.into / "board")
+        return "\n".join(told)
+
+    def weights_and_biases(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        told: list[str] = []
+
+        def init(**named: Any) -> Any:
+            told.append(named["notes"])
+            return types.SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
+
+        module = types.SimpleNamespace(init=init, Settings=lambda **_: None)
+        monkeypatch.setattr(export, "import_extra", lambda *_, **__: module)
+        export.to_wandb([self.run], "project")
+        return "\n".join(told)
+
+
+BOTH, STATEMENT = (Assumption, Caveat, Doubt), (Assumption, Caveat)
+"""What a writer of a run, or of a statement alone, shows."""
+
+Writer = Callable[[Made, pytest.MonkeyPatch], Any]
+
+WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
+    "reporting/card.py:privacy_document": (
+        BOTH, lambda made, _: privacy_document(made.run, scores=True)),
+    "reporting/card.py:model_card": (BOTH, lambda made, _: model_card(
+        made.run, privacy_document(made.run, scores=True))),
+    "reporting/export.py:to_tensorboard": (BOTH, lambda made, patch: made.boards(patch)),
+    "reporting/export.py:to_mlflow": (BOTH, lambda made, _: made.tagged()),
+    "reporting/export.py:to_wandb": (BOTH, lambda made, patch: made.weights_and_biases(patch)),
+    "reporting/html.py:page": (BOTH, lambda made, _: page([made.run])),
+    "reporting/runs.py:FinishedRun.to_record": (BOTH, lambda made, _: made.run.to_record()),
+    "reporting/text.py:print_statement": (STATEMENT, lambda made, _: made.printed(
+        lambda console: print_statement(console, made.statement))),
+    "reporting/text.py:explain": ((Assumption,), lambda made, _: explain(made.statement)),
+    "reporting/text.py:print_result": (BOTH, lambda made, _: made.printed(
+        lambda console: print_result(console, made.result.summary(), "all", {}, None))),
+    "reporting/text.py:Displayed._repr_html_": (
+        STATEMENT, lambda made, _: Displayed.of(made.statement)._repr_html_()),
+    "reporting/words.py:together_document": (
+        STATEMENT, lambda made, _: words.together_document(made.together)),
+    "reporting/words.py:figure": ((Doubt,), lambda made, _: words.figure(made.figure)),
+    "simulation/result.py:result_document": (BOTH, lambda made, _: made.result.summary()),
+    "reporting/words.py:document": (STATEMENT, lambda made, _: words.document(made.statement)),
+    "simulation/result.py:Result.summary": (BOTH, lambda made, _: made.result.summary()),
+    "simulation/result.py:Result._repr_html_": (BOTH, lambda made, _: made.result._repr_html_()),
+    "simulation/sweeps/results.py:Sweep.summary": (BOTH, lambda made, _: made.sweep.summary()),
+    "simulation/sweeps/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
+    "simulation/sweeps/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
+    "simulation/sweeps/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
+    "simulation/sweeps/results.py:Sweep._repr_html_": (
+        BOTH, lambda made, _: made.sweep._repr_html_()),
+    "comparing/compared.py:Compared.summary": (BOTH, lambda made, _: made.compared.summary()),
+    "comparing/compared.py:Compared.notes": (BOTH, lambda made, _: made.compared.notes()),
+    "comparing/compared.py:Compared.to_text": (BOTH, lambda made, _: made.compared.to_text()),
+    "comparing/compared.py:Compared.to_csv": (BOTH, lambda made, _: made.compared.to_csv()),
+    "comparing/compared.py:Compared.to_latex": (BOTH, lambda made, _: made.compared.to_latex()),
+    "comparing/compared.py:Compared.plot": (BOTH, lambda made, _: made.picture(made.compared)),
+    "comparing/compared.py:Compared._repr_html_": (
+        BOTH, lambda made, _: made.compared._repr_html_()),
+    "comparing/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
+    "comparing/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
+}  # fmt: skip
+
+WITHOUT_FACTS = {
+    "reporting/record.py:Schema.to_document", "simulation/result.py:config_document",
+    "reporting/text.py:print_table",
+    "reporting/words.py:shown", "simulation/result.py:Result.to_frame",
+    "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
+    "simulation/sweeps/grid.py:shown", "simulation/sweeps/results.py:Sweep.to_records",
+    "simulation/sweeps/results.py:Sweep.to_frame", "simulation/sweeps/results.py:Sweep.write",
+    "simulation/sweeps/results.py:Sweep.shown", "comparing/advising/advice.py:shown",
+    "comparing/advising/advice.py:Advice.write",
+    "comparing/advising/plan.py:AdviceRequest.document",
+    "comparing/compared.py:Compared.shown", "comparing/compared.py:Compared.write",
+    "comparing/design.py:Design.document",
+    "simulation/sweeps/cells.py:Cell.figure",
+    "comparing/advising/advice.py:Advice.figure",
+}  # fmt: skip
+"""What writes no epsilon and no score, or only beside the notes of a writer above, or in rounds."""
+
+NAMED = re.compile(
+    r"(to_(?!json)\w+|summary|_repr_html_|notes|shown|plot|page\w*|print_\w+|model_card|"
+    r"\w+_document|document|explain|figure|write)"
+)
+
+
+def writers() -> Iterator[str]:
+    for room in ("reporting", "simulation", "comparing"):
+        for path in sorted((SRC / room).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for scope in (tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))):
+                owner = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+                for each in scope.body:
+                    if isinstance(each, ast.FunctionDef) and NAMED.fullmatch(each.name):
+                        yield f"{path.relative_to(SRC).as_posix()}:{owner}{each.name}"
+
+
+def test_every_writer_is_listed() -> None:
+    assert set(writers()) == {*WRITERS, *WITHOUT_FACTS}
+
+
+def strings(found: Any) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict):
+        for each in found.values():
+            yield from strings(each)
+    elif isinstance(found, list | tuple):
+        for each in found:
+            yield from strings(each)
+
+
+def plain(text: str) -> str:
+    """Return a text without markup, escapes, capitals and white space."""
+    text = html.unescape(re.sub(r"<[^>]*>|\\text\w+\{\}|[|]", "", text))
+    return re.sub(r"[\s\\`*#$^~]", "", text).lower()
+
+
+@pytest.fixture(scope="module")
+def made(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Made:
+    scan_papers("preset", object)
+    return Made(runs["quickstart"], tmp_path_factory.mktemp("made"))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_writer_shows_every_condition_and_every_doubt(
+    name: str, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families, write = WRITERS[name]
+    told = plain("\n".join(strings(write(made, monkeypatch))))
+    missing = [
+        fact.kind
+        for family in families
+        for fact in every(family)
+        if not any(plain(form(fact)) in told for form in (words.line, words.short))
+    ]
+    assert missing == []
+
+
+def test_the_estimator_warns_of_every_doubt(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedldp import FederatedClassifier
+
+    rng = np.random.default_rng(0)
+    model = FederatedClassifier("quickstart", num_clients=10, settings={"rounds": 1})
+    monkeypatch.setattr(
+        "fedldp.estimator.run",
+        lambda *given, **named: replace(fedldp.run(*given, **named), doubts=tuple(made.doubts)),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(rng.normal(size=(200, 4)), rng.integers(0, 2, 200))
+    told = plain("\n".join(str(each.message) for each in caught))
+    assert all(plain(words.line(each)) in told for each in made.doubts)
