@@ -312,7 +312,7 @@ def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Pa
         (line,) = [line for line in lines if line.unit == "client-run"]
         assert 0.99 * policy.own.epsilon < line.epsilon <= policy.own.epsilon
         assert line.adversary == "server"  # from its own noise, whatever happens to the sum
-    stated = max(line["epsilon"] for line in served.privacy.guarantees)
+    stated = max(line.epsilon for line in served.privacy.guarantees)
     assert 7.9 < stated <= 8.0  # the server knows only the largest possible epsilon
     folder = "".join(
         path.read_text(errors="replace")
