@@ -43,6 +43,7 @@ from fedldp.core.kinds import (
     SIMULATED,
     TAKES_PART,
 )
+from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.plan import released as released_by_run
 
@@ -422,3 +423,10 @@ def test_no_set_costs_less_than_what_another_accountant_attains(events: dict[Eve
         for _ in range(times)
     ]
     assert epsilon_of(runs, "record") >= by_dp_accounting(Counter(events))
+
+
+def test_a_sum_says_on_whose_word_it_relies() -> None:
+    runs = [of(NOISE, own=["mine:Noise"]), of(NOISE)]
+    told = words.together_line(together(runs, "client-run", "server"))
+    assert "as mine:Noise states" in told
+    assert "states" not in words.together_line(together([of(NOISE)], "client-run", "server"))

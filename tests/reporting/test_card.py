@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Doubt
-from fedldp.core.kinds import HELD_OUT, SCORES, SENT_IN_CLEAR, SIMULATED
+from fedldp.core.facts import Doubt, NoGuarantee, Unprotected
+from fedldp.core.kinds import HELD_OUT, OTHER_SENT, SCORES, SENT_IN_CLEAR, SIMULATED, WEIGHTS
 from fedldp.reporting.card import (
     CONFIDENTIAL,
     COUNTS,
@@ -209,10 +209,20 @@ def test_if_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
     assert privacy_document(replace(run, summary=summary)) == privacy_document(run)
 
 
-def test_scores_that_clients_send_in_clear_are_left_out_too(runs: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    "reason",
+    [
+        SENT_IN_CLEAR(what=(SCORES(on="own", encoder="public"),)),
+        SENT_IN_CLEAR(what=(WEIGHTS, OTHER_SENT(text="the scores of each site"))),
+        SENT_IN_CLEAR(what=(Unprotected("of-a-newer-version"),)),
+        NoGuarantee("of-a-newer-version", (("what", "metrics"),)),
+    ],
+)
+def test_scores_that_clients_send_in_clear_are_left_out_too(
+    runs: dict[str, Path], reason: NoGuarantee
+) -> None:
     run = read_run(runs["fedavg-quickstart"])
     assert privacy_document(run)["scores"] is not None
-    reason = SENT_IN_CLEAR(what=(SCORES(on="own", encoder="public"),))
     lines = tuple(replace(line, reason=reason) for line in run.privacy.guarantees)
     privacy = replace(run.privacy, guarantees=lines).to_json()
     other = replace(run, summary=run.summary | {"privacy": privacy})

@@ -174,3 +174,33 @@ def test_values_are_checked() -> None:
             TAKES_PART(**wrong)
     with pytest.raises(ConfigError):
         NoGuarantee.from_json(FRESH.to_json())
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        ("delta", 2.0),
+        ("epsilon", -1.0),
+        ("assumptions", {}),
+        ("assumptions", "none"),
+        ("stated_by", "\x1b[2J"),
+    ],
+)
+def test_a_line_that_was_tampered_with_is_refused(at: str, wrong: Any) -> None:
+    config = fedldp.recipe("quickstart")
+    found = json.loads(json.dumps(words.document(plan(config, problem_of(config, None)).privacy)))
+    assert Statement.from_json(found).guarantees
+    found["guarantees"][0][at] = wrong
+    with pytest.raises(ConfigError, match=at):
+        Statement.from_json(found)
+    with pytest.raises(ConfigError, match="warnings"):
+        Statement.from_json({**found, "guarantees": [], "warnings": {}})
+    claim = {"epsilon": 1.0, "delta": 1.5, "unit": "weight", "source": "a paper"}
+    with pytest.raises(ConfigError, match="delta"):
+        Statement.from_json({**found, "guarantees": [], "claim": claim})
+
+
+def test_a_value_that_fits_no_template_is_shown_as_it_is() -> None:
+    # A paper's kind: while its module is not loaded, its values are not checked.
+    fact = Unprotected("labels", (("bits_epsilon", "much"),))
+    assert "much" in words.line(fact)

@@ -94,7 +94,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
     ZCDP,
 )
-from fedldp.core.numbers import SMALLEST_DELTA, strict_number, strict_text
+from fedldp.core.numbers import SMALLEST_DELTA, strict_number, strict_share, strict_text
 
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
@@ -217,6 +217,13 @@ def _one_of(known: Any) -> Callable[[str, Any], Any]:
     return read
 
 
+def strict_list(name: str, value: Any) -> list[Any]:
+    """Return ``value``; raise ConfigError unless it is a list: an empty object is not no facts."""
+    if type(value) is not list:
+        raise ConfigError(f"{name}: this is no list")
+    return value
+
+
 def _size(name: str, value: Any) -> float | None:
     return None if value is None else strict_number(name, value)
 
@@ -227,11 +234,13 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "neighbours": _one_of(Neighbours),
     "kind": _one_of(Literal["pure", "approximate", "none"]),
     "epsilon": _size,
-    "delta": strict_number,
+    "delta": strict_share,
     "lower": _size,
     "method": lambda _, value: None if value is None else Method.from_json(value),
     "reason": lambda _, value: None if value is None else NoGuarantee.from_json(value),
-    "assumptions": lambda _, value: frozenset(map(Assumption.from_json, value)),
+    "assumptions": lambda name, value: frozenset(
+        map(Assumption.from_json, strict_list(name, value))
+    ),
     "stated_by": strict_text,
 }
 """How each value of a line is read from JSON."""

@@ -37,6 +37,7 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     sampled_guarantee,
     shuffled_guarantees,
+    strict_list,
     summing_guarantees,
 )
 from fedldp.accounting.numerics.blanket import Subset
@@ -69,7 +70,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
     UNEVEN,
 )
-from fedldp.core.numbers import strict_number, strict_text
+from fedldp.core.numbers import strict_number, strict_share, strict_text
 
 OF_ANYONE = {each.kind for each in (IDEALISED, DISCRETE, ONCE)} | {SECRET_SAMPLE.name}
 """Assumptions that a line for all clients needs as soon as one client's line needs them."""
@@ -124,7 +125,7 @@ class Claim:
             raise ConfigError(f"claim: unit = {found['unit']!a:.60}: there is no such unit")
         return cls(
             epsilon=strict_number("epsilon", found["epsilon"]),
-            delta=strict_number("delta", found["delta"]),
+            delta=strict_share("delta", found["delta"]),
             unit=found["unit"],
             source=strict_text("source", found["source"]),
         )
@@ -234,8 +235,10 @@ class Statement:
         try:
             return cls(
                 claim=None if found["claim"] is None else Claim.from_json(found["claim"]),
-                guarantees=tuple(map(Guarantee.from_json, found["guarantees"])),
-                warnings=tuple(map(Caveat.from_json, found["warnings"])),
+                guarantees=tuple(
+                    map(Guarantee.from_json, strict_list("guarantees", found["guarantees"]))
+                ),
+                warnings=tuple(map(Caveat.from_json, strict_list("warnings", found["warnings"]))),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"this is no privacy statement: {error!r}") from error

@@ -55,6 +55,18 @@ def strict_number(name: str, value: object) -> float:
     raise ConfigError(f"{name} = {_shown(value)}: give a plain finite number of at least 0")
 
 
+def strict_share(name: str, value: object) -> float:
+    """Return ``value`` as a float from 0 to 1; see ``strict_number``.
+
+    Raises:
+        ConfigError: the value is anything else.
+    """
+    number = strict_number(name, value)
+    if number > 1:
+        raise ConfigError(f"{name} = {_shown(value)}: give a number from 0 to 1")
+    return number
+
+
 def strict_count(name: str, value: object) -> int:
     """Return ``value``, an int from 0 to 2^53, which a float and a JSON number hold exactly.
 

@@ -19,8 +19,19 @@ from numpy.typing import NDArray
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.statement import Claim, Statement, scores_are_private
 from fedldp.core.errors import RunError
+from fedldp.core.facts import Fact
 from fedldp.core.formatting import number
-from fedldp.core.kinds import AT_SITES, DISCRETE, HELD_OUT, IDEALISED, SCORES, SIMULATED, TAKES_PART
+from fedldp.core.kinds import (
+    AT_SITES,
+    DISCRETE,
+    HELD_OUT,
+    IDEALISED,
+    OTHER_SENT,
+    SCORES,
+    SENT_IN_CLEAR,
+    SIMULATED,
+    TAKES_PART,
+)
 from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.reporting import words
 from fedldp.reporting.html import render
@@ -124,13 +135,19 @@ def _are_private(privacy: Statement) -> bool:
     Clients that test the model themselves send their scores in the clear. If clients have their own
     encoders, scores on any test set reveal something about the rows that trained these encoders.
     """
-    sent = [
-        each
-        for line in privacy.guarantees
-        if line.reason is not None
-        for each in line.reason.values.get("what", ())
-    ]
-    return scores_are_private(privacy.warnings) or SCORES.is_in(sent)
+    reasons = [line.reason for line in privacy.guarantees if line.reason is not None]
+    sent = [each for reason in SENT_IN_CLEAR.among(reasons) for each in reason.values["what"]]
+    return (
+        scores_are_private(privacy.warnings)
+        or SCORES.is_in(sent)
+        or any("score" in each.values["text"] for each in OTHER_SENT.among(sent))
+        or any(map(_is_foreign, (*reasons, *sent)))
+    )
+
+
+def _is_foreign(fact: Fact) -> bool:
+    """Return whether a fact is of a newer version. It may be about scores, so these are hidden."""
+    return not fact.is_known and fact.kind not in words.templates()
 
 
 @cache

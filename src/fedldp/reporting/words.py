@@ -112,7 +112,7 @@ def _filled(fact: Fact, form: str) -> str:
     if entry is not None:
         try:
             return _with_words(fact, entry, form)
-        except (LookupError, ArithmeticError, ConfigError):
+        except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError, ConfigError):
             pass  # a value of a newer version, or of somebody's own document
     values = fact.to_json()["values"]
     return f"{fact.kind}: {json.dumps(values)}" if values else fact.kind
@@ -306,9 +306,11 @@ def together_line(together: Together) -> str:
     found = []
     if runs:
         delta = f" (delta {proven.delta!r})" if proven.delta else ""
+        by = "" if proven.stated_by == HOUSE else f", as {proven.stated_by} states"
         found.append(
             f"{_counted(runs, 'run')} used the same rows: together epsilon "
-            f"{number(proven.epsilon)}{delta} {UNITS[proven.unit]}, against the {proven.adversary}"
+            f"{number(proven.epsilon)}{delta} {UNITS[proven.unit]}, against the "
+            f"{proven.adversary}{by}"
         )
     if bare:
         found.append(

@@ -305,8 +305,9 @@ def _result(
             config = from_mapping(summary["config"])
             problem = _problem(config, context)
             released_by.setdefault(config.dataset, []).append(released(config, problem, privacy))
-            if stated.epsilon < math.inf and stated.unit in WHOLE_RUN:
-                shown[config.dataset, stated.unit, stated.adversary] = None
+            if stated.epsilon < math.inf:
+                whole: Unit = stated.unit if stated.unit in WHOLE_RUN else "client-run"
+                shown[config.dataset, whole, stated.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
             cell = in_words(job.settings)
             tested_on.setdefault(cell, []).append(TestSet.of_summary(summary, privacy))
