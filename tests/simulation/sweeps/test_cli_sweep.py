@@ -17,7 +17,8 @@ from fedldp.simulation.sweeps import sweeps
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
-            "stated_by", "idealised", "guarantee", "seconds", "run_dir", "metrics"]  # fmt: skip
+            "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
+            "metrics"]  # fmt: skip
 METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
            "most_frequent"]  # fmt: skip
 
@@ -35,7 +36,7 @@ def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path
     )  # fmt: skip
     assert outcome.status == 0
     found = document(outcome.out)
-    assert list(found) == ["runs", "table", "failed", "notes", "warnings"]
+    assert list(found) == ["runs", "table", "failed", "together", "complete", "notes", "warnings"]
     assert len(found["runs"]) == 6
     for run in found["runs"]:
         assert list(run) == RUN_KEYS
@@ -49,7 +50,8 @@ def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path
         assert not private or config["config"]["epsilon"] == run["settings"]["epsilon"]
         assert (run["epsilon"] is not None) == private
     for row in found["table"]:
-        assert list(row) == ["settings", "mean", "deviation", "seeds", "stated_by"]
+        assert list(row) == ["settings", "mean", "deviation", "seeds", "stated_by", "conditions",
+                             "figure"]  # fmt: skip
         assert row["stated_by"] == "fedldp"
         of_row = [r["accuracy"] for r in found["runs"] if r["settings"] == row["settings"]]
         assert row["seeds"] == len(of_row) == 2
