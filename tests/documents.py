@@ -33,7 +33,7 @@ def run_folders(where: Path) -> list[Path]:
 
 
 RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
-            "run_dir", "tested_on", "confusion", "doubts"]  # fmt: skip
+            "run_dir", "tested_on", "confusion", "doubts", "figures"]  # fmt: skip
 FIGURES = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error"]
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
               *FIGURES]  # fmt: skip
@@ -86,6 +86,9 @@ def check_run(found: Any, rounds: int) -> None:
     final = {key: found["rounds"][-1][key] for key in ("accuracy", "loss", *FIGURES)}
     assert found["final"] == final | {"most_frequent": found["final"]["most_frequent"]}
     assert found["seconds"] == pytest.approx(sum(r["seconds"] for r in found["rounds"]))
-    for doubt in found["doubts"]:
+    measured = {each["metric"]: each for each in found["figures"]}
+    for doubt in (*found["doubts"], *measured["accuracy"]["doubts"]):
         check_fact(doubt, Doubt)
+    assert measured["accuracy"]["value"] == found["final"]["accuracy"]
+    assert measured["accuracy"]["baseline"] == found["final"]["most_frequent"]
     check_statement(found["privacy"])
