@@ -16,7 +16,6 @@ from folders import FILES, assert_same_run, cut, metrics, quick
 from safetensors.numpy import save
 
 import fedldp
-from fedldp.accounting.statement import Statement
 from fedldp.core.locks import Held
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
@@ -113,7 +112,7 @@ def test_resuming_a_finished_run_trains_nothing(copy: Path, finished: Path) -> N
 
 def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    folder = RunFolder.create(tmp_path / "run", {}, Statement(claim=None, guarantees=()))
+    folder = RunFolder.create(tmp_path / "run", {}, {})
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     arrays = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}
     state = State(weights=square.reshape(-1)[::-1], arrays=arrays)

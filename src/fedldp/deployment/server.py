@@ -51,6 +51,7 @@ from fedldp.protocol.keys import draws_of_secret, draws_of_seed, read_secret
 from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.wire import Broadcast
+from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, Schema, check_new, replace_file
 from fedldp.reporting.scores import doubts, evaluation, final_of, most_frequent
@@ -242,7 +243,7 @@ class Server:
             record = replace(record, spent=spent)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
-            self.folder.write_statement(privacy)
+            self.folder.write_json("privacy.json", words.document(privacy))
             self._journal.forget_before(record.round + 1)
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
@@ -297,7 +298,7 @@ class Server:
     def _begin(self, round: int) -> Sequence[int]:
         """Store a statement that covers what a round may release, and return its participants."""
         asked = self._asked(round)
-        self.folder.write_statement(self._of_round_under_way(asked))
+        self.folder.write_json("privacy.json", words.document(self._of_round_under_way(asked)))
         return asked
 
     def _asked(self, round: int) -> Sequence[int]:
@@ -345,7 +346,7 @@ class Server:
             stated = self._stated(self._ledger, self._in_sum)
             if released:
                 stated = self._of_round_under_way(released)
-            self.folder.write_statement(stated)
+            self.folder.write_json("privacy.json", words.document(stated))
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
@@ -368,7 +369,7 @@ class Server:
         )
         summary = served.summary()
         self.folder.write_model(served.weights)
-        self.folder.write_statement(served.privacy)
+        self.folder.write_json("privacy.json", words.document(served.privacy))
         self.folder.write_json("summary.json", summary)
         write_report(self.folder.path)
         return served
@@ -398,7 +399,7 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
         if partial.exists():
             shutil.rmtree(partial)
         partial.mkdir(parents=True, mode=0o700)
-        RunFolder.create(partial, document, agreement.computed_statement())
+        RunFolder.create(partial, document, words.document(agreement.planned))
         replace_file(partial / "agreement", content)
         partial.replace(path)
     except OSError as error:

@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedldp.accounting.statement import Statement
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.core.locks import LOCK, missing_folders, remove_empty, sync
@@ -49,7 +48,6 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import pack_arrays, read_arrays
-from fedldp.reporting import words
 
 MODEL = "model.safetensors"
 _OWN_DATA = "own_data.json"
@@ -65,7 +63,7 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any], privacy: Statement) -> RunFolder:
+    def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
         """Write what is known before training into a new folder, which the caller owns.
 
         Raises:
@@ -81,16 +79,12 @@ class RunFolder:
             raise
         return folder
 
-    def describe(self, privacy: Statement) -> None:
+    def describe(self, privacy: Mapping[str, Any]) -> None:
         """Write what is also known before training: the environment and the privacy statement."""
         # A resumed run keeps the record of the machine on which it began.
         if not (self.path / "environment.json").exists():
             self.write_json("environment.json", {**environment(), **self.start()})
-        self.write_statement(privacy)
-
-    def write_statement(self, privacy: Statement) -> None:
-        """Write the statement, with the words of every fact."""
-        self.write_json("privacy.json", words.document(privacy))
+        self.write_json("privacy.json", privacy)
 
     def start(self) -> dict[str, str]:
         """Return environment.json's entry for the working folder: its path from the run folder."""

@@ -25,6 +25,7 @@ from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
 from fedldp.protocol.wire import Broadcast
+from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.scores import evaluation, final_of
@@ -140,7 +141,7 @@ def simulate(
             owning.enter_context(owned(resume.path, "resume", "run"))
         elif out is not None:
             own = owning.enter_context(owned(out, "out", "run", check_new))
-            folder = RunFolder.create(own.path, document, planned.privacy)
+            folder = RunFolder.create(own.path, document, words.document(planned.privacy))
             folder.keep_own_data(inputs.exact_data, inputs.problem)
         if folder is not None:
             folder.write_json(SCHEMA, inputs.schema.to_document())
@@ -233,7 +234,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
             f"{folder.path / 'checkpoint'} is damaged: its rounds and its ledgers disagree on what "
             "was released; start the run again"
         )
-    folder.describe(planned.privacy)
+    folder.describe(words.document(planned.privacy))
     folder.write_metrics(start.rounds)
     return start
 
@@ -360,7 +361,7 @@ class _Test:
 
 def _finish(folder: RunFolder, result: Result) -> None:
     folder.write_model(result.weights)
-    folder.write_statement(result.privacy)
+    folder.write_json("privacy.json", words.document(result.privacy))
     folder.write_json("summary.json", result.summary())
     write_report(folder.path)
     folder.forget_own_data()
