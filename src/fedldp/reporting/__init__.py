@@ -1,7 +1,7 @@
 """The records of runs and their presentation: folders, text, HTML, charts, tables for other tools.
 
-``record`` writes a run's folder, ``schema`` the names of a model's inputs and outputs, and ``runs``
-reads folders. ``scores`` computes what is shown of a model. ``words`` puts facts into words, and
+``record`` writes a run's folder and the names of its model's inputs and outputs, and ``runs`` reads
+folders. ``scores`` computes what is shown of a model. ``words`` puts facts into words, and
 nothing else does. ``text`` and ``progress`` are for the terminal, ``html``, ``card`` and ``charts``
 for pages, ``export`` for other tools.
 
@@ -16,7 +16,6 @@ __all__ = [
     "progress",
     "record",
     "runs",
-    "schema",
     "scores",
     "text",
     "words",
