@@ -135,7 +135,12 @@ class Process:
     def over(self) -> Status | None:
         """Why a server that does not run has ended, if it said so."""
         found = None if self.runs or self.known is None else self.known.get("over")
-        return None if found is None else Status.from_json(found)
+        if found is None:
+            return None
+        try:
+            return Status.from_json(found)
+        except ConfigError as error:
+            return CANNOT_BE_READ(what="reason why the server ended", why=str(error))
 
     def state(self, running: str | None) -> str | None:
         """Return the state in a word; ``running`` if the process runs and writes its status."""

@@ -130,3 +130,12 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
     assert [row["settings"]["learning_rate"] for row in found.table] == [0.1, 0.2]
     with pytest.raises(RunError, match="different data"):
         fedldp.sweep(config, grid={"learning_rate": [0.1, 0.2]}, out=tmp_path / "sweep")
+
+
+def test_runs_without_a_guarantee_are_counted_and_one_that_failed_with_them() -> None:
+    found = fedldp.sweep(
+        "fedavg-digits", grid={"rounds": [1], "learning_rate": [0.3, 1e30]}, workers=1
+    )
+    assert len(found.failed) == 1
+    (together,) = found.together
+    assert (together.runs, together.unprotected, together.proven.epsilon) == (0, 2, None)

@@ -14,13 +14,13 @@ from fedldp.accounting.proven import Released, together
 from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.facts import Doubt
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
-from fedldp.simulation.plan import cores, problem_of, problem_with, released
+from fedldp.simulation.plan import cores, plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, write_design
@@ -318,6 +318,8 @@ def _result(
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
+        if place is not None and job.config is not None:
+            released_by.setdefault(job.config.dataset, []).extend(_as_planned(job.config, context))
         why.append(reason)
         failed.append({"settings": dict(job.settings), "seed": job.seed, "reason": reason})
     return Sweep(
@@ -337,8 +339,29 @@ def _result(
         view.metric,
         score_releases,
         doubts,
-        [together(released_by[data], unit, who, data) for data, unit, who in shown],
+        [
+            together(released_by[data], unit, who, data)
+            for data, unit, who in _about(shown, released_by)
+        ],
     )
+
+
+def _about(
+    shown: Iterable[tuple[str, Unit, Adversary]], data: Iterable[str]
+) -> list[tuple[str, Unit, Adversary]]:
+    """Return what is said of each data set; of one without any guarantee, that of a whole run."""
+    found = list(shown)
+    known = {name for name, _, _ in found}
+    return found + [(name, "client-run", "server") for name in data if name not in known]
+
+
+def _as_planned(config: RunConfig, context: RunContext) -> list[Released]:
+    """Return what a run that failed may have released: all that was planned, if it was planned."""
+    try:
+        planned = plan(config, _problem(config, context))
+    except FedldpError:  # refused before any client was asked
+        return []
+    return [released(planned.config, planned.problem, planned.privacy)]
 
 
 def _problem(config: RunConfig, context: RunContext) -> Problem:
