@@ -161,15 +161,16 @@ class Released:
     def size_at(self, line: Guarantee, delta: float) -> float:
         """Return the epsilon of one of the statement's lines at a smaller delta.
 
-        It is infinite if nothing is proven there, or if the line is larger than planned: in fewer
-        reports than planned, each is hidden less.
+        It is infinite if nothing is proven there, or if the line is not as planned: with other
+        rounds, or fewer reports among which each is hidden, the plan says nothing of another delta.
         """
         planned, smaller = (
             min((_size(each) for each in self.at(d).guarantees if _about(each) == _about(line)),
                 default=math.inf)
             for d in (line.delta, delta)
         )  # fmt: skip
-        return smaller if _size(line) <= planned * (1 + _OF_MACHINES) else math.inf
+        as_planned = math.isclose(_size(line), planned, rel_tol=_OF_MACHINES)
+        return smaller if as_planned else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
