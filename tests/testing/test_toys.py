@@ -7,6 +7,7 @@ import pytest
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, systems
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import OWN_CODE, RESTS_ON
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.simulation.engine import simulate
 from fedldp.testing.data import SMALL
@@ -26,13 +27,13 @@ def test_a_statement_says_that_a_toy_states_it() -> None:
     )
     for config, name in ((own, TOY), (borrowed, TOY_BITS)):
         stated = simulate(config).privacy
-        assert {line["stated_by"] for line in stated["guarantees"]} == {name}
-        assert any(f"what {name} states" in text for text in stated["warnings"])
+        assert {line.stated_by for line in stated.guarantees} == {name}
+        assert RESTS_ON(assumption=OWN_CODE(of=(name,)), of="code") in stated.warnings
 
 
 def test_a_toy_in_the_clear_states_no_guarantee() -> None:
     config = find_system(PLAIN_TOY).model_validate({**SMALL, "model": DEEP_MODEL})
-    assert {line["kind"] for line in simulate(config).privacy["guarantees"]} == {"none"}
+    assert {line.kind for line in simulate(config).privacy.guarantees} == {"none"}
 
 
 def test_the_bytes_give_no_more_than_the_epsilon() -> None:

@@ -37,8 +37,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, RunError
@@ -257,6 +255,8 @@ class RunFolder:
 
     def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Write the whole model's weights by name."""
+        from safetensors.numpy import save  # here, because most commands write no model
+
         replace_file(self.path / MODEL, save(dict(weights)))
 
     @property
@@ -270,6 +270,9 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
         path = self.path / MODEL
         try:
             return load(path.read_bytes())

@@ -137,6 +137,7 @@ class _Summary(_Document):
     seconds: Size
     tested_on: str
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
+    figures: list[dict[str, Any]]
     doubts: Annotated[list[dict[str, Any]], AfterValidator(_doubted)]
 
     @model_validator(mode="after")
