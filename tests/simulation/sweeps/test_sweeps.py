@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import RunError
 from fedldp.simulation.sweeps import one_run, processes, sweeps
 
@@ -139,3 +140,21 @@ def test_runs_without_a_guarantee_are_counted_and_one_that_failed_with_them() ->
     assert len(found.failed) == 1
     (together,) = found.together
     assert (together.runs, together.unprotected, together.proven.epsilon) == (0, 2, None)
+
+
+@pytest.mark.parametrize("other", ["./rows.csv", "more/../rows.csv"])
+def test_rows_are_one_set_however_their_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("more").mkdir()
+    config = find_recipe("quickstart").config
+    of = [
+        sweeps._rows_of(config.changed(dataset=name), one_run.RunContext())
+        for name in ("rows.csv", other, "others.csv")
+    ]
+    assert of[0] == of[1] != of[2]
+    data = fedldp.Dataset.from_arrays(np.zeros((4, 2)), np.array([0, 1, 0, 1]))
+    given = one_run.RunContext(dataset=data)
+    names = {sweeps._rows_of(config.changed(dataset=name), given) for name in ("digits", "mnist")}
+    assert len(names) == 1

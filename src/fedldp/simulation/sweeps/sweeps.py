@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.facts import Doubt
 from fedldp.core.locks import OwnedFolder, owned
-from fedldp.data import Dataset, as_dataset
+from fedldp.data import SUFFIXES, Dataset, as_dataset
 from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with, released
@@ -304,10 +305,11 @@ def _result(
             runs.append((run, stated))
             config = from_mapping(summary["config"])
             problem = _problem(config, context)
-            released_by.setdefault(config.dataset, []).append(released(config, problem, privacy))
+            data = _rows_of(config, context)
+            released_by.setdefault(data, []).append(released(config, problem, privacy))
             if stated.epsilon < math.inf:
                 whole: Unit = stated.unit if stated.unit in WHOLE_RUN else "client-run"
-                shown[config.dataset, whole, stated.adversary] = None
+                shown[data, whole, stated.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
             cell = in_words(job.settings)
             tested_on.setdefault(cell, []).append(TestSet.of_summary(summary, privacy))
@@ -319,7 +321,8 @@ def _result(
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
         if place is not None and job.config is not None:
-            released_by.setdefault(job.config.dataset, []).extend(_as_planned(job.config, context))
+            data = _rows_of(job.config, context)
+            released_by.setdefault(data, []).extend(_as_planned(job.config, context))
         why.append(reason)
         failed.append({"settings": dict(job.settings), "seed": job.seed, "reason": reason})
     return Sweep(
@@ -362,6 +365,14 @@ def _as_planned(config: RunConfig, context: RunContext) -> list[Released]:
     except FedldpError:  # refused before any client was asked
         return []
     return [released(planned.config, planned.problem, planned.privacy)]
+
+
+def _rows_of(config: RunConfig, context: RunContext) -> str:
+    """Return what names the rows of a run: a file has one name, however its path is written."""
+    if context.dataset is not None:
+        return context.dataset.name
+    own = config.dataset.lower().endswith(SUFFIXES)
+    return os.path.relpath(os.path.realpath(config.dataset)) if own else config.dataset
 
 
 def _problem(config: RunConfig, context: RunContext) -> Problem:
