@@ -224,6 +224,7 @@ class Compared:
         told = conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done])
         return [
             *told,
+            *words.conditions_together(self.together),
             *words.baselines(each.figure for each in done),
             *words.doubts({_row_name(each): each.figure.doubts for each in done}),
             *together_in_words(self.together, self.uncounted),
@@ -267,10 +268,14 @@ class Compared:
             return "refused"
         if line.mean is None:
             return "-"
-        scale, decimals = (100, 2) if self.metric in words.SHARES else (1, 4)
-        spread = "" if line.deviation is None else f" ± {scale * line.deviation:.{decimals}f}"
         unit = " %" if self.metric in words.SHARES else ""
-        return f"{scale * line.mean:.{decimals}f}{spread}{unit}{words.not_above(line.figure)}"
+        return f"{self._mean(line, ' ± ')}{unit}{words.not_above(line.figure)}"
+
+    def _mean(self, line: Line, sign: str) -> str:
+        """Return a mean and, after a sign, its deviation; shares are in percent."""
+        scale, decimals = (100, 2) if self.metric in words.SHARES else (1, 4)
+        known = [each for each in (line.mean, line.deviation) if each is not None]
+        return sign.join(f"{scale * each:.{decimals}f}" for each in known)
 
     def to_text(self) -> str:
         """Return the table and the notes as plain text."""
@@ -425,8 +430,7 @@ class Compared:
     def _latex(self, line: Line) -> str:
         if line.refused is not None or line.mean is None:
             return "refused" if line.refused is not None else "--"
-        text = self.in_words(line).removesuffix(words.not_above(line.figure))
-        text = text.removesuffix(" %").replace(" ± ", " \\pm ")
+        text = self._mean(line, " \\pm ")
         marks = ("*" if self._is_marked(line) else "") + ("\\dagger" if line.idealised else "")
         marks += "\\ddagger" if line.figure.is_above is False else ""
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"

@@ -22,7 +22,7 @@ from fedldp.accounting.statement import Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import number
-from fedldp.core.kinds import AT_SITES
+from fedldp.core.kinds import AT_SITES, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
 
@@ -307,6 +307,7 @@ def together_line(together: Together) -> str:
     if runs:
         delta = f" (delta {proven.delta!r})" if proven.delta else ""
         by = "" if proven.stated_by == HOUSE else f", as {proven.stated_by} states"
+        by += ", idealised" if proven.is_idealised else ""
         found.append(
             f"{_counted(runs, 'run')} used the same rows: together epsilon "
             f"{number(proven.epsilon)}{delta} {UNITS[proven.unit]}, against the "
@@ -318,6 +319,14 @@ def together_line(together: Together) -> str:
             "publish neither their models nor their scores"
         )
     return "; ".join(found)
+
+
+def conditions_together(costs: Iterable[Together]) -> list[str]:
+    """Return what no row of a table has, but all of its runs together: a client's rounds in all."""
+    rounds = dict.fromkeys(
+        short(fact) for each in costs for fact in TAKES_PART.among(each.proven.conditions)
+    )
+    return [f"condition of what runs cost together: {'; '.join(rounds)}"] if rounds else []
 
 
 def uncounted(runs: int) -> str:

@@ -546,6 +546,7 @@ class Advice:
         }
         return [
             *conditions_in_words(known),
+            *words.conditions_together(self.together),
             *words.doubts(doubtful),
             *together_in_words(self.together, self.uncounted),
         ]

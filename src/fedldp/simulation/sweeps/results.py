@@ -171,6 +171,7 @@ class Sweep:
         figures = {name: cell.figure(self.first) for name, cell in done.items()}
         return [
             *words.conditions({name: cell.conditions for name, cell in done.items()}),
+            *words.conditions_together(self.together),
             *words.baselines(figures.values()),
             *words.doubts({name: each.doubts for name, each in figures.items()}),
         ]
