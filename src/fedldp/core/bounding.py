@@ -85,12 +85,12 @@ class Ranges:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not len(self.centers) == len(self.radii) == len(self.sizes):
-            raise ConfigError(
-                f"range_radius has {len(self.radii)} values for {len(self.sizes)} parameter "
-                "tensors: give one value, or one per tensor"
-            )
         for name, values in (("range centre", self.centers), ("range_radius", self.radii)):
+            if len(values) != len(self.sizes):
+                raise ConfigError(
+                    f"{name} has {len(values)} values for {len(self.sizes)} parameter "
+                    "tensors: give one value, or one per tensor"
+                )
             for value in values:
                 if not np.isfinite(value) or abs(value) > LARGEST:
                     raise ConfigError(f"{name} = {value:g}: give a finite number up to {LARGEST:g}")
