@@ -19,7 +19,7 @@ from pathlib import Path
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.formatting import number
-from fedldp.reproduction.results import published
+from fedldp.experiments.reproduction.results import published
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
 ROOT = Path(__file__).parents[1]

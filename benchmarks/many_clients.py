@@ -3,9 +3,10 @@
     FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
     python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
 
-The rule is ``fedldp.comparing``'s: each contestant has eight tries, scored with a separate seed on
-training examples that no client has. The chosen try then runs on the test set with other seeds: ten
-at epsilon 1, else three. RESULTS.jsonl has a line for each run; lines are only added.
+The rule is ``fedldp.experiments.comparing``'s: each contestant has eight tries, scored with a
+separate seed on training examples that no client has. The chosen try then runs on the test set
+with other seeds: ten at epsilon 1, else three. RESULTS.jsonl has a line for each run; lines are
+only added.
 """
 
 from __future__ import annotations
@@ -22,11 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
-from fedldp.comparing.running import Runs, measure_all
 from fedldp.data import Dataset, load_dataset
+from fedldp.experiments.comparing import (
+    Cell,
+    Comparison,
+    Contestant,
+    GuaranteeKind,
+    Results,
+    Row,
+    Task,
+    Try,
+)
+from fedldp.experiments.comparing.running import Runs, measure_all
+from fedldp.experiments.processes import Processes
 from fedldp.simulation.settings import from_mapping
-from fedldp.simulation.sweeps.processes import Processes
 
 DELTA = 1e-5
 MARK = "<!-- many clients -->"

@@ -4,10 +4,11 @@
     python -m benchmarks.people RESULTS.jsonl --page docs/people.md
 
 Every contestant is ``person_dp_sgd`` on the same features, and every row belongs to another person.
-The rule is ``fedldp.comparing``'s: each contestant has eight tries, scored with a separate seed on
-training examples that no site has. The chosen try then runs on the test set with other seeds: ten
-if all sites together have at most 1,000 people, else three. RESULTS.jsonl has a line for each run;
-lines are only added. The study (``benchmarks.study``) has the results for fewer people.
+The rule is ``fedldp.experiments.comparing``'s: each contestant has eight tries, scored with a
+separate seed on training examples that no site has. The chosen try then runs on the test set
+with other seeds: ten if all sites together have at most 1,000 people, else three. RESULTS.jsonl has
+a line for each run; lines are only added. The study (``benchmarks.study``) has the results for
+fewer people.
 """
 
 from __future__ import annotations
@@ -26,12 +27,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
-from fedldp.comparing.running import Runs, measure_all
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import SoftGradients, UnitNorm
+from fedldp.experiments.comparing import (
+    Cell,
+    Comparison,
+    Contestant,
+    GuaranteeKind,
+    Results,
+    Row,
+    Task,
+    Try,
+)
+from fedldp.experiments.comparing.running import Runs, measure_all
+from fedldp.experiments.processes import Processes
 from fedldp.simulation.settings import from_mapping
-from fedldp.simulation.sweeps.processes import Processes
 
 DELTA = 1e-5
 MARK, CHOSEN = "<!-- people -->", "<!-- people, chosen -->"

@@ -20,9 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedldp
 from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
-from fedldp.comparing.advising import starting_point
 from fedldp.core.errors import FedldpError
 from fedldp.estimator import CLONED, SCORED
+from fedldp.experiments.advising import starting_point
 from fedldp.simulation.settings import from_mapping
 
 PRIVATE: dict[str, Any] = {"unit": "record", "adversary": "server", "epsilon": 8.0}

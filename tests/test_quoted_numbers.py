@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cifar_trials
-from fedldp.reproduction.results import published
+from fedldp.experiments.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

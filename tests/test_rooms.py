@@ -33,7 +33,7 @@ LAYERS = [
     {"papers"},
     {"reporting"},
     {"simulation"},
-    {"api", "audit", "comparing", "deployment", "reproduction"},
+    {"api", "audit", "deployment", "experiments"},
     {"papers.attacks"},
     {"estimator", "integrations", "testing"},
     {"cli"},
@@ -309,7 +309,7 @@ def may_use(room: str) -> set[str]:
 
 
 # Rooms whose modules are about to become other ones, and the papers, which are found by a scan.
-UNDESCRIBED = {"audit", "comparing", "papers", "reproduction"}
+UNDESCRIBED = {"audit", "papers"}
 
 
 @pytest.mark.parametrize("room", sorted(set(ROOMS) - UNDESCRIBED))

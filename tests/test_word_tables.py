@@ -14,9 +14,10 @@ import pytest
 
 from fedldp.accounting import guarantees
 from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
-from fedldp.comparing import compared, proving
-from fedldp.comparing.advising import advice, page, plan
 from fedldp.core.kinds import SECRET_SAMPLE
+from fedldp.experiments import proving
+from fedldp.experiments.advising import advice, page, plan
+from fedldp.experiments.comparing import compared
 from fedldp.ledgers import budget
 from fedldp.reporting import card, charts, words
 

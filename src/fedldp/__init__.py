@@ -16,12 +16,12 @@ from fedldp.core.errors import FedldpError
 if TYPE_CHECKING:
     from fedldp.accounting.statement import Statement
     from fedldp.api import account, evaluate, load, recipe, resume, run
-    from fedldp.comparing import Compared, compare
-    from fedldp.comparing.advising import Advice, advise
     from fedldp.data import Dataset
     from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
+    from fedldp.experiments.advising import Advice, advise
+    from fedldp.experiments.comparing import Compared, compare
+    from fedldp.experiments.sweeping import Sweep, sweep
     from fedldp.simulation.engine import Result
-    from fedldp.simulation.sweeps import Sweep, sweep
 
     __version__: str
 
@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Advice": "fedldp.comparing.advising",
-    "Compared": "fedldp.comparing",
+    "Advice": "fedldp.experiments.advising",
+    "Compared": "fedldp.experiments.comparing",
     "Dataset": "fedldp.data",
     "DoubtWarning": "fedldp.estimator",
     "FederatedClassifier": "fedldp.estimator",
@@ -58,15 +58,15 @@ _HOMES = {
     "Result": "fedldp.simulation.engine",
     "Statement": "fedldp.accounting.statement",
     "account": "fedldp.api",
-    "advise": "fedldp.comparing.advising",
-    "compare": "fedldp.comparing",
+    "advise": "fedldp.experiments.advising",
+    "compare": "fedldp.experiments.comparing",
     "evaluate": "fedldp.api",
     "load": "fedldp.api",
     "recipe": "fedldp.api",
     "resume": "fedldp.api",
     "run": "fedldp.api",
-    "Sweep": "fedldp.simulation.sweeps",
-    "sweep": "fedldp.simulation.sweeps",
+    "Sweep": "fedldp.experiments.sweeping",
+    "sweep": "fedldp.experiments.sweeping",
 }
 
 

@@ -17,11 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedldp.api import Recipe, run
-from fedldp.comparing.advising import MANY, starting_point
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data.adapters import of_arrays
 from fedldp.data.columns import identity
 from fedldp.data.examples import of_rows
+from fedldp.experiments.advising import MANY, starting_point
 from fedldp.reporting import words
 from fedldp.simulation.settings import from_mapping
 

@@ -14,8 +14,6 @@ import pytest
 import fedldp
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.comparing.cells import GuaranteeKind
-from fedldp.comparing.proving import proven
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import (
     KINDS,
@@ -32,6 +30,8 @@ from fedldp.core.kinds import FRESH, GAUSSIAN, OPTIMAL, SIMULATED, SPENT, TAKES_
 from fedldp.core.registry import scan_papers
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import check_stated, parse_agreement
+from fedldp.experiments.comparing.cells import GuaranteeKind
+from fedldp.experiments.proving import proven
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
 

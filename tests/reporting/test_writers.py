@@ -24,15 +24,17 @@ import fedldp
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Statement
-from fedldp.comparing.advising.advice import Advice, Measured
-from fedldp.comparing.advising.asking import read_request
-from fedldp.comparing.advising.page import page_of
-from fedldp.comparing.advising.plan import TRUSTS, unit_of
-from fedldp.comparing.cells import GuaranteeKind
-from fedldp.comparing.compared import Compared, Line
 from fedldp.core.facts import KINDS, Assumption, Caveat, Doubt, Fact
 from fedldp.core.kinds import GAUSSIAN
 from fedldp.core.registry import scan_papers
+from fedldp.experiments.advising.advice import Advice, Measured
+from fedldp.experiments.advising.asking import read_request
+from fedldp.experiments.advising.page import page_of
+from fedldp.experiments.advising.plan import TRUSTS, unit_of
+from fedldp.experiments.comparing.cells import GuaranteeKind
+from fedldp.experiments.comparing.compared import Compared, Line
+from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.results import Sweep
 from fedldp.reporting import export, words
 from fedldp.reporting.card import model_card, privacy_document
 from fedldp.reporting.html import page
@@ -40,8 +42,6 @@ from fedldp.reporting.runs import FinishedRun, read_finished
 from fedldp.reporting.scores import Figure
 from fedldp.reporting.text import Displayed, explain, print_result, print_statement
 from fedldp.simulation.result import Result
-from fedldp.simulation.sweeps.cells import Cell, Stated
-from fedldp.simulation.sweeps.results import Sweep
 
 SRC = Path(fedldp.__file__).parent
 
@@ -226,22 +226,28 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "reporting/words.py:document": (STATEMENT, lambda made, _: words.document(made.statement)),
     "simulation/result.py:Result.summary": (BOTH, lambda made, _: made.result.summary()),
     "simulation/result.py:Result._repr_html_": (BOTH, lambda made, _: made.result._repr_html_()),
-    "simulation/sweeps/results.py:Sweep.summary": (BOTH, lambda made, _: made.sweep.summary()),
-    "simulation/sweeps/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
-    "simulation/sweeps/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
-    "simulation/sweeps/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
-    "simulation/sweeps/results.py:Sweep._repr_html_": (
+    "experiments/sweeping/results.py:Sweep.summary": (BOTH, lambda made, _: made.sweep.summary()),
+    "experiments/sweeping/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
+    "experiments/sweeping/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
+    "experiments/sweeping/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
+    "experiments/sweeping/results.py:Sweep._repr_html_": (
         BOTH, lambda made, _: made.sweep._repr_html_()),
-    "comparing/compared.py:Compared.summary": (BOTH, lambda made, _: made.compared.summary()),
-    "comparing/compared.py:Compared.notes": (BOTH, lambda made, _: made.compared.notes()),
-    "comparing/compared.py:Compared.to_text": (BOTH, lambda made, _: made.compared.to_text()),
-    "comparing/compared.py:Compared.to_csv": (BOTH, lambda made, _: made.compared.to_csv()),
-    "comparing/compared.py:Compared.to_latex": (BOTH, lambda made, _: made.compared.to_latex()),
-    "comparing/compared.py:Compared.plot": (BOTH, lambda made, _: made.picture(made.compared)),
-    "comparing/compared.py:Compared._repr_html_": (
+    "experiments/comparing/compared.py:Compared.summary": (
+        BOTH, lambda made, _: made.compared.summary()),
+    "experiments/comparing/compared.py:Compared.notes": (
+        BOTH, lambda made, _: made.compared.notes()),
+    "experiments/comparing/compared.py:Compared.to_text": (
+        BOTH, lambda made, _: made.compared.to_text()),
+    "experiments/comparing/compared.py:Compared.to_csv": (
+        BOTH, lambda made, _: made.compared.to_csv()),
+    "experiments/comparing/compared.py:Compared.to_latex": (
+        BOTH, lambda made, _: made.compared.to_latex()),
+    "experiments/comparing/compared.py:Compared.plot": (
+        BOTH, lambda made, _: made.picture(made.compared)),
+    "experiments/comparing/compared.py:Compared._repr_html_": (
         BOTH, lambda made, _: made.compared._repr_html_()),
-    "comparing/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
-    "comparing/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
+    "experiments/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
+    "experiments/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
 }  # fmt: skip
 
 WITHOUT_FACTS = {
@@ -249,18 +255,20 @@ WITHOUT_FACTS = {
     "reporting/text.py:print_table",
     "reporting/words.py:shown", "simulation/result.py:Result.to_frame",
     "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
-    "simulation/sweeps/grid.py:shown", "simulation/sweeps/results.py:Sweep.to_records",
-    "simulation/sweeps/results.py:Sweep.to_frame", "simulation/sweeps/results.py:Sweep.write",
-    "simulation/sweeps/results.py:Sweep.shown", "comparing/advising/advice.py:shown",
-    "comparing/advising/advice.py:Advice.write",
-    "comparing/advising/plan.py:AdviceRequest.document",
-    "comparing/compared.py:Compared.shown", "comparing/compared.py:Compared.write",
-    "comparing/design.py:Design.document",
-    "simulation/sweeps/cells.py:Cell.figure",
-    "comparing/advising/advice.py:Advice.figure",
+    "experiments/sweeping/grid.py:shown", "experiments/sweeping/results.py:Sweep.to_records",
+    "experiments/sweeping/results.py:Sweep.to_frame", "experiments/sweeping/results.py:Sweep.write",
+    "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
+    "experiments/advising/advice.py:Advice.write",
+    "experiments/advising/plan.py:AdviceRequest.document",
+    "experiments/comparing/compared.py:Compared.shown",
+    "experiments/comparing/compared.py:Compared.write",
+    "experiments/comparing/design.py:Design.document",
+    "experiments/sweeping/cells.py:Cell.figure",
+    "experiments/advising/advice.py:Advice.figure",
 }  # fmt: skip
 """What writes no epsilon and no score, or only beside the notes of a writer above, or in rounds."""
 
+MANY = ("advising", "comparing", "sweeping")
 NAMED = re.compile(
     r"(to_(?!json)\w+|summary|_repr_html_|notes|shown|plot|page\w*|print_\w+|model_card|"
     r"\w+_document|document|explain|figure|write)"
@@ -268,7 +276,7 @@ NAMED = re.compile(
 
 
 def writers() -> Iterator[str]:
-    for room in ("reporting", "simulation", "comparing"):
+    for room in ("reporting", "simulation", *(f"experiments/{each}" for each in MANY)):
         for path in sorted((SRC / room).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for scope in (tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))):

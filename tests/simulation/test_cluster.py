@@ -18,10 +18,10 @@ from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.experiments import ray_tasks
 from fedldp.simulation import ray_executor
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.settings import to_toml
-from fedldp.simulation.sweeps import ray_tasks
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 WATCHED = {**SHORT, "model": "watched_model:Watched"}

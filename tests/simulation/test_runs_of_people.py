@@ -11,15 +11,15 @@ import pytest
 
 import fedldp
 from fedldp.accounting.statement import Statement
-from fedldp.comparing.held_out import held_out
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ROWS_DRAWN
 from fedldp.data import Dataset
+from fedldp.experiments.held_out import held_out
+from fedldp.experiments.sweeping.sweeps import bases
 from fedldp.reporting.record import read_schema
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.settings import resolve
-from fedldp.simulation.sweeps.sweeps import bases
 
 SETTINGS = """
 system = "fedavg"

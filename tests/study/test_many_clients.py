@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import many_clients
-from fedldp.comparing import Results
+from fedldp.experiments.comparing import Results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-many-clients.jsonl"

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import people
 from fedldp.algorithms.people import NORM
-from fedldp.comparing import Results
+from fedldp.experiments.comparing import Results
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import integer_gaussian
 

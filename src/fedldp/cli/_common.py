@@ -20,8 +20,8 @@ from fedldp.core.registry import is_installed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.comparing import Compared
-    from fedldp.simulation.sweeps import Sweep
+    from fedldp.experiments.comparing import Compared
+    from fedldp.experiments.sweeping import Sweep
 
 
 def folder(text: str) -> Path:

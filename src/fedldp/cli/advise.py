@@ -21,7 +21,7 @@ from fedldp.cli._common import (
 )
 
 if TYPE_CHECKING:
-    from fedldp.comparing.advising import Advice
+    from fedldp.experiments.advising import Advice
 
 
 def advise(
@@ -81,7 +81,7 @@ def advise(
         TimeRemainingColumn,
     )
 
-    from fedldp.comparing.advising import advise as give
+    from fedldp.experiments.advising import advise as give
     from fedldp.simulation.settings import assignment
 
     stderr = Console(stderr=True)

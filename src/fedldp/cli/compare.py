@@ -103,7 +103,7 @@ def compare(
     """
     from rich.console import Console
 
-    from fedldp.comparing.running import carry_out, design_of
+    from fedldp.experiments.comparing.running import carry_out, design_of
     from fedldp.simulation.settings import assignment
 
     stderr = Console(stderr=True)

@@ -13,9 +13,9 @@ from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.algorithms.recipes import Recipe
-    from fedldp.reproduction.comparison import Row
-    from fedldp.reproduction.results import Device, MeasurementStore
-    from fedldp.reproduction.targets import PaperTarget
+    from fedldp.experiments.reproduction.comparison import Row
+    from fedldp.experiments.reproduction.results import Device, MeasurementStore
+    from fedldp.experiments.reproduction.targets import PaperTarget
 
 _DAYS = 2 * 86400
 """Seconds of work above which a reproduction does not start without an explicit limit."""
@@ -68,9 +68,9 @@ def reproduce(
 ) -> None:
     """Show the papers' tables and figures next to ours; only --run starts runs."""
     from fedldp.data import resolve_data_dir
-    from fedldp.reproduction.comparison import compare
-    from fedldp.reproduction.results import MeasurementStore, default_cache
-    from fedldp.reproduction.targets import find_target, targets
+    from fedldp.experiments.reproduction.comparison import compare
+    from fedldp.experiments.reproduction.results import MeasurementStore, default_cache
+    from fedldp.experiments.reproduction.targets import find_target, targets
 
     _refuse_wrong(run, seeds, budget, quick, svg, target, device, workers)
     found = targets()
@@ -93,7 +93,7 @@ def reproduce(
     else:
         _show(chosen[0], rows[target], as_json)
         if svg is not None:
-            from fedldp.reproduction.figure import write_svg
+            from fedldp.experiments.reproduction.figure import write_svg
 
             write_svg(svg, f"{chosen[0].paper}, {chosen[0].place}", rows[target])
     wrong = [row for each in rows.values() for row in each if row.verdict == "differs"]
@@ -135,7 +135,7 @@ def _refuse_wrong(
 def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
     from dataclasses import replace
 
-    from fedldp.reproduction.targets import source_of
+    from fedldp.experiments.reproduction.targets import source_of
 
     kept = []
     for target in chosen:
@@ -183,7 +183,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from fedldp.reproduction.runner import MissingRun, jobs, run_all
+    from fedldp.experiments.reproduction.runner import MissingRun, jobs, run_all
     from fedldp.simulation.plan import cores
 
     limit = None if budget is None else _seconds(budget)
@@ -231,7 +231,7 @@ def _show_all(
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.reproduction.runner import jobs
+    from fedldp.experiments.reproduction.runner import jobs
 
     documents = []
     for target in chosen:
@@ -263,7 +263,7 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.reproduction.pages import epsilon_text, ours_text, paper_text, percent
+    from fedldp.experiments.reproduction.pages import epsilon_text, ours_text, paper_text, percent
 
     if as_json:
         print_json(

@@ -25,7 +25,7 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedldp.simulation.sweeps.grid import Design
+    from fedldp.experiments.sweeping.grid import Design
 
 
 def sweep(
@@ -109,11 +109,11 @@ def sweep(
     """
     from rich.console import Console
 
+    from fedldp.experiments.sweeping.one_run import RunContext
+    from fedldp.experiments.sweeping.progress import SweepProgress
+    from fedldp.experiments.sweeping.results import CSV_BEGINS
+    from fedldp.experiments.sweeping.sweeps import View, carry_out_all
     from fedldp.reporting.record import check_replaceable, replace_file
-    from fedldp.simulation.sweeps.one_run import RunContext
-    from fedldp.simulation.sweeps.progress import SweepProgress
-    from fedldp.simulation.sweeps.results import CSV_BEGINS
-    from fedldp.simulation.sweeps.sweeps import View, carry_out_all
 
     view = View.of(guarantee, metric)
     if out is not None and resume is not None:
@@ -163,10 +163,10 @@ def _design(
     """Return the sweep to run: the given options, completed from the folder that is continued."""
     from dataclasses import replace
 
+    from fedldp.experiments.sweeping.folder import read_design
+    from fedldp.experiments.sweeping.grid import Design, read_grid, read_seeds
+    from fedldp.experiments.sweeping.sweeps import bases, own_seeds
     from fedldp.simulation.settings import assignment
-    from fedldp.simulation.sweeps.folder import read_design
-    from fedldp.simulation.sweeps.grid import Design, read_grid, read_seeds
-    from fedldp.simulation.sweeps.sweeps import bases, own_seeds
 
     varied = read_grid(grid)
     if "recipe" in varied:

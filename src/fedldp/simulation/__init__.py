@@ -2,10 +2,10 @@
 
 ``settings`` turns what users write into configurations. ``plan`` computes what a run will do and
 cost, with the ``participation`` of its clients. ``engine`` carries the run out: on ``inputs``, with
-a ``population`` of clients that ``executors`` ask in processes (``in_process``), through a
-``shuffler`` if there is one. ``result`` is what a run returns, and ``recorded`` a run from its
-folder; ``identity`` says which runs are the same. ``evaluating`` tests a model on other rows.
-``sweeps`` carries out many runs.
+a ``population`` of clients that ``executors`` ask in processes (``in_process``), or on the nodes
+of a Ray cluster (``ray_executor``), through a ``shuffler`` if there is one. ``result`` is what a
+run returns, and ``recorded`` a run from its folder; ``identity`` says which runs are the same.
+``evaluating`` tests a model on other rows.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -21,9 +21,9 @@ __all__ = [
     "participation",
     "plan",
     "population",
+    "ray_executor",
     "recorded",
     "result",
     "settings",
     "shuffler",
-    "sweeps",
 ]

@@ -1,0 +1,331 @@
+"""What `fedldp advise` runs: existing compositions under each kind of trust, and references.
+
+The protected unit is a person if a column names each row's person; else a whole client if there are
+many clients; else a row. Every contestant has the same number of tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings import TargetUnit
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
+from fedldp.data import Dataset, load_dataset
+from fedldp.data.partition import shares_of
+from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind, Settings, Task, Try
+from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.design import CHOSEN_ON
+from fedldp.simulation.settings import from_mapping
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+DELTA = 1e-5
+METRIC = "auc"
+"""The metric for choosing tries and for verdicts: it does not reward always predicting one
+class."""
+
+MANY = 100
+"""The smallest number of clients with which a whole client can be hidden among the others."""
+
+MOST_ALONE = 5
+"""The largest number of sites that also train alone; if there are more, this many are drawn."""
+
+SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
+"""The seeds that are measured. An epsilon of 1 or less has more seeds than the others, because its
+results vary more."""
+
+TABLE = "table"
+
+ANY, SUM, CENTRAL = "any server", "a server that sees sums", "a trusted server"
+"""The names of the contestants under each kind of trust."""
+
+TRUSTS: Mapping[str, tuple[str, Adversary]] = {
+    "none": (ANY, "server"), "sum": (SUM, "summing-server"), "central": (CENTRAL, "downlink"),
+}  # fmt: skip
+"""The contestant and the adversary for each kind of trust."""
+
+FREE, CLIPPED, LARGER = "no protection", "clip without noise", "larger model, no protection"
+WHOLE = "a whole site, trusted server"
+
+NO_NOISE = 1e4
+"""The epsilon of runs whose noise is too small to matter."""
+
+NO_CLIP = 3.0
+"""A clip above every gradient: the norm is sqrt(1.09) for examples, at most 2.05 for gradients."""
+
+_PEOPLE: Settings = {
+    "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
+    "server_optimizer": "momentum",
+}  # fmt: skip
+_FREE_PEOPLE: Settings = {**_PEOPLE, "channel": "central", "epsilon": NO_NOISE}
+
+
+def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
+    return tuple(dict(zip(names, point, strict=True)) for point in points)
+
+
+_STEPS = ("rounds", "clip", "learning_rate")
+PEOPLE_TRIES = _tries(
+    _STEPS, (25, 1.0, 1.0), (25, 1.0, 4.0), (50, 1.0, 2.0), (50, 1.0, 4.0), (50, 0.3, 8.0),
+    (100, 1.0, 4.0),
+)  # fmt: skip
+FREE_TRIES = _tries(
+    _STEPS, (50, NO_CLIP, 4.0), (100, NO_CLIP, 2.0), (100, NO_CLIP, 4.0), (100, NO_CLIP, 8.0),
+    (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
+)  # fmt: skip
+
+# For whole clients. Clips are chosen on the scale of u = 10 / (norm of an example), and learning
+# rates on the scale of u squared.
+_ONCE: Settings = {
+    "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
+    "bound": "direction", "epsilon": 1.0,
+}  # fmt: skip
+_SUMMED: Settings = {
+    "system": "composed", "model": "logistic", "features": "unit-norm",
+    "mechanism": "gaussian_share", "bound": "norm", "channel": "sum", "epsilon": 1.0,
+}  # fmt: skip
+_CENTRAL: Settings = {
+    "system": "central_dp", "model": "logistic", "features": "unit-norm", "noise_multiplier": 1.0,
+}  # fmt: skip
+_WHOLE: Settings = {**_CENTRAL, "batch_size": 50}
+_CLIPPED: Settings = {**_CENTRAL, "noise_multiplier": 1e-3}
+_FEDAVG: Settings = {"system": "fedavg", "model": "logistic", "features": "unit-norm"}
+_LARGER: Settings = {**_FEDAVG, "model": "mlp_64", "batch_size": 20}
+
+ONCE_TRIES = _tries(
+    _STEPS, (1, 10.0, 40.0), (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 2.5, 10.0), (16, 5.0, 10.0),
+    (64, 1.0, 10.0),
+)  # fmt: skip
+SUMMED_TRIES = _tries(
+    _STEPS, (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 5.0, 40.0), (32, 2.5, 40.0), (32, 5.0, 40.0),
+    (64, 2.5, 40.0),
+)  # fmt: skip
+WHOLE_TRIES = _tries(
+    _STEPS, (1, 5.0, 40.0), (2, 5.0, 40.0), (4, 2.5, 40.0), (4, 5.0, 40.0), (8, 1.0, 10.0),
+    (8, 2.5, 40.0),
+)  # fmt: skip
+FEDAVG_TRIES = _tries(
+    _STEPS[::2], (8, 2.5), (8, 10.0), (8, 40.0), (32, 2.5), (32, 10.0), (32, 40.0)
+)  # fmt: skip
+LARGER_TRIES = _tries(
+    _STEPS[::2], (10, 0.1), (10, 0.3), (10, 1.0), (30, 0.1), (30, 0.3), (30, 1.0)
+)  # fmt: skip
+
+
+_CHANNELS = {"none": "named", "sum": "sum", "central": "central"}
+"""The channel that protects a person, or a row, under each kind of trust."""
+
+_CLIENTS = {
+    "none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES), "central": (_CENTRAL, SUMMED_TRIES)
+}  # fmt: skip
+"""The settings that protect a whole client under each kind of trust, with their tries."""
+
+
+def starting_point(unit: str, adversary: str) -> Settings:
+    """Return the settings in the middle of the list that advice tries for a guarantee.
+
+    Args:
+        unit: "person", "record" or "client-run".
+        adversary: "server", "summing-server" or "downlink".
+
+    Raises:
+        ConfigError: advice does not cover this guarantee.
+    """
+    trust = next((trust for trust, (_, seen) in TRUSTS.items() if seen == adversary), None)
+    if trust is None or unit not in ("person", "record", "client-run"):
+        raise ConfigError(
+            f"unit = {unit}, adversary = {adversary}: without a recipe, the unit must be person, "
+            "record or client-run, and the adversary server, summing-server or downlink; choose "
+            "from these, or give a recipe"
+        )
+    own: Settings = {**_PEOPLE, "channel": _CHANNELS[trust]}
+    tries = PEOPLE_TRIES
+    if unit == "client-run":
+        own, tries = _CLIENTS[trust]
+    return {**own, **tries[len(tries) // 2]}
+
+
+def unit_of(data: Dataset) -> TargetUnit:
+    """Return the protected unit; see the module's docstring."""
+    if data.num_people is not None:
+        return "person"
+    return "client-run" if len(data.clients or ()) >= MANY else "record"
+
+
+@dataclass(frozen=True)
+class AdviceRequest:
+    """A request for advice about a table; it can be pickled.
+
+    Attributes:
+        settings: the data's settings: the table, its columns, and the declarations about them.
+        epsilons: the epsilons, ascending.
+        tries: the largest number of tries per contestant.
+        seeds: the seeds to measure; None for the default seeds.
+    """
+
+    settings: Settings
+    epsilons: tuple[float, ...] = EPSILONS
+    tries: int = len(PEOPLE_TRIES)
+    seeds: tuple[int, ...] | None = None
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """A configuration for these data.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        return from_mapping({**_PEOPLE, "num_clients": 1, "rounds": 1, "learning_rate": 1.0,
+                             **self.settings})  # fmt: skip
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data.
+
+        Raises:
+            FedldpError: they cannot be loaded.
+        """
+        config = self.config
+        return load_dataset(
+            config.dataset, data_dir=data_dir, columns=config.columns, test_file=config.test_file
+        )
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the contestants, under the rule of equal guarantees and equal effort."""
+        unit = unit_of(data)
+        # The data are divided among clients in advance; with this scheme, tuning runs hold out
+        # whole people or clients.
+        tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
+        found = self._of_clients() if unit == "client-run" else self._of_people(unit)
+        if unit != "client-run":
+            for site in alone(data):
+                own = of_site(data, site)
+                tasks.append(Task(own.name, _just(own), {}, part=f"site {site}"))
+                found.append(self._alone(site, own.name, unit))
+        return Comparison(
+            found,
+            tasks,
+            chosen_on=CHOSEN_ON,
+            seeds=SEEDS if self.seeds is None else self.seeds,
+            seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
+            metric=METRIC,
+            data_dir=data_dir,
+        )
+
+    def cells(self, comparison: Comparison, sites: int) -> list[Cell]:
+        """Return the cells in the order of measurement: unprotected, then epsilon by epsilon.
+
+        The middle epsilon comes first, because it is the most informative.
+        """
+        middle = (len(self.epsilons) - 1) / 2
+        order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
+        contestants = comparison.contestants
+        found = [
+            Cell(TABLE, sites, name, 0.0)
+            for name, each in contestants.items()
+            if not each.is_calibrated
+        ]
+        for epsilon in order:
+            found += [
+                Cell(TABLE, sites, name, epsilon)
+                for name, each in contestants.items()
+                if each.is_calibrated and (name != WHOLE or epsilon == self.epsilons[-1])
+            ]
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return the record of the request for its folder."""
+        return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
+                "tries": self.tries}  # fmt: skip
+
+    def _of_people(self, unit: TargetUnit) -> list[Contestant]:
+        """Return the contestants that protect a person, or a row, at few sites."""
+        return [
+            self._made(FREE, _FREE_PEOPLE, FREE_TRIES),
+            self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES),
+            self._made(LARGER, _LARGER, LARGER_TRIES),
+            *(
+                self._made(
+                    name, {**_PEOPLE, "channel": _CHANNELS[trust]}, PEOPLE_TRIES,
+                    GuaranteeKind(unit, adversary, DELTA),
+                )
+                for trust, (name, adversary) in TRUSTS.items()
+            ),
+            self._made(
+                WHOLE, _WHOLE, WHOLE_TRIES, GuaranteeKind("client-run", "downlink", DELTA)
+            ),
+        ]  # fmt: skip
+
+    def _of_clients(self) -> list[Contestant]:
+        """Return the contestants that protect a whole client."""
+        return [
+            self._made(FREE, _FEDAVG, FEDAVG_TRIES),
+            self._made(CLIPPED, _CLIPPED, SUMMED_TRIES),
+            self._made(LARGER, _LARGER, LARGER_TRIES),
+            *(
+                self._made(name, *_CLIENTS[trust], GuaranteeKind("client-run", adversary, DELTA))
+                for trust, (name, adversary) in TRUSTS.items()
+            ),
+        ]
+
+    def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
+        own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
+        if unit == "record":  # a single client cannot be held out, so hold out rows
+            own = {**own, "client_column": None}
+        return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
+
+    def _made(
+        self,
+        name: str,
+        own: Settings,
+        tries: Sequence[Try],
+        guarantee: GuaranteeKind | None = None,
+    ) -> Contestant:
+        of_data = self.settings
+
+        def configure(shared: Settings, attempt: Try) -> RunConfig:
+            return from_mapping({**of_data, **shared, **own, **attempt})
+
+        return Contestant(
+            name=name,
+            configure=configure,
+            tries=tries[: self.tries],
+            guarantee=guarantee or GuaranteeKind("client-run", "server", DELTA),
+            role="reference" if guarantee is None else "calibrated",
+        )
+
+
+def alone(data: Dataset) -> list[int]:
+    """Return the sites that are also trained alone, ascending."""
+    count = len(data.clients or ())
+    drawn = numbered_generator(0, 2).permutation(count)[:MOST_ALONE]
+    return sorted(drawn.tolist())
+
+
+def alone_name(site: int) -> str:
+    """Return the name of one site's contestant, which hides the table's name for the site."""
+    return f"site {site + 1} alone, no protection"
+
+
+def of_site(data: Dataset, site: int) -> Dataset:
+    """Return the data of one site, with the test set that all sites share."""
+    assert data.clients is not None
+    train = data.train.taken(data.clients[site])
+    whole = shares_of(np.zeros(len(train), np.int64), 1)
+    return replace(
+        data,
+        name=f"{data.name}, site {site + 1} alone",
+        train=train,
+        clients=None if train.people is None else whole,
+    )
+
+
+def _just(data: Dataset) -> Callable[[], Dataset]:
+    return lambda: data

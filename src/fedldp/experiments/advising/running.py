@@ -1,0 +1,127 @@
+"""``advise``: from a table to verdicts, through the runner of `fedldp compare`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.locks import OwnedFolder, owned
+from fedldp.experiments.advising.advice import Advice, advice_of, document_of
+from fedldp.experiments.advising.asking import check_data, read_request
+from fedldp.experiments.advising.page import page_of
+from fedldp.experiments.advising.plan import EPSILONS, PEOPLE_TRIES
+from fedldp.experiments.comparing.design import check_seeds, read_time
+from fedldp.experiments.comparing.results import RELEASED, Results
+from fedldp.experiments.comparing.running import Runs, measure_all
+from fedldp.experiments.processes import Processes
+from fedldp.reporting.record import check_new, replace_file
+from fedldp.simulation.plan import cores
+
+NAME, PAGE = "advise.json", "advice.html"
+
+
+def advise(
+    table: Path | str,
+    *,
+    client: str | None = None,
+    person: str | None = None,
+    label: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    epsilon: Sequence[float] = EPSILONS,
+    tries: int = len(PEOPLE_TRIES),
+    seeds: Sequence[int] | None = None,
+    budget: str | float | None = None,
+    out: Path | OwnedFolder | str | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Advice:
+    """Return who in a table can be protected, under which kind of trust, and at what cost.
+
+    This makes short runs of existing compositions under each kind of trust, at equal epsilons and
+    with equal numbers of tries, and runs without protection for comparison. The runs use private
+    rows, and their results are not private; see ``Advice.warnings``.
+
+    Args:
+        table: a .csv or .parquet file; or a .toml file that names such a file and declares its
+            columns.
+        client: the column that names each row's client or site.
+        person: the column that names each row's person; without it the unit is a row, or a whole
+            client if there are 100 clients or more.
+        label: the column that holds the classes; "label" by default.
+        settings: other declarations about the data, by dotted name: "scale_columns.age", ...
+        epsilon: the epsilons of the guarantees, ascending.
+        tries: the number of candidate hyperparameters per contestant, 2 to 6.
+        seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
+        budget: no run begins after this time, which is given in seconds or as in "20m"; the result
+            then says what is missing, and the same call with the same ``out`` completes it.
+        out: the folder. If it already holds this advice, or a part of it, that advice is continued.
+            With None, nothing is kept.
+        data_dir: the data folder.
+        workers: the number of runs at once; None for one per core.
+        say: called with a line about every run.
+        progress: called with the number of completed runs and the largest possible total.
+
+    Raises:
+        FedldpError: the table or an argument is wrong, or ``out`` holds something else.
+    """
+    request = replace(
+        read_request(table, client=client, person=person, label=label, settings=settings or {}),
+        epsilons=tuple(epsilon),
+        tries=tries,
+        seeds=None if seeds is None else tuple(seeds),
+    )
+    if not 2 <= tries <= len(PEOPLE_TRIES):
+        raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
+    if seeds is not None:
+        check_seeds(tuple(seeds))
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    end = None if seconds is None else time.monotonic() + seconds
+    work = Runs(request, None, data_dir)
+    check_data(work.data, request.settings)
+    document = document_of(request, work.data)
+    place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
+    comparison = work.comparison
+    cells = request.cells(comparison, len(work.data.clients or ()))
+    with ExitStack() as stack:
+        own = owned(place, "out", "advice", lambda path: _check_place(path, document))
+        folder = stack.enter_context(own).path
+        kept = None if out is None else folder
+        replace_file(folder / NAME, document)
+        results = Results(folder / "results.jsonl")
+        say(f"note: {RELEASED}")
+        failed = measure_all(
+            stack.enter_context(Processes(work, min(workers or cores(), cores()))),
+            comparison,
+            results,
+            cells,
+            lambda: end is None or time.monotonic() < end,
+            say,
+            progress,
+        )
+        found = advice_of(request, comparison, work.data, results.rows, kept, failed)
+        if kept is not None:
+            found.write(kept)
+            replace_file(kept / PAGE, page_of(found).encode())
+    return found
+
+
+def _check_place(out: Path, document: bytes) -> None:
+    """Refuse a folder in which this advice can be neither started nor continued.
+
+    Raises:
+        RunError: the folder holds something else, or advice on other data or settings.
+    """
+    if not (out / NAME).exists():
+        check_new(out)
+    elif (out / NAME).read_bytes() != document:
+        raise RunError(
+            f"out = {out}: the advice there is about different data or columns; give a different "
+            "out"
+        )

@@ -1,0 +1,445 @@
+"""The design of `fedldp compare`, read from the user's input: names, files, a compare file."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedldp.accounting.guarantees import unit_and_adversary
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
+from fedldp.algorithms.systems import find_system
+from fedldp.algorithms.validation import shown
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.core.registry import is_address
+from fedldp.data import Dataset, load_dataset
+from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Task, Try
+from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.results import METRICS
+from fedldp.experiments.comparing.tries import default_tries, grid_of
+from fedldp.simulation.plan import problem_with
+from fedldp.simulation.settings import from_mapping, named, nested
+
+Recipe = str | Path | RunConfig
+"""A recipe's name, the path of a TOML file, or a configuration."""
+
+TRIES, MOST_TRIES = 8, 100
+CHOSEN_ON = 100
+"""The seed on which tries are scored."""
+
+SEEDS, SEEDS_OF_SMALL = range(3), range(10)
+"""The seeds that are measured, and the seeds at an epsilon of 1 or less."""
+
+SHARED = (
+    "dataset", "test_file", "label_column", "client_column", "person_column", "ignore_columns",
+    "scale_columns", "centre_columns", "fill_columns", "categories", "classes", "standardise",
+    "partition", "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
+)  # fmt: skip
+"""The settings of data, clients and partition, which all contestants must share."""
+
+QUICK = ("server", "summing-server", "downlink")
+"""The adversaries for which a statement takes only milliseconds to compute."""
+
+_ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
+"""A placeholder for a budget that is not given because it is solved for."""
+
+_OF_FILES = ("guarantee", "epsilon", "delta", "metric", "tries", "seeds", "set", "contestants")
+_OF_CONTESTANTS = ("recipe", "system", "set", "grid", "reference")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant as the user gave it.
+
+    Attributes:
+        config: its settings.
+        grid: its own tries, or None for the default tries.
+        reference: whether it runs unchanged, without a guarantee, as a reference for the others.
+    """
+
+    config: RunConfig
+    grid: tuple[Try, ...] | None = None
+    reference: bool = False
+
+    @property
+    def code(self) -> str:
+        """A digest of the files with the user's own code and features; empty if there are none."""
+        found = [
+            Path(place).read_bytes()
+            for name, value in self.config.model_dump().items()
+            if isinstance(value, str) and name != "partition"
+            for place in _sources(value)
+        ]
+        return hashlib.sha256(b"\0".join(found)).hexdigest()[:16] if found else ""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A checked design of a comparison; see ``fedldp.compare``.
+
+    Attributes:
+        guarantee: the unit, the adversary and delta.
+        epsilons: the epsilons, ascending.
+        entries: the contestants, by name.
+        metric: one of ``METRICS``.
+        tries: the largest number of tries per contestant.
+        seeds: the seeds to measure at every epsilon; None for the default seeds.
+    """
+
+    guarantee: GuaranteeKind
+    epsilons: tuple[float, ...]
+    entries: Mapping[str, Entry] = field(repr=False)
+    metric: str = "accuracy"
+    tries: int = TRIES
+    seeds: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without data."""
+        if not self.entries:
+            raise ConfigError("recipe: there are no contestants; give at least one")
+        if not self.epsilons or len(set(self.epsilons)) < len(self.epsilons):
+            raise ConfigError(
+                f"epsilon = {_listed(self.epsilons)}: give one or more different values"
+            )
+        for epsilon in self.epsilons:
+            if not (math.isfinite(epsilon) and 0 < epsilon <= 1e6):
+                raise ConfigError(f"epsilon = {epsilon:g}: give numbers above 0, such as 1,4,16")
+        if not SMALLEST_DELTA <= self.guarantee.delta < 1:
+            raise ConfigError(
+                f"delta = {self.guarantee.delta:g}: give a number above 0 and below 1"
+            )
+        if self.metric not in METRICS:
+            raise ConfigError(f"metric = {self.metric}: choose {', '.join(METRICS)}")
+        if not 2 <= self.tries <= MOST_TRIES:
+            raise ConfigError(
+                f"tries = {self.tries}: give 2 to {MOST_TRIES}, because one try leaves no choice"
+            )
+        for name, entry in self.entries.items():
+            if entry.grid is not None and len(entry.grid) > self.tries:
+                raise ConfigError(
+                    f"contestant {name}: its grid has {len(entry.grid)} points, but each "
+                    f"contestant has {self.tries} tries; leave some points out, or set tries to "
+                    f"{len(entry.grid)}"
+                )
+        if self.seeds is not None:
+            check_seeds(self.seeds)
+        _check_shared(self.entries)
+
+    @property
+    def first(self) -> RunConfig:
+        """The configuration of the first contestant; all contestants share its data."""
+        return next(iter(self.entries.values())).config
+
+    def load(self, data_dir: Path | None) -> Dataset:
+        """Return the data of all contestants.
+
+        Raises:
+            FedldpError: they cannot be loaded.
+        """
+        config = self.first
+        return load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            columns=config.columns,
+            test_file=config.test_file,
+            standardise=config.standardise,
+        )
+
+    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+        """Return the comparison, under the rule of equal guarantees and equal effort.
+
+        Args:
+            data: the data of all contestants.
+            data_dir: the data folder, for data that runs load in addition.
+
+        Raises:
+            ConfigError: a contestant has nothing to try, or the settings are incompatible.
+        """
+        config = self.first.changed(standardise=False)
+        # With a single site there is no other client to hold out; if the unit is a row, rows are
+        # held out.
+        alone = config.num_clients == 1 and self.guarantee.unit == "record"
+        task = Task(
+            config.dataset,
+            lambda: data,
+            {},
+            divided=None if alone else config.partition,
+            num_examples=config.num_examples,
+        )
+        contestants = []
+        for name, entry in self.entries.items():
+            try:
+                problem = problem_with(entry.config, data, data_dir)
+                tries = entry.grid or default_tries(entry.config, problem, self.tries)
+            except ConfigError as error:
+                raise ConfigError(f"contestant {name}: {error}") from None
+            role: Role = "reference" if entry.reference else "calibrated"
+            made = Contestant.of(name, entry.config, tries, self.guarantee, role)
+            quick = self.guarantee.adversary in QUICK
+            contestants.append(replace(made, quick_to_state=quick, code=entry.code))
+        return Comparison(
+            contestants,
+            [task],
+            chosen_on=CHOSEN_ON,
+            seeds=SEEDS if self.seeds is None else self.seeds,
+            seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
+            metric=self.metric,
+            fewer_tries="allowed",
+            data_dir=data_dir,
+        )
+
+    def cells(self, comparison: Comparison) -> list[Cell]:
+        """Return the cells, from the middle epsilon (the most informative) outwards."""
+        middle = (len(self.epsilons) - 1) / 2
+        order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
+        return comparison.cells([self.first.num_clients], order)
+
+    def document(self) -> dict[str, Any]:
+        """Return the record of a comparison for its folder."""
+        guarantee = self.guarantee
+        return {
+            "guarantee": [guarantee.unit, guarantee.adversary, guarantee.delta],
+            "contestants": {
+                name: {
+                    "config": entry.config.model_dump(mode="json"),
+                    "grid": None if entry.grid is None else [dict(each) for each in entry.grid],
+                    "reference": entry.reference,
+                }
+                for name, entry in self.entries.items()
+            },
+        }
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse seeds that occur twice or on which tries are scored.
+
+    Raises:
+        ConfigError: there are such seeds.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds = {_listed(seeds)}: give one or more different seeds")
+    if CHOSEN_ON in seeds:
+        raise ConfigError(
+            f"seeds = {_listed(seeds)}: tries are scored on seed {CHOSEN_ON}, which is not "
+            "measured; leave it out"
+        )
+
+
+def read_guarantee(text: str, delta: float) -> GuaranteeKind:
+    """Return the kind of guarantee that "UNIT:ADVERSARY" names.
+
+    Raises:
+        ConfigError: there is no such unit or adversary.
+    """
+    return GuaranteeKind(*unit_and_adversary(text), delta)
+
+
+def read_time(text: str) -> float:
+    """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
+
+    Raises:
+        ConfigError: the string does not have this form.
+    """
+    match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    found = 3600 * hours + 60 * minutes + seconds
+    if found == 0:
+        raise ConfigError(f"budget {text}: write a time as 90s, 20m or 2h")
+    return float(found)
+
+
+def entries_of(
+    contestants: Iterable[Recipe] | Mapping[str, Recipe], settings: Mapping[str, Any]
+) -> dict[str, Entry]:
+    """Return contestants named after their recipe, their file, or their configuration's system.
+
+    Args:
+        contestants: recipes, files and configurations, or a mapping from names to these.
+        settings: shared settings, by dotted name, which a file may leave out; see
+            ``with_settings``.
+
+    Raises:
+        ConfigError: two contestants have the same name, or a recipe is wrong.
+    """
+    if isinstance(contestants, Mapping):
+        pairs = list(contestants.items())
+    else:
+        pairs = [(_name_of(each), each) for each in contestants]
+    found: dict[str, Entry] = {}
+    for name, recipe in pairs:
+        config = recipe if isinstance(recipe, RunConfig) else read(str(recipe), settings)
+        add(found, name, Entry(config))
+    return found
+
+
+def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of a recipe or a TOML file.
+
+    Args:
+        recipe: a recipe's name, or the path of a file. The file may leave out the budget, which is
+            solved for, and everything in ``settings``.
+        settings: changes to all contestants, by dotted name.
+
+    Raises:
+        ConfigError: there is no such recipe, or the file is invalid.
+    """
+    return _without(named(recipe, {**nested(settings.items()), "target": _ANY}), _ANY)
+
+
+def _without(config: RunConfig, target: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration without a target that was only a placeholder for a budget."""
+    given = None if config.target is None else config.target.model_dump()
+    return config.changed(target=None) if given == target else config
+
+
+def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
+    """Add a contestant.
+
+    Raises:
+        ConfigError: another contestant has this name.
+    """
+    if name in entries:
+        raise ConfigError(
+            f"contestant {name}: two have this name; leave one out, or name them in a compare file"
+        )
+    if not name.strip() or len(name) > 80 or not name.isprintable():
+        raise ConfigError(f"contestant {shown(name)}: give a name of 1 to 80 characters")
+    entries[name] = entry
+
+
+def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> dict[str, Entry]:
+    """Return the contestants, with each setting changed in every contestant that has it.
+
+    Raises:
+        ConfigError: no contestant has a given setting, or its value is wrong.
+    """
+    for key in settings:
+        if key == "seed":
+            raise ConfigError("seed: give the seeds to measure as --seeds 0-4")
+        if key.split(".")[0] in ("delta", "target"):
+            raise ConfigError(
+                f"{key}: the guarantee sets it for all contestants; give --guarantee and --delta"
+            )
+        if not any(_has(entry.config, key) for entry in entries.values()):
+            first = next(iter(entries.values()))
+            first.config.changed(**nested([(key, None)]))  # raises an error that lists the settings
+    found = {}
+    for name, entry in entries.items():
+        own = {key: value for key, value in settings.items() if _has(entry.config, key)}
+        try:
+            config = (
+                entry.config.changed(**nested(own.items(), entry.config)) if own else entry.config
+            )
+        except ConfigError as error:
+            raise ConfigError(f"contestant {name}: {error}") from None
+        found[name] = Entry(config, entry.grid, entry.reference)
+    return found
+
+
+def is_compare_file(recipe: Recipe) -> bool:
+    """Return whether a TOML file lists contestants and is therefore not a recipe."""
+    if isinstance(recipe, RunConfig) or not str(recipe).endswith(".toml"):
+        return False
+    try:
+        return "contestants" in tomllib.loads(Path(recipe).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # reading it as a recipe reports the error
+
+
+def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """Return the contents of a compare file: the comparison's settings, and the contestants.
+
+    Raises:
+        ConfigError: a key or a contestant is wrong.
+    """
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    for key in found:
+        if key not in _OF_FILES:
+            raise ConfigError(
+                f"{path}: {key}: unknown key; a compare file has {', '.join(_OF_FILES)}"
+            )
+    tables = found.pop("contestants")
+    if not isinstance(tables, dict) or not tables:
+        raise ConfigError(
+            f"{path}: contestants: write a table [contestants.NAME] for each contestant"
+        )
+    shared = found.pop("set", {})
+    if not isinstance(shared, dict):
+        raise ConfigError(f"{path}: set = {shown(shared)}: write a table [set]")
+    entries: dict[str, Entry] = {}
+    for name, table in tables.items():
+        add(entries, name, _entry(path, name, table, shared))
+    return found, with_settings(entries, shared)
+
+
+def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entry:
+    where = f"{path}: contestant {name}"
+    if not isinstance(table, dict) or ("recipe" in table) == ("system" in table):
+        raise ConfigError(f"{where}: give either a recipe (a name or a file) or a system")
+    for key in table:
+        if key not in _OF_CONTESTANTS:
+            raise ConfigError(
+                f"{where}: {key}: unknown key; a contestant has {', '.join(_OF_CONTESTANTS)}"
+            )
+    own, reference = table.get("set", {}), table.get("reference", False)
+    if not isinstance(own, dict) or not isinstance(reference, bool):
+        raise ConfigError(f"{where}: set must be a table of settings, and reference true or false")
+    try:
+        if "recipe" in table:
+            config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
+        else:
+            # A preset names no data, so the shared settings may complete it.
+            system = str(table["system"])
+            fields = find_system(system).model_fields
+            of_all = {key: value for key, value in shared.items() if key in fields}
+            config = from_mapping({"target": _ANY, **of_all, **own, "system": system})
+            config = _without(config, _ANY)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return Entry(config, grid_of(name, table["grid"]) if "grid" in table else None, reference)
+
+
+def _check_shared(entries: Mapping[str, Entry]) -> None:
+    """Refuse contestants with different data, clients or partitions."""
+    (first, entry), *others = entries.items()
+    for name, other in others:
+        for key in SHARED:
+            one, two = (getattr(each.config, key) for each in (entry, other))
+            if one != two:
+                raise ConfigError(
+                    f"{key}: {first} has {shown(one)}, {name} has {shown(two)}; data, clients and "
+                    f"partition must be the same for all contestants: --set {key}=VALUE changes "
+                    "all of them"
+                )
+
+
+def _sources(value: str) -> list[Path]:
+    """Return the files behind a setting: files of the user's own code, or of features."""
+    file = file_of(value)
+    if file is not None:
+        return [Path(file)] if Path(file).is_file() else []
+    module = sys.modules.get(value.partition(":")[0]) if is_address(value) else None
+    place = getattr(module, "__file__", None)
+    return [Path(place)] if place is not None and Path(place).is_file() else []
+
+
+def _name_of(recipe: Recipe) -> str:
+    if isinstance(recipe, RunConfig):
+        return recipe.system
+    return Path(recipe).stem if str(recipe).endswith(".toml") else str(recipe)
+
+
+def _has(config: RunConfig, key: str) -> bool:
+    return key.split(".")[0] in type(config).model_fields
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)

@@ -1,0 +1,156 @@
+"""Configurations at a given epsilon, and what their statements prove."""
+
+from __future__ import annotations
+
+import math
+
+from fedldp.accounting.numerics.solve import solve
+from fedldp.accounting.proven import Proven
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind
+from fedldp.reporting import words
+from fedldp.simulation.plan import plan
+
+BUDGETS = ("epsilon", "alpha", "noise_multiplier")
+"""The budgets that can be solved for to meet a target; a system has only one of them."""
+
+_COARSE = 1e-3
+"""The relative precision of a budget if its statement takes a second to compute."""
+
+_UNITS = {
+    "weight": "a weight",
+    "record": "a record",
+    "person": "a person",
+    "client-round": "a client's round",
+    "client-run": "a client's run",
+}
+
+
+class ComparisonError(FedldpError):
+    """A run must not be included in a comparison's results."""
+
+
+class Budgets:
+    """Solved budgets, each computed only once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Problem], dict[str, float]] = {}
+
+    def calibrated(self, contestant: Contestant, config: RunConfig, problem: Problem) -> RunConfig:
+        """Return a configuration without a target, whose budget meets the target.
+
+        The same budget is assumed for every learning rate, and for every seed if all clients take
+        part in each round; ``checked`` reads the statement of the run itself.
+
+        Raises:
+            ConfigError: no budget meets it, or the settings are incompatible.
+        """
+        if config.target is None:
+            return config
+        if not any(hasattr(config, name) for name in BUDGETS):
+            raise ConfigError(
+                f"{config.name()} has no guarantee and no epsilon to solve for; leave it out, or "
+                "show it as a reference, with reference = true in a compare file"
+            )
+        alike = alike_in_privacy(config)
+        key = (alike.model_dump_json(), problem)
+        if key not in self._found:
+            try:
+                quick = contestant.quick_to_state
+                found = plan(alike, problem).config if quick else _coarsely(alike, problem)
+            except ConfigError:
+                plan(
+                    alike.changed(target=None), problem
+                )  # if no budget works, this call raises an error with the reason
+                raise
+            self._found[key] = {
+                name: getattr(found, name) for name in BUDGETS if hasattr(found, name)
+            }
+        return config.changed(target=None, **self._found[key])
+
+
+def alike_in_privacy(config: RunConfig) -> RunConfig:
+    """Return what is alike in the configurations of runs that release the same.
+
+    Learning rates differ, and seeds do too if all clients take part in each round.
+    """
+    takes_steps = getattr(config, "learning_rate", None) is not None
+    alike = config.changed(learning_rate=1.0) if takes_steps else config
+    return alike.changed(seed=0) if config.round_size == config.num_clients else alike
+
+
+def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
+    """Return ``config`` with the largest budget that meets its target, to within a thousandth."""
+    target = config.target
+    assert target is not None
+    kind = GuaranteeKind(target.unit, target.adversary, target.delta)
+    free = config.changed(target=None)
+
+    def reached(budget: float) -> float:
+        try:
+            return proven(plan(free.with_budget(budget), problem).privacy, kind).size
+        except ConfigError:
+            return math.inf
+
+    low = 1e-3
+    if math.isinf(reached(low)):
+        proven(plan(free.with_budget(low), problem).privacy, kind)  # raises, with the reason
+    while reached(2 * low) <= target.epsilon:
+        low *= 2
+    return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
+
+
+def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
+    """Return what a statement proves for a kind of guarantee: its smallest epsilon.
+
+    Lines for the numbers that are sent take precedence over lines for real arithmetic.
+
+    Args:
+        privacy: the statement.
+        kind: the unit, the adversary, and the largest allowed delta.
+
+    Raises:
+        ConfigError: the statement proves nothing; the message says why.
+    """
+    lines = [
+        line
+        for line in privacy.guarantees
+        if (line.unit, line.adversary) == (kind.unit, kind.adversary) and line.delta <= kind.delta
+    ]
+    real = [line for line in lines if not line.is_idealised] or lines
+    known = [line for line in real if line.epsilon is not None]
+    if not known or len(known) < len(real):
+        why = "; ".join(map(words.method_of, real)) or _what_it_has(privacy)
+        what = _UNITS[kind.unit]
+        raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
+    return min((Proven.of_line(line, privacy) for line in known), key=lambda found: found.size)
+
+
+def _what_it_has(privacy: Statement) -> str:
+    """Return the guarantees that a statement has instead of the requested one."""
+    found = dict.fromkeys(
+        f"{line.unit}:{line.adversary}" for line in privacy.guarantees if line.epsilon is not None
+    )
+    return (
+        f"its statement has {', '.join(found) or 'none'}; leave the contestant out, or compare by "
+        "a guarantee that it has"
+    )
+
+
+def checked(cell: Cell, kind: GuaranteeKind, privacy: Statement) -> Proven:
+    """Return what is proven for a cell's run; epsilon and delta must not exceed the cell's label.
+
+    Raises:
+        ComparisonError: the proven epsilon or delta is larger.
+        ConfigError: nothing is proven.
+    """
+    found = proven(privacy, kind)
+    if not found.size <= cell.epsilon or found.delta > kind.delta:
+        raise ComparisonError(
+            f"{cell.contestant} on {cell.task}, {cell.clients} clients: its statement proves "
+            f"epsilon {found.epsilon!r} at delta {found.delta:g}, above its label {cell.epsilon:g}"
+        )
+    return found

@@ -1,0 +1,148 @@
+"""Draws a target: our curve and the paper's points, as SVG."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedldp.core.errors import RunError
+from fedldp.core.registry import import_extra
+from fedldp.experiments.reproduction.comparison import Row
+
+_ROUND = "round"
+_CURVES = 7
+"""The largest number of curves in one panel of a page's chart, because more are hard to tell
+apart."""
+_FEW = 5
+"""A curve with at most this many rounds has a point at each round, so that the line does not
+suggest more rounds than there are."""
+
+
+def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
+    """Draw a target's rows in an SVG file.
+
+    If columns are values of one quantity, a panel shows accuracy against this quantity; otherwise
+    it shows accuracy after each round, if that is known.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+        RunError: the file cannot be written.
+    """
+    module = import_extra("matplotlib.figure", extra="report")
+    cells = [row for row in rows if row.column != "points"]
+    panels = _panels(cells)
+    figure = module.Figure(figsize=(7 * len(panels), 4.5), layout="constrained")
+    figure.suptitle(title)
+    for axes, (label, members) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        axes.set_xlabel(label)
+        axes.set_ylabel("accuracy, %")
+        axes.grid(alpha=0.3)
+        for name in {row.row: None for row in members}:
+            same = [row for row in members if row.row == name]
+            if label == _ROUND:
+                for row in same:
+                    _curve(axes, row)
+            else:
+                _points(axes, name, same)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small")
+        else:
+            axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center")
+    try:
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    except OSError as error:
+        raise RunError(f"svg = {path}: {error.strerror}; choose another path") from error
+
+
+def has_rounds(row: Row) -> bool:
+    """Return whether a row has results after more rounds than the last one."""
+    return row.ours is not None and len(row.ours.after) > 1
+
+
+def fingerprint(rows: Sequence[Row]) -> str:
+    """Return a digest of what ``write_rounds`` draws, so that a test can find outdated charts."""
+    drawn = [(_name(row), row.ours.after) for row in rows if row.ours and has_rounds(row)]
+    return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
+
+
+def write_rounds(path: Path, rows: Sequence[Row]) -> None:
+    """Draw the chart of a page: accuracy after each round, with a few curves per panel.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+    """
+    figures, style = (
+        import_extra(name, extra="report") for name in ("matplotlib.figure", "matplotlib")
+    )
+    drawn = [row for row in rows if has_rounds(row)]
+    panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
+    # Store text as text rather than outlines, and give elements the same ids in every call.
+    small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
+    with style.rc_context({"font.family": "sans-serif", **small}):
+        figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
+        for axes, members in zip(
+            figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+        ):
+            axes.set_xlabel(_ROUND)
+            axes.set_ylabel("accuracy, %")
+            axes.grid(alpha=0.3)
+            for row in members:
+                _curve(axes, row)
+            axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        about = {"Date": None, "Creator": None, "Description": fingerprint(rows)}
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=about)
+    path.write_text(re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE), encoding="utf-8")
+
+
+def _panels(cells: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return what each panel shows, by the label of its horizontal axis."""
+    panels: dict[str, list[Row]] = {}
+    for row in cells:
+        panels.setdefault(_ROUND if _place(row) is None else _thing(row), []).append(row)
+    return panels
+
+
+def _curve(axes: Any, row: Row) -> None:
+    if row.ours is None or not row.ours.after:
+        return
+    rounds = sorted(row.ours.after)
+    style = ".-" if len(rounds) <= _FEW else "-"
+    axes.plot(rounds, [100 * row.ours.after[n][0] for n in rounds], style, label=_name(row))
+
+
+def _points(axes: Any, name: str, rows: list[Row]) -> None:
+    measured = sorted(
+        (place, row.ours.mean, row.ours.deviation or 0.0)
+        for row in rows
+        if row.ours is not None and (place := _place(row)) is not None
+    )
+    colour = None
+    if measured:
+        where, means, deviations = (list(each) for each in zip(*measured, strict=True))
+        drawn = axes.errorbar(
+            where, [100 * m for m in means], [100 * d for d in deviations], fmt="o-", label=name
+        )
+        colour = drawn[0].get_color()
+    paper = [(_place(row), 100 * row.paper) for row in rows if row.paper is not None]
+    if paper:
+        axes.plot(*zip(*paper, strict=True), "x--", color=colour, label=f"{name}, paper")
+
+
+def _name(row: Row) -> str:
+    return row.row if row.column == "accuracy" else f"{row.row}, {row.column}"
+
+
+def _place(row: Row) -> float | None:
+    numbers = re.findall(r"\d+(?:\.\d+)?", row.column)
+    return float(numbers[0]) if len(numbers) == 1 and " of " not in row.column else None
+
+
+def _thing(row: Row) -> str:
+    return re.sub(r"\d+(?:\.\d+)?", "", row.column).strip()

@@ -1,0 +1,410 @@
+"""The result of a sweep: its runs, a table of means and deviations, and the refused runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedldp.accounting.proven import Together
+from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Doubt
+from fedldp.core.formatting import number
+from fedldp.core.kinds import CHOOSING, HELD_OUT
+from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.chart import NAMES, draw
+from fedldp.reporting import words
+from fedldp.reporting.record import replace_file
+from fedldp.reporting.scores import CHOSEN_BY, FIGURES
+from fedldp.reporting.text import about, area, imbalance, percent
+
+METRICS = (*FIGURES, "most_frequent")
+"""The test metrics that a sweep reports for a run besides accuracy and loss."""
+
+SHOWN = CHOSEN_BY
+"""Metrics that may be shown first."""
+
+CSV_BEGINS = b"recipe,"
+"""The beginning of every table of runs, which identifies a file as such a table."""
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The result of a sweep.
+
+    Attributes:
+        cells: one per combination of settings, in the grid's order.
+        failed: the runs that were refused or ended early: "settings", "seed" and "reason".
+        out: the sweep's folder; None if nothing was kept.
+        private_scores: whether some metrics were measured on clients' private rows.
+        metric: the metric that is shown first and drawn, if one was requested.
+        score_releases: what the scores of some recipes reveal about clients' examples, by recipe
+            name.
+        doubts: for every run whose metrics are doubtful, the first reason.
+        together: what the runs on the same rows cost together, for each data set, unit and
+            adversary of an epsilon in the table.
+    """
+
+    cells: Sequence[Cell]
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    out: Path | None = None
+    private_scores: bool = False
+    metric: str | None = None
+    score_releases: Mapping[str, str] = field(default_factory=dict)
+    doubts: Sequence[Doubt] = ()
+    together: Sequence[Together] = ()
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """A mapping per run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
+
+        Its "metrics" are "auc", "average_precision", "balanced_accuracy" and "brier" (see
+        ``Evaluation``), and "most_frequent", the share of the test set's most frequent class; each
+        is None where it is not defined.
+
+        The epsilon belongs to the requested guarantee, or else to the guarantee of the run's
+        target. Without either, it covers everything that a client sends in the run, against the
+        server; if the statement has no epsilon for that, it covers one "person" or one "record", if
+        the statement has an epsilon for one of these. "unit" and "adversary" name what the epsilon
+        covers. It holds at the statement's delta; None means infinity, that is, no guarantee. The
+        epsilon is proven if "stated_by" is "fedldp"; otherwise "stated_by" is the address of the
+        user's own code that states it. If "idealised" is true, the epsilon holds only for noise in
+        ideal arithmetic, and not for the numbers that are sent.
+        """
+        return [run for cell in self.cells for run, _ in cell.runs]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A mapping per combination that has a run: settings, mean, deviation, number of seeds.
+
+        These are the mean and the standard deviation (n - 1) of the accuracy, 0 to 1, over seeds.
+        "stated_by" names who states the epsilon.
+        """
+        return [
+            {
+                "settings": dict(cell.settings),
+                "mean": cell.mean,
+                "deviation": cell.deviation,
+                "seeds": len(cell.runs),
+                "stated_by": cell.stated.by,
+                "conditions": words.facts(cell.conditions),
+                "figure": words.figure(cell.figure(self.first)),
+            }
+            for cell in self.cells
+            if cell.stated is not None
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp sweep --json`` prints."""
+        return {
+            "runs": self.runs,
+            "table": self.table,
+            "failed": self.failed,
+            "together": [words.together_document(each) for each in self.together],
+            "complete": not self.failed,
+            "notes": self.notes(),
+            "warnings": self.warnings(),
+        }
+
+    def warnings(self) -> list[str]:
+        """Return warnings on the metrics and on releases that no epsilon in the table covers."""
+        found = [
+            f"{name}: {what} are a separate release, which no epsilon covers"
+            for name, what in self.score_releases.items()
+        ]
+        if self.private_scores:
+            found += map(words.line, (CHOOSING, HELD_OUT))
+        if self.doubts:
+            found.append(
+                f"the metrics of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
+                f"first because {words.line(self.doubts[0])}"
+            )
+        return found
+
+    def notes(self) -> list[str]:
+        """Return, in sentences, what a reader of the numbers must know."""
+        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
+        deltas = " or ".join(f"{delta:g}" for delta in sorted({s.delta for s in stated}))
+        at = f", at delta {deltas}" if deltas else ""
+        own = self.own_words()
+        found = []
+        if self.leads and self.metric is None:
+            most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
+            found.append(f"AUC and balanced accuracy come first: {imbalance(most)}")
+        found += [
+            f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
+            f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
+            f"epsilon is what is {'stated' if own else 'proven'} for {_of_what(self.cells)}{at}; "
+            "it is infinity (null in JSON) where nothing is",
+        ]
+        found += [
+            f"an epsilon marked{what} does not protect a client as a whole"
+            for what in dict.fromkeys(s.about for s in stated if s.about and not s.of_client)
+        ]
+        if own:
+            if any(s.is_proven for s in stated):
+                found.append("what fedldp states is proven")
+            what = " or ".join(own)
+            found.append(f"what {what} states is an assumption that nothing here proves")
+        if ideal := dict.fromkeys(
+            str(cell.settings["recipe"])
+            for cell in self.cells
+            if any(s.idealised for _, s in cell.runs)
+        ):
+            found.append(
+                f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
+                "simulation"
+            )
+        found += self._facts_in_words()
+        return [*found, *map(words.together_line, self.together), *self.warnings()]
+
+    def _facts_in_words(self) -> list[str]:
+        """Return the conditions of the epsilons, and the baselines and doubts of the metrics."""
+        done = {self._name_of(cell): cell for cell in self.cells if cell.runs}
+        figures = {name: cell.figure(self.first) for name, cell in done.items()}
+        return [
+            *words.conditions({name: cell.conditions for name, cell in done.items()}),
+            *words.conditions_together(self.together),
+            *words.baselines(figures.values()),
+            *words.doubts({name: each.doubts for name, each in figures.items()}),
+        ]
+
+    @property
+    def first(self) -> str:
+        """The metric that is shown first and drawn."""
+        return self.metric or ("auc" if self.leads else "accuracy")
+
+    def _name_of(self, cell: Cell) -> str:
+        return ", ".join(_text(cell.settings.get(key)) for key in self.keys()) or "each run"
+
+    @property
+    def leads(self) -> bool:
+        """Whether AUC and balanced accuracy come before accuracy."""
+        return self.metric is None and any(cell.is_imbalanced for cell in self.cells)
+
+    def own_words(self) -> list[str]:
+        """Return the addresses of the user's own code that states some of the epsilons."""
+        found = dict.fromkeys(s.by for cell in self.cells for _, s in cell.runs if not s.is_proven)
+        return list(found)
+
+    def keys(self) -> list[str]:
+        """Return the settings that vary, including the recipe if there are several recipes."""
+        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
+        several = len({cell.settings["recipe"] for cell in self.cells}) > 1
+        return keys if several else [key for key in keys if key != "recipe"]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the runs as flat mappings: a column per setting, then the results.
+
+        "epsilon" is the setting, and "proven_epsilon" is what is proven, infinite if nothing is
+        proven. "stated_epsilon" is what "stated_by" states: the same number if "stated_by" is
+        "fedldp", and an unproven number if it is the user's own code. Both hold for the numbers
+        that are sent, or only in ideal arithmetic if "idealised" is true.
+        """
+        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
+        return [
+            {"recipe": run["settings"]["recipe"]}
+            | {_column(key): run["settings"].get(key) for key in keys if key != "recipe"}
+            | {
+                "seed": run["seed"],
+                "accuracy": run["accuracy"],
+                "loss": run["loss"],
+                "proven_epsilon": stated.epsilon if stated.is_proven else math.inf,
+                "proven_delta": stated.delta if stated.is_proven else 0.0,
+                "unit": stated.unit,
+                "adversary": stated.adversary,
+                "stated_epsilon": stated.epsilon,
+                "stated_delta": stated.delta,
+                "stated_by": stated.by,
+                "idealised": stated.idealised,
+                "seconds": run["seconds"],
+                "run_dir": run["run_dir"],
+                **run.get("metrics", {}),
+            }
+            for cell in self.cells
+            for run, stated in cell.runs
+        ]
+
+    def to_frame(self) -> Any:
+        """Return the runs as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            pandas = import_module("pandas")
+        except ImportError as error:
+            raise ConfigError(
+                f"to_frame: {error}: install it with pip install pandas, or use .to_records(), "
+                "which returns a list of mappings"
+            ) from error
+        return pandas.DataFrame(self.to_records())
+
+    def to_csv(self) -> str:
+        """Return the runs as CSV, one run per line, with the columns of ``to_records``.
+
+        The notes follow, each in a comment that begins with #.
+        """
+        records = self.to_records()
+        text = io.StringIO()
+        if records:
+            writer = csv.DictWriter(text, records[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
+        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
+
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Draw accuracy against epsilon; a notebook shows the returned figure.
+
+        If most of the test set is one class, the AUC replaces the accuracy.
+
+        Args:
+            path: where to save the picture (.svg, .png or .pdf); None only draws it.
+
+        Returns:
+            Matplotlib's figure.
+
+        Raises:
+            ConfigError: Matplotlib is not installed, or the file extension is unknown.
+            RunError: the file cannot be written.
+        """
+        notes = [*self._facts_in_words(), *map(words.together_line, self.together)]
+        return draw(self.cells, None if path is None else Path(path), self.first, notes)
+
+    def write(self, folder: Path) -> None:
+        """Write the result to the sweep's folder."""
+        document = json.dumps(self.summary(), indent=2, allow_nan=False) + "\n"
+        replace_file(folder / "results.json", document.encode())
+        replace_file(folder / "results.csv", self.to_csv().encode())
+
+    def __repr__(self) -> str:
+        """Return the number of runs, and the sweep's folder."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        where = "" if self.out is None else f", out={str(self.out)!r}"
+        runs, rows = len(self.runs), len(self.table)
+        several = f"{runs} run{'s' * (runs != 1)}, {rows} combination{'s' * (rows != 1)}"
+        return f"Sweep({several}{failed}{where})"
+
+    def _repr_html_(self) -> str:
+        head, rows = self.shown()
+        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
+        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
+
+    def shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table to display: its column headings and its rows."""
+        keys = self.keys()
+        failed = any(cell.reason is not None for cell in self.cells)
+        own = bool(self.own_words())
+        first = ["auc", "balanced_accuracy"] if self.leads else []
+        first += [self.metric] if self.metric not in (None, "accuracy", "loss") else []
+        head = [*keys, *(NAMES[each] for each in first), "accuracy", "seeds", "loss"]
+        head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
+        rows = [
+            [_text(cell.settings.get(key)) for key in keys]
+            + [
+                *(_figure_text(cell, each) for each in first),
+                _share_text(cell, "accuracy"),
+                str(len(cell.runs)),
+                "" if cell.loss is None else f"{cell.loss:.4f}",
+                _epsilon_text(cell.stated),
+            ]
+            + ([_by_text(cell.stated)] if own else [])
+            + ([cell.reason or ""] if failed else [])
+            for cell in self.cells
+        ]
+        return head + (["failed"] if failed else []), rows
+
+
+def _share_text(cell: Cell, figure: str) -> str:
+    mean, deviation = cell.mean_of(figure), cell.deviation_of(figure)
+    text = percent(mean)
+    if mean is not None and deviation is not None:
+        text = f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+    return text + words.not_above(cell.figure(figure))
+
+
+def _figure_text(cell: Cell, figure: str) -> str:
+    """Return a metric's mean and deviation; only shares are in percent."""
+    if figure == "balanced_accuracy":
+        return _share_text(cell, figure)
+    deviation = cell.deviation_of(figure)
+    spread = "" if deviation is None else f" ± {deviation:.4f}"
+    return area(cell.mean_of(figure)) + spread + words.not_above(cell.figure(figure))
+
+
+def _of_what(cells: Sequence[Cell]) -> str:
+    """Return what the runs' epsilons cover, if it is the same for all."""
+    pairs = {(s.unit, s.adversary) for cell in cells for _, s in cell.runs}
+    if len(pairs) != 1 or pairs == {("client-run", "server")}:
+        return "all that a client sends in the run, against the server"
+    ((unit, adversary),) = pairs
+    return f"the unit {unit}, against the adversary {adversary}"
+
+
+def _epsilon_text(stated: Stated | None) -> str:
+    """Return an epsilon for display, rounded up, and what it covers."""
+    if stated is None:
+        return ""
+    if stated.epsilon == math.inf:
+        return number(None)
+    text = number(stated.epsilon) + (f" (delta {stated.delta!r})" if stated.delta else "")
+    text += " idealised" if stated.idealised else ""
+    return text + about(stated.unit, stated.adversary, stated.behind_sums)
+
+
+def _by_text(stated: Stated | None) -> str:
+    return "" if stated is None or stated.epsilon == math.inf else stated.by
+
+
+def run_of(
+    settings: Mapping[str, Any],
+    seed: int,
+    summary: Mapping[str, Any],
+    place: Path | None,
+    stated: Stated,
+) -> dict[str, Any]:
+    """Return a sweep's record of a finished run."""
+    return {
+        "settings": dict(settings),
+        "seed": seed,
+        "accuracy": summary["final"]["accuracy"],
+        "loss": summary["final"]["loss"],
+        "epsilon": None if stated.epsilon == math.inf else stated.epsilon,
+        "unit": stated.unit,
+        "adversary": stated.adversary,
+        "stated_by": stated.by,
+        "idealised": stated.idealised,
+        "conditions": words.facts(stated.conditions),
+        "guarantee": {
+            "unit": stated.unit,
+            "adversary": stated.adversary,
+            "delta": stated.delta,
+        },
+        "seconds": summary["seconds"],
+        "run_dir": None if place is None else str(place),
+        "metrics": {name: summary["final"][name] for name in METRICS},
+    }
+
+
+def _column(key: str) -> str:
+    """Return the column name of a setting, distinct from the names of all result columns."""
+    taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
+             "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised",
+             "seconds", "run_dir")  # fmt: skip
+    return f"setting {key}" if key in taken else key
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(_plain(value))

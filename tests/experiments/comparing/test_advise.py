@@ -1,0 +1,353 @@
+"""`fedldp advise`: refusals, the rule, the page, and a whole run on a small table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.algorithms.people import PerPersonRun
+from fedldp.core.errors import FedldpError
+from fedldp.data.public_features import UnitNorm
+from fedldp.experiments.advising import Advice, advise
+from fedldp.experiments.advising.advice import KEPT, METRICS, Measured
+from fedldp.experiments.advising.asking import check_data, read_request
+from fedldp.experiments.advising.page import page_of
+from fedldp.experiments.advising.plan import (
+    ANY,
+    CENTRAL,
+    EPSILONS,
+    FREE,
+    NO_CLIP,
+    SUM,
+    WHOLE,
+    AdviceRequest,
+    unit_of,
+)
+from fedldp.simulation.settings import assignment, beside, resolve, seen_from
+
+DECLARED = {"scale_columns.age": [0, 120], "categories.sex": ["f", "m"]}
+NAMED = {"client": "site", "person": "person", "label": "ill"}
+
+
+def visits(persons: int = 60, sites: int = 3) -> list[dict[str, Any]]:
+    """Return rows of persons, every third of whom has two visits."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for person in range(persons):
+        age = int(draw.integers(18, 96))
+        for _ in range(1 + (person % 3 == 0)):
+            ill = int(draw.random() < 1 / (1 + np.exp(-(age - 60) / 8)))
+            rows.append({"site": f"s{person % sites}", "person": f"p{person}", "age": age,
+                         "sex": "fm"[person % 2], "flag": int(draw.random() < 0.5),
+                         "ill": ill})  # fmt: skip
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def advice_request(path: Path, **named: Any) -> AdviceRequest:
+    settings = {**DECLARED, **named.pop("settings", {})}
+    return read_request(path, settings=settings, **{**NAMED, **named})
+
+
+def asked(path: Path, **named: Any) -> tuple[AdviceRequest, Any]:
+    found = advice_request(path, **named)
+    data = found.load(None)
+    check_data(data, found.settings)
+    return found, data
+
+
+# Tables
+
+
+def test_a_file_may_declare_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", visits())
+    Path("t.toml").write_text(
+        'system = "fedavg"\nrounds = 3\ndataset = "t.csv"\nclient_column = "site"\n'
+        'label_column = "ill"\nignore_columns = ["person"]\n'
+        '[scale_columns]\nage = [0, 100]\n[categories]\nsex = ["f", "m"]\n'
+    )
+    plain = {"client": None, "person": None, "label": None}
+    found = read_request("t.toml", settings={}, **plain)
+    assert found.settings["centre_columns"] == {"age": 50, "sex=f": 0.5, "sex=m": 0.5}
+    assert not {"system", "rounds"} & set(found.settings)
+    other = read_request("t.toml", settings={"scale_columns.age": [0, 120]}, **plain)
+    assert other.settings["centre_columns"]["age"] == 60
+
+
+def test_the_remedy_for_missing_texts_works(tmp_path: Path) -> None:
+    rows = visits(300)
+    for row in rows[::7]:
+        row["sex"] = ""
+    for row in rows[::2]:
+        row["flag"] = "True"
+    path = write(tmp_path / "t.csv", rows)
+    with pytest.raises(FedldpError) as refused:
+        asked(path)
+    told = re.findall(r"--set (?:'([^']*)'|(\S+))", str(refused.value))
+    given = dict(assignment(quoted or plain) for quoted, plain in told)
+    assert given.pop("ignore_columns") == ["sex"]
+    assert given.pop("categories.sex")[-1] == given["fill_columns.sex"] == "unknown"
+    found, data = asked(path, settings={**given, "categories.sex": ["f", "m", "unknown"]})
+    assert found.settings["fill_columns"] == {"sex": "unknown"}
+    assert {"sex=unknown", "flag"} <= set(data.features)
+
+
+# Which runs there are
+
+
+def test_the_protected_unit_follows_from_the_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", visits(300))
+    assert unit_of(asked(path)[1]) == "person"
+    assert unit_of(asked(path, person=None, settings={"ignore_columns": ["person"]})[1]) == "record"
+    path = write(tmp_path / "t.csv", visits(900, 120))
+    found, data = asked(path, person=None, settings={"ignore_columns": ["person"]})
+    assert unit_of(data) == "client-run"
+    comparison = found.comparison(data)
+    assert WHOLE not in comparison.contestants
+    assert comparison.contestants[SUM].guarantee.unit == "client-run"
+
+
+def test_all_contestants_have_equal_tries_and_each_trust_its_adversary(tmp_path: Path) -> None:
+    found, data = asked(write(tmp_path / "t.csv", visits(300)))
+    comparison = found.comparison(data)
+    assert {len(each.tries) for each in comparison.contestants.values()} == {6}
+    kinds = {name: each.guarantee for name, each in comparison.contestants.items()}
+    assert [(kinds[name].unit, kinds[name].adversary) for name in (ANY, SUM, CENTRAL)] == [
+        ("person", "server"), ("person", "summing-server"), ("person", "downlink"),
+    ]  # fmt: skip
+    cells = found.cells(comparison, len(data.clients))
+    assert len(cells) == len(set(cells)) == 6 + 3 * len(EPSILONS) + 1
+
+
+def test_without_a_clip_nothing_is_clipped() -> None:
+    draw = np.random.default_rng(0)
+    rows = UnitNorm((5,))((draw.normal(size=(1000, 5)) * 10.0 ** draw.integers(-3, 4)).astype("f4"))
+    shares = draw.dirichlet(np.full(3, 0.1), size=1000)
+    off = shares - np.eye(3)[draw.integers(0, 3, 1000)]
+    lengths = np.linalg.norm(off, axis=1) * np.sqrt(np.square(rows).sum(1) + 1)  # 1: the intercept
+    assert 0.9 * 2.05 < lengths.max() < 2.05 < NO_CLIP
+
+
+# The rule
+
+
+def advice(tmp_path: Path, aucs: dict[Any, float], alone: float = 0.6) -> Advice:
+    """Return advice on invented figures, given by contestant, or by contestant and epsilon."""
+    found, data = asked(write(tmp_path / "t.csv", visits(600)))
+    comparison = found.comparison(data)
+    figures = {}
+    for cell in found.cells(comparison, len(data.clients)):
+        name, epsilon = cell.contestant, cell.epsilon or None
+        auc = aucs.get((name, epsilon), aucs.get(name, alone if "alone" in name else 0.8))
+        metrics = {**dict.fromkeys(METRICS, 0.5), "auc": auc}
+        attempt = dict(comparison.contestant(cell).tries[0])
+        runs = [{"metrics": metrics, "try": attempt, "seed": seed} for seed in range(3)]
+        figures[name, epsilon] = Measured(name, epsilon, runs, None, 3)
+    return Advice(found, data, comparison, figures, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("auc", "alone", "state"),
+    [
+        (0.5 + KEPT * 0.4 + 1e-9, 0.6, "viable"),
+        (0.5 + KEPT * 0.4 - 1e-6, 0.6, "lost"),
+        (0.85, 0.86, "no gain"),
+        (0.85, 0.85, "no gain"),
+        (0.5, 0.4, "lost"),
+    ],
+)
+def test_the_rule(tmp_path: Path, auc: float, alone: float, state: str) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: auc}, alone)
+    assert found.state("none", 2.0) == state
+    assert (found.viable("none") == list(EPSILONS)) == (state == "viable")
+    assert found.verdict("none")[0].startswith("viable" if state == "viable" else "not viable")
+
+
+@pytest.mark.parametrize("ahead", [0.01, 0.2])
+def test_a_verdict_mentions_what_chance_may_explain(tmp_path: Path, ahead: float) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: 0.88}, 0.88 - ahead)
+    assert 0.01 < found.chance < 0.2
+    word, text = found.verdict("none")
+    assert word.startswith("viable")
+    assert ("may be chance" in text) == (ahead < found.chance)
+
+
+def test_if_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.51, ANY: 0.9, SUM: 0.51})
+    assert {found.state(trust, 8.0) for trust in ("none", "sum", "central")} == {"nothing learned"}
+    assert "no better than guessing" in found.verdict("none")[1]
+    assert found.best is None
+    assert found.next_run() is None
+
+
+def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> None:
+    weak = {(ANY, epsilon): 0.55 for epsilon in EPSILONS}
+    found = advice(tmp_path, {FREE: 0.9, **weak, SUM: 0.55, (SUM, 4.0): 0.88, (SUM, 8.0): 0.89})
+    assert found.best == ("sum", 4.0)
+    config = found.next_run()
+    assert config is not None
+    assert 'channel = "sum"' in config
+    target = tomllib.loads(config)["target"]  # pages and cards of such a run begin with its target
+    assert (target["unit"], target["adversary"]) == ("person", "summing-server")
+    assert target["epsilon"] == 4
+    assert "this choice is a release" in config
+    statement = found.statement("sum", 4.0)
+    assert statement is not None
+    (line,) = [each for each in statement.guarantees
+               if (each.unit, each.adversary) == ("person", "summing-server")]  # fmt: skip
+    assert line.epsilon is not None
+    assert 3.9 < line.epsilon <= 4
+
+
+def test_the_advised_run_can_be_read_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "runs" / "advice"
+    out.mkdir(parents=True)
+    write(Path("t.csv"), visits(600))
+    found = advice(Path(), {FREE: 0.9, ANY: 0.88})
+    found.write(out)
+    assert 'dataset = "../../t.csv"' in (out / "next.toml").read_text()
+    assert resolve("runs/advice/next.toml").dataset == "t.csv"
+    monkeypatch.chdir(out)
+    assert Path(resolve("next.toml").dataset).resolve() == tmp_path / "t.csv"
+    # The meaning of a file does not depend on a table of that name in the current folder.
+    write(Path("t.csv"), visits(40))
+    monkeypatch.chdir(tmp_path / "runs")
+    write(Path("t.csv"), visits(40))
+    assert Path(resolve("advice/next.toml").dataset).resolve() == tmp_path / "t.csv"
+    advice(tmp_path, {FREE: 0.9, ANY: 0.55, SUM: 0.55, CENTRAL: 0.55}).write(out)
+    assert not (out / "next.toml").exists()  # the file of earlier advice was removed
+
+
+def test_the_target_of_a_link_is_not_revealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration goes to all parties, and the name of a table may reveal what is in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hospital").mkdir()
+    (tmp_path / "study").mkdir()
+    write(tmp_path / "hospital" / "hiv.csv", visits(40))
+    (tmp_path / "study" / "t.csv").symlink_to(tmp_path / "hospital" / "hiv.csv")
+    found = beside(Path("study/run.toml"), {"dataset": "t.csv"})
+    assert found == {"dataset": "study/t.csv"}
+    config = resolve("quickstart").changed(**found)
+    assert seen_from(tmp_path / "study", config) == {"dataset": "t.csv"}
+
+
+def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.6})
+    said = "so their verdicts differ only by chance"
+    assert [said in found.verdict(trust)[1] for trust in ("none", "sum", "central")] == [
+        False, True, True,
+    ]  # fmt: skip
+    for epsilon in EPSILONS:  # the basis of the sentence
+        noise = []
+        for trust, shares in (("sum", 3), ("central", 1)):
+            config = found._config(trust, epsilon)
+            assert config is not None
+            calibration = config.composition.calibration
+            assert isinstance(calibration, PerPersonRun)
+            one = calibration.noise(8)
+            noise.append(math.sqrt(one.event(8).variance * shares) * one.step)
+        assert noise[0] == pytest.approx(noise[1], rel=1e-3)
+
+
+def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9, ANY: 0.6, SUM: 0.89})
+    page = page_of(found)
+    assert page.lstrip().startswith("<!doctype html>")
+    for words in (
+        "This page is private", "is a release of private rows", "choosing by scores is a release",
+        "Not viable", "Viable from epsilon 0.5", "a person with different names", "simulated with",
+        "The site as a whole is not hidden", "next.toml", "fedldp run next.toml",
+    ):  # fmt: skip
+        assert words in page or words.capitalize() in page, words
+    assert "s0" not in page  # no name of a site
+    assert "<script" not in page
+
+
+def test_missing_results_are_reported(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.9})
+    figures = dict(found.figures)
+    figures[ANY, 2.0] = Measured(ANY, 2.0, [], None, 3)
+    figures[SUM, 2.0] = Measured(SUM, 2.0, [], "it diverged", 3)
+    less = Advice(found.request, found.data, found.comparison, figures, None, 1.0)
+    assert less.state("none", 2.0) == "not measured"
+    assert less.state("sum", 2.0) == "refused"
+    assert f"{ANY} at epsilon 2" in less.missing
+    assert any("it diverged" in line for line in less.warnings)
+    assert "not measured yet" in " ".join(less.warnings)
+    page_of(less)
+
+
+# A whole run
+
+
+SMALL: dict[str, Any] = {**NAMED, "settings": DECLARED, "epsilon": [4.0, 8.0], "tries": 2,
+                         "seeds": [0], "workers": 1}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.csv", visits(200)), tmp_path / "out"
+    begun = advise(path, out=out, budget=1e-9, **SMALL)
+    assert len(begun.missing) == len(begun.figures) == 6 + 6 + 1
+    assert begun.verdict("none")[0] == "not measured yet"
+    lines: list[str] = []
+    ended: list[tuple[int, int]] = []
+    found = advise(path, out=out, say=lines.append, progress=lambda *at: ended.append(at), **SMALL)
+    assert found.missing == []
+    assert ended[0] == (0, 39)
+    assert ended[-1] == (39, 39)
+    runs = [line for line in lines if not line.startswith("note")]
+    assert [line.split()[0] for line in runs] == [f"{number}/39" for number in range(1, 40)]
+    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    proven = [row for row in rows if row["cell"]["epsilon"]]
+    assert len(proven) == 3 * 7
+    assert all(0 < row["proven"]["epsilon"] <= row["cell"]["epsilon"] for row in proven)
+    assert all(0 <= row["metrics"]["calibration_error"] <= 1 for row in rows)
+    again = advise(path, out=out, say=lines.append, **SMALL)
+    assert len([line for line in lines if not line.startswith("note")]) == 39
+    assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
+    assert (found.summary()["complete"], begun.summary()["complete"]) == (True, False)
+    for row in found.rows:
+        assert {"simulated", "discrete-noise"} <= {each["kind"] for each in row["conditions"]}
+    sums = {each["adversary"]: each for each in found.summary()["together"]}
+    assert [(each["runs"], each["unprotected"]) for each in sums.values()] == [
+        (12, 27), (12, 27), (21, 18)
+    ]  # fmt: skip
+    assert min(each["epsilon"] for each in sums.values()) > 8
+    pages = ((out / "advice.html").read_text(), page_of(found))
+    assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1
+    with pytest.raises(fedldp.FedldpError, match="advice there is about different data or columns"):
+        advise(path, out=out, **{**SMALL, "settings": {**DECLARED, "persons_at_sites": 2}})
+
+
+@pytest.mark.slow
+def test_clients_as_a_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", visits(900, 120))
+    settings = {**DECLARED, "ignore_columns": ["person"]}
+    found = advise(path, **{**SMALL, "epsilon": [8.0], "person": None, "settings": settings})
+    assert found.unit == "client-run"
+    assert [figure.refused for figure in found.figures.values()] == [None] * len(found.figures)
+    assert all(row["mean"] is not None for row in found.rows)
+    page_of(found)

@@ -1,0 +1,434 @@
+"""`fedldp compare`: equal guarantees, equal effort, resumed comparisons, and refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import SIMULATED
+from fedldp.data import load_dataset
+from fedldp.experiments.comparing import Comparison, ComparisonError, held_out
+from fedldp.experiments.comparing.running import design_of
+from fedldp.experiments.comparing.tries import default_tries
+from fedldp.experiments.held_out import with_clients
+from fedldp.reporting import words
+from fedldp.reporting.scores import Figure, TestSet
+from fedldp.simulation.plan import problem_of
+from fedldp.simulation.settings import resolve
+
+BOTH = ("privunit-fl-digits", "nbafl-digits")
+SMALL: dict[str, Any] = {
+    "guarantee": "client-run:server", "epsilon": [4, 16], "tries": 2, "seeds": [0, 1], "workers": 1,
+    "num_clients": 12, "rounds": 1, "local_epochs": 1,
+}  # fmt: skip
+ON_DIGITS = TestSet(examples=360, classes=10, most_frequent=37 / 360)
+OWN = """
+from dataclasses import dataclass
+from fedldp.mechanisms.privunit import PrivUnit
+
+@dataclass(frozen=True)
+class Mine(PrivUnit):
+    pass
+"""
+
+
+def compared(out: Path | None = None, contestants: Any = BOTH, **others: Any) -> Any:
+    return fedldp.compare(contestants, out=out, **{**SMALL, **others})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compared(tmp_path_factory.mktemp("made") / "out")
+
+
+def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
+    tmp_path: Path, made: Any
+) -> None:
+    document = made.summary()
+    for row in document["rows"]:
+        found = {fact["kind"] for fact in row["conditions"]}
+        assert {"simulated", "takes-part-at-most", "randomised-at-client"} <= found
+        assert ("real-arithmetic" in found) == row["idealised"]
+    (all_runs,) = document["together"]
+    assert (all_runs["runs"], all_runs["unprotected"]) == (16, 0)  # two tries, and two seeds
+    assert 16 < all_runs["epsilon"] < 8 * 4 + 8 * 16  # a sum in which one of the two is Gaussian
+    assert document["complete"]
+    rounds = [each["values"]["rounds"] for each in all_runs["conditions"]
+              if each["kind"] == "takes-part-at-most"]  # fmt: skip
+    assert rounds == [16]
+    for text in (made.to_text(), made.to_csv(), made.to_latex(), made._repr_html_()):
+        assert words.short(SIMULATED) in text
+        assert escape(words.together_line(made.together[0])) in escape(text)
+
+
+def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Path) -> None:
+    (best,) = {row["figure"]["baseline"] for row in made.summary()["rows"]}
+    assert f"{100 * best:.2f}" == "10.28"  # always one class of the digits
+    low = Figure.of("accuracy", [0.0361, 0.0361], ON_DIGITS)
+    found = replace(made, lines=[replace(made.lines[0], scores=[0.0361] * 2, figure=low)])
+    assert found.rows[0]["figure"]["baseline"] == best
+    assert any("3.61 ± 0.00 % (not above 10.28 %)" in cell for cell in found.shown()[1][0])
+    assert "not above 10.28 %" in found.to_text()
+    assert "not above 10.28 \\%" in found.to_latex()
+    found.plot(tmp_path / "chart.svg")
+    assert words.baseline(low) in (tmp_path / "chart.svg").read_text()
+    assert "not above" not in made.to_text().replace("AUC not above", "")
+
+
+def test_runs_that_were_recorded_without_conditions_are_read(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["privacy"]
+    assert again(tmp_path / "old", made, lines).summary() == made.summary()
+    del lines[0]["settings"]
+    one_less = again(tmp_path / "less", made, lines)
+    assert one_less.summary()["together"][0]["runs"] == 15
+    assert words.uncounted(1) in one_less.notes()
+    monkeypatch.setattr(
+        "fedldp.experiments.comparing.design.QUICK", ()
+    )  # statements are slow to compute
+    unknown = again(tmp_path / "unknown", made, lines)
+    assert [row["conditions"] for row in unknown.rows] == [None] * 4
+    assert unknown.summary()["together"] == []
+    assert any("unknown" in note and all(name in note for name in BOTH) for note in unknown.notes())
+
+
+def again(out: Path, made: Any, lines: list[dict[str, Any]]) -> Any:
+    """Return the comparison in a folder that already has these runs."""
+    out.mkdir()
+    (out / "compare.json").write_bytes((made.out / "compare.json").read_bytes())
+    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return compared(out)
+
+
+def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
+    assert [(row["name"], row["epsilon"]) for row in made.rows] == [
+        (name, epsilon) for epsilon in (4.0, 16.0) for name in BOTH
+    ]
+    for row in made.rows:
+        assert 0.99 * row["epsilon"] < row["proven"] <= row["epsilon"]
+        assert (row["seeds"], row["refused"], row["stated_by"]) == (2, None, "fedldp")
+    assert {row["name"]: row["idealised"] for row in made.rows} == {BOTH[0]: True, BOTH[1]: False}
+
+
+@pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.3", "shards:2"])
+def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
+    data = load_dataset("digits")
+    divided = with_clients(data, scheme, 12, 600, seed=100)
+    found = held_out(divided, 100)
+    assert divided.clients is not None
+    assert found.clients is not None
+    assert len(found.clients) == 10
+
+    def keys(examples: Any) -> list[bytes]:
+        return sorted(each.tobytes() for each in examples)
+
+    owned = [keys(divided.train.features[rows]) for rows in divided.clients]
+    kept = [keys(found.train.features[rows]) for rows in found.clients]
+    left = [each for each in owned if each not in kept]
+    assert len(left) == 2
+    assert keys(found.test.features) == sorted(left[0] + left[1])
+    assert len(found.train) + len(found.test) == 600
+
+
+def test_if_a_row_is_the_unit_rows_of_each_site_are_held_out() -> None:
+    alone = design_of(["person-dp-sgd-digits"], {"num_clients": 1, "num_examples": 300},
+                      guarantee="record:server", epsilon=4, delta=None, metric=None, tries=2,
+                      seeds=None)  # fmt: skip
+    data = load_dataset("digits")
+    comparison = alone.comparison(data)
+    tried = comparison.data_for(alone.cells(comparison)[0], "tried", 100)
+    assert len(tried.test) == len(data.train) // 6
+    assert len(tried.train) + len(tried.test) == len(data.train)
+
+
+def test_default_tries_begin_with_the_recipe_and_can_grow() -> None:
+    config = resolve("privunit-fl-digits")
+    problem = problem_of(config, None)
+    whole = default_tries(config, problem, 27)
+    assert whole[0] == {"learning_rate": 0.3, "clip": 1.0, "rounds": 15}
+    assert len({json.dumps(each) for each in whole}) == 27
+    for most in (2, 8, 11):
+        assert default_tries(config, problem, most) == whole[:most]
+    eight = whole[:8]
+    assert all(len({each[name] for each in eight}) == 2 for name in whole[0])
+
+
+def test_an_unused_setting_is_not_tried() -> None:
+    for recipe, mechanism, names in (
+        ("quickstart", "two_point", {"learning_rate", "range_radius", "rounds"}),
+        ("quickstart", "two_point_l1", {"learning_rate", "range_radius", "rounds", "clip"}),
+        ("composed-digits-solution", None, {"ridge", "rounds", "clip"}),
+    ):
+        config = resolve(recipe, [f"mechanism={mechanism}"] if mechanism else [])
+        assert set(default_tries(config, problem_of(config, None), 3)[0]) == names
+
+
+# Effort
+
+
+def write(text: str, name: str = "mine.toml") -> str:
+    Path(name).write_text(text)
+    return name
+
+
+FEWER = """
+guarantee = "client-run:server"
+epsilon = [16]
+tries = 3
+[set]
+num_clients = 12
+rounds = 1
+[contestants.few]
+recipe = "privunit-fl-digits"
+grid = { clip = [1.0, 0.5] }
+[contestants.enough]
+system = "nbafl"
+[contestants.enough.set]
+dataset = "digits"
+standardise = true
+model = "logistic"
+learning_rate = 0.1
+clip = 2.0
+[contestants.level]
+recipe = "fedavg-digits"
+reference = true
+"""
+
+
+def test_without_a_guarantee_option_that_of_the_targets_is_used() -> None:
+    asked = {"unit": "client-run", "adversary": "server", "epsilon": 4.0, "delta": 1e-6}
+    both = {
+        name: fedldp.recipe("quickstart", mechanism=mechanism, target=asked)
+        for name, mechanism in (("one", "two_point"), ("other", "two_point_l1"))
+    }
+    given: Any = dict.fromkeys(("guarantee", "delta", "metric", "seeds"))
+    design = design_of(both, {}, epsilon=2.0, tries=2, **given)
+    kind = design.guarantee
+    assert (kind.unit, kind.adversary, kind.delta) == ("client-run", "server", 1e-6)
+    other = fedldp.recipe("quickstart", target={**asked, "unit": "client-round"})
+    with pytest.raises(ConfigError, match="give the guarantee that all contestants must meet"):
+        design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
+
+
+def test_contestants_with_fewer_tries_are_marked_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = fedldp.compare(write(FEWER), seeds=[0], workers=1, out="out", local_epochs=1)
+    tries = {line.name: line.tries for line in found.lines}
+    assert tries == {"few": 2, "enough": 3, "level": 3}
+    assert "* fewer than 3 tries: few" in found.notes()
+    head, rows = found.shown()
+    shown = {row[0]: row[head.index("tries")] for row in rows}
+    assert shown == {"few": "2 *", "enough": "3", "level": "3"}
+    assert "^{*" in found.to_latex()
+    (few,) = [row for row in csv.DictReader(found.to_csv().splitlines()) if row["name"] == "few"]
+    assert (few["tries"], few["of_tries"]) == ("2", "3")
+    (level,) = [row for row in found.rows if row["name"] == "level"]
+    assert (level["epsilon"], level["proven"], level["refused"]) == (None, None, None)
+    assert all(line.cpu_seconds > 0 for line in found.lines)
+
+
+def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
+    from fedldp.experiments.comparing.running import design_of
+
+    design = design_of(
+        ["privunit-fl-digits"], {}, guarantee="client-run:server", epsilon=[16, 4, 1], delta=None,
+        metric=None, tries=None, seeds=None,
+    )  # fmt: skip
+    comparison = design.comparison(load_dataset("digits"))
+    cells = comparison.cells([100], design.epsilons)
+    assert design.epsilons == (1.0, 4.0, 16.0)
+    assert len(cells) == 3
+    assert [len(comparison.seeds_of(cell)) for cell in cells] == [10, 3, 3]
+    assert [cell.epsilon for cell in design.cells(comparison)] == [4.0, 1.0, 16.0]
+    assert design.tries == 8
+
+
+# The epsilon of a row
+
+
+def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
+    lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    lines[-1]["proven"]["epsilon"] = 16.1
+    with pytest.raises(ComparisonError, match="its label is 16"):
+        again(tmp_path / "out", made, lines)
+
+
+def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(OWN, "own_compared.py")
+    own = resolve(
+        "composed-digits",
+        ["channel=named", "mechanism=own_compared:Mine", "bound=norm", "untrusted_clients=0"],
+    )
+    given = {"mine": own, "nbafl": resolve("nbafl-digits")}
+    options = {"epsilon": 16, "seeds": [0], "standardise": False}
+    found = compared(tmp_path / "out", given, **options)
+    mine, other = found.rows
+    assert mine["proven"] is None
+    assert mine["stated_by"] == "own_compared:Mine"
+    assert other["proven"] is not None
+    assert (
+        "what own_compared:Mine states is an assumption that nothing here proves" in found.notes()
+    )
+    count = len((tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    Path(file).write_text(OWN + "\n# another version\n")
+    compared(tmp_path / "out", given, **options)
+    again = (tmp_path / "out" / "results.jsonl").read_text().splitlines()[count:]
+    assert {json.loads(line)["cell"]["contestant"] for line in again} == {"mine"}
+    assert len(again) == 3
+
+
+# Resumed comparisons
+
+
+def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    empty = compared(out, budget=1e-9)
+    assert [row["mean"] for row in empty.rows] == [None] * 4
+    assert not empty.summary()["complete"]
+    assert len(empty.missing) == 4
+    real, count = Comparison.made, 0
+
+    def counted(self: Comparison, *task: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise KeyboardInterrupt
+        return real(self, *task)
+
+    monkeypatch.setattr(Comparison, "made", counted)
+    with pytest.raises(KeyboardInterrupt):
+        compared(out)
+    assert len((out / "results.jsonl").read_text().splitlines()) == 4
+    whole = compared(out)
+    assert whole.summary() == made.summary()
+    runs = 2 * 2 * (2 + 2)
+    assert count == runs + 1
+    assert compared(out).summary() == made.summary()
+    wider = compared(out, seeds=[0, 1, 2])
+    assert count == runs + 1 + 4
+    assert all(row["seeds"] == 3 for row in wider.rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"local_epochs": 2}, "has different settings or a different grid for privunit-fl-digits"),
+        ({"delta": 1e-6}, "is for a different guarantee"),
+        ({"contestants": BOTH[:1]}, "also has nbafl-digits"),
+    ],
+)
+def test_a_folder_with_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
+    with pytest.raises(fedldp.FedldpError, match=line):
+        compared(made.out, **change)
+
+
+def test_a_contestant_that_fails_has_a_row_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Comparison.made
+
+    def failing(self: Comparison, cell: Any, *task: Any) -> Any:
+        if cell.contestant == BOTH[0]:
+            raise TypeError("a bug of its own")
+        return real(self, cell, *task)
+
+    monkeypatch.setattr(Comparison, "made", failing)
+    first, second = compared(tmp_path / "out", epsilon=16, seeds=[0]).rows
+    assert first["refused"] == "failed: TypeError: a bug of its own"
+    assert second["mean"] is not None
+    monkeypatch.undo()
+    assert compared(tmp_path / "out", epsilon=16, seeds=[0]).rows[0]["refused"] is None
+
+
+# Charts and warnings
+
+
+def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(120, 4)).astype(np.float32)
+    own = (features, (features[:, 0] > 0).astype(np.int64))
+    said: list[str] = []
+    found = compared(tmp_path / "out", ["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
+                     seeds=[0], say=said.append)  # fmt: skip
+    assert said[0].startswith("note: the progress lines and results.jsonl contain")
+    lines = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
+    assert all("which no epsilon covers" in line["note"] for line in lines)
+    assert '"note"' not in (made.out / "results.jsonl").read_text()
+    words = "choosing by scores is a release"
+    assert any(note.startswith(words) for note in found.notes())
+    assert words in found.to_text()
+    assert words in found.to_csv()
+    assert words in found.to_latex().lower()
+    assert not any(words in note for note in made.notes())
+    assert found.rows[1]["refused"] is not None  # it has no guarantee
+
+
+def test_scores_through_clients_own_encoders_are_reported(made: Any) -> None:
+    """They are a release on any test set, for a contestant with a guarantee and for a reference."""
+    from fedldp.experiments.comparing.compared import compared as table
+    from fedldp.experiments.comparing.running import design_of
+
+    configs = {"own": resolve("ldpfl-digits"), "public": resolve("ldpfl-sound-digits")}
+    design = design_of(
+        configs, {"num_clients": 12}, guarantee="record:server", epsilon=4, delta=None,
+        metric=None, tries=2, seeds=[0],
+    )  # fmt: skip
+    data = load_dataset("digits")
+    notes = table(design, design.comparison(data), [], data).notes()
+    (own,) = [note for note in notes if "a separate release" in note]
+    assert own.startswith("own: scores on own test examples, through an encoder trained on")
+    assert not any("a separate release" in note for note in made.notes())
+
+
+def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:
+    for metric, better in (("brier", min), ("auc", max)):
+        found = compared(tmp_path / metric, contestants=BOTH[:1], epsilon=16, metric=metric)
+        lines = (tmp_path / metric / "results.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        tried = [row for row in rows if row["purpose"] == "tried"]
+        best = better(row["metrics"][metric] for row in tried)
+        (chosen,) = [row["try"] for row in tried if row["metrics"][metric] == best]
+        assert chosen.items() <= found.rows[0]["settings"].items()
+
+
+# As a user types it
+
+
+GIVEN = ("--guarantee", "client-run:server", "--epsilon", "16", "--tries", "2", "--seeds", "0")
+LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
+
+
+def test_the_command_prints_a_table_and_leaves_files(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = ("--set", "num_clients=12", *LESS, "--workers", "1", "--out", "out")
+    outcome = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more)
+    assert outcome.status == 2  # fedavg has nothing to calibrate
+    assert "refused" in outcome.out
+    assert "fedavg has no guarantee and no epsilon to solve for" in outcome.out
+    names = {path.name for path in Path("out").iterdir()}
+    assert {"table.txt", "table.csv", "table.tex", "results.json", "results.jsonl", "chart.pdf",
+            "chart.svg", "compare.json"} <= names  # fmt: skip
+    again = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more, "--json")
+    assert json.loads(again.out) == json.loads(Path("out/results.json").read_text())

@@ -1,0 +1,282 @@
+"""The rule of equal effort: the choice of tries, no run twice, and no figure above its label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.kinds import GAUSSIAN, NOT_PURE
+from fedldp.data import Dataset, load_dataset
+from fedldp.experiments.comparing import (
+    Cell,
+    Comparison,
+    ComparisonError,
+    Contestant,
+    GuaranteeKind,
+    Results,
+    Task,
+    Try,
+    checked,
+    choose,
+    proven,
+)
+from fedldp.experiments.comparing.comparison import Purpose
+from fedldp.experiments.comparing.running import measure_all
+from fedldp.simulation import engine
+from fedldp.simulation.settings import resolve
+
+KIND = GuaranteeKind("client-run", "server", 1e-5)
+FIRST: dict[str, Any] = {"rounds": 1, "learning_rate": 0.4, "clip": 1.0}
+TRIES = (FIRST, {**FIRST, "rounds": 4, "clip": 0.5})
+PRIVUNIT = Cell("digits", 20, "privunit", 4.0)
+DIGITS = Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "model": "logistic"})
+
+
+PLAIN = ({"rounds": 1, "learning_rate": 0.4}, {"rounds": 1, "learning_rate": 1e12})
+SIGNS = find_system("personalized_sound")(
+    dataset="digits", model="logistic", num_clients=20, rounds=1, learning_rate=0.1, epsilon=1.0,
+    clip=1.0, perturbation="sign",
+)  # fmt: skip
+
+
+def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contestant:
+    return Contestant.of(name, resolve("privunit-fl-digits"), tries, KIND)
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Makes runs in this process, one after the other."""
+
+    comparison: Comparison
+
+    def do(self, tasks: Sequence[Any], *, done: Any, go_on: Any) -> None:
+        for task in tasks:
+            if not go_on():
+                return
+            done(task, self.comparison.made(*task))
+
+
+def measured(
+    found: Comparison, results: Results, cells: Sequence[Cell], go_on: Any = lambda: True
+) -> None:
+    makers: Any = InTurn(found)
+    measure_all(makers, found, results, cells, go_on, lambda line: None)
+
+
+def compared() -> Comparison:
+    return Comparison(
+        [
+            contestant(),
+            Contestant.of("no noise", resolve("fedavg-digits"), PLAIN, KIND, "reference"),
+            Contestant.of("signs", SIGNS, ({"rounds": 1000}, {"rounds": 1}), KIND),
+        ],
+        [DIGITS],
+    )
+
+
+def not_trained(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr(engine, "simulate", lambda *_, **__: pytest.fail(why))
+
+
+def row(accuracy: float | None, rounds: int = 1, **others: Any) -> dict[str, Any]:
+    return {"accuracy": accuracy, "try": {"rounds": rounds}, "refused": None, **others}
+
+
+def test_the_first_of_the_best_tries_on_held_out_examples_is_chosen() -> None:
+    assert choose([row(0.2, 1), row(0.9, 4), row(0.9, 16), row(None, 9)]) == row(0.9, 4)
+    assert choose([row(None, 1), row(0.1, 4)]) == row(0.1, 4)
+    assert choose([row(None, 1), row(None, 4)]) is None
+
+
+def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
+    whole = compared().data_for(PRIVUNIT, "measured", 0)
+    tried = compared().data_for(PRIVUNIT, "tried", 100)
+
+    def keys(examples: Any) -> list[bytes]:
+        return sorted(each.tobytes() for each in examples.features)
+
+    assert sorted(keys(tried.train) + keys(tried.test)) == keys(whole.train)
+    assert len(tried.test) == len(whole.train) // 6
+    other = compared().data_for(PRIVUNIT, "tried", 101)
+    assert keys(other.test) != keys(tried.test)
+
+
+# The label
+
+
+def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
+    found = compared()
+    data = found.data_for(PRIVUNIT, "measured", 0)
+    one, other = (
+        found.calibrated(PRIVUNIT, found.configuration(PRIVUNIT, attempt, seed), data)
+        for attempt, seed in ((FIRST, 0), ({**FIRST, "learning_rate": 0.1}, 2))
+    )
+    assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
+    assert one.learning_rate != other.learning_rate
+
+
+def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
+    tries = ({"ridge": 0.01}, {"ridge": 0.1})
+    solving = Contestant.of("solving", resolve("composed-digits-solution"), tries, KIND)
+    task = Task("digits", DIGITS.load, {"dataset": "digits"})
+    found, cell = Comparison([solving], [task]), Cell("digits", 20, "solving", 4.0)
+    data = found.data_for(cell, "measured", 0)
+    config = found.calibrated(cell, found.configuration(cell, tries[0], 0), data)
+    assert 3.9 < config.model_dump()["epsilon"] < 4.1
+    assert config.target is None
+
+
+def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> Statement:
+    of: dict[str, Any] = {"unit": "client-run", "adversary": "server", **others}
+    if epsilon is None:
+        line = Guarantee(kind="none", epsilon=None, delta=0.0, reason=NOT_PURE, **of)
+    else:
+        line = Guarantee(kind="approximate", epsilon=epsilon, delta=delta, method=GAUSSIAN, **of)
+    return Statement(claim=None, guarantees=(line,))
+
+
+@pytest.mark.parametrize("epsilon", [4.0000001, float("inf"), float("nan")])
+def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
+    with pytest.raises(ComparisonError, match="above its label 4"):
+        checked(PRIVUNIT, KIND, statement(epsilon))
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        statement(None),
+        statement(1.0, delta=1e-4),
+        statement(1.0, unit="client-round"),
+        statement(1.0, adversary="downlink"),
+    ],
+)
+def test_no_other_line_counts_as_the_figure(privacy: Statement) -> None:
+    with pytest.raises(ConfigError, match="no guarantee for a client's run"):
+        proven(privacy, KIND)
+
+
+def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = compared()
+
+    def generous(cell: Cell, config: Any, data: Any) -> Any:
+        return config.changed(target=None, epsilon=4.5)
+
+    monkeypatch.setattr(found, "calibrated", generous)
+    not_trained(monkeypatch, "it was trained")
+    results = Results(tmp_path / "results.jsonl")
+    with pytest.raises(ComparisonError, match="above its label"):
+        results.add(found.made(PRIVUNIT, FIRST, "tried", 100))
+    assert not results.path.exists()
+
+
+# The file
+
+
+def test_a_finished_run_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    made = Results(path).add(compared().made(PRIVUNIT, FIRST, "measured", 0))
+    assert made["accuracy"] > 0.1
+    assert made["proven"]["epsilon"] <= 4.0
+    assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
+    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 0) == made
+    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 1) is None
+
+
+def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
+    keys = {
+        compared().digest(cell, attempt, seed, purpose)
+        for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
+        for attempt in TRIES
+        for seed in (0, 1)
+        for purpose in get_args(Purpose)
+    }
+    assert len(keys) == 16
+
+
+def test_a_contestant_that_equals_another_has_its_own_lines(tmp_path: Path) -> None:
+    found = Comparison([contestant("one"), contestant("two")], [DIGITS])
+    one, two = (Cell("digits", 20, name, 4.0) for name in ("one", "two"))
+    results = Results(tmp_path / "results.jsonl")
+    results.add({"cell": asdict(one), "digest": found.digest(one, FIRST, 0, "measured")})
+    assert found.digest(two, FIRST, 0, "measured") == results.rows[0]["digest"]
+    assert found.known(results, one, FIRST, "measured", 0) == results.rows[0]
+    assert found.known(results, two, FIRST, "measured", 0) is None
+
+
+def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    short = Cell("digits", 20, "signs", 4.0)
+    refused = results.add(compared().made(short, {"rounds": 1000}, "tried", 100))
+    assert refused["accuracy"] is None
+    assert "examples" in refused["refused"]
+    assert Results(results.path).rows == [refused]
+
+
+def test_a_try_whose_update_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
+
+    monkeypatch.setattr(engine, "simulate", run)
+    refused = compared().made(PRIVUNIT, FIRST, "tried", 100)
+    assert refused["accuracy"] is None
+    assert "round 3, client 8" in refused["refused"]
+
+
+def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    measured(compared(), results, [PRIVUNIT], lambda: False)
+    assert not results.rows
+    left = iter([True, False, False])  # the first try, and then no more
+    measured(compared(), results, [PRIVUNIT], lambda: next(left))
+    assert [found["purpose"] for found in results.rows] == ["tried"]
+
+
+def test_cells_keep_their_order_and_a_reference_has_one() -> None:
+    found = compared().cells([20], [4.0, 1.0])
+    assert [(cell.contestant, cell.epsilon) for cell in found] == [
+        ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0),
+        ("privunit", 1.0), ("signs", 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.uniform(size=(240, 3))
+    whose = np.repeat(np.arange(80), 3)
+    data = Dataset.from_arrays(features, (features[:, 0] > 0.5).astype(int), groups=whose)
+    config = resolve("person-dp-sgd-digits").changed(dataset="own", channel="sum")
+    found = Comparison(
+        [
+            Contestant.of(
+                "sum", config, ({"rounds": 2}, {"rounds": 3}),
+                GuaranteeKind("person", "summing-server", 1e-5),
+            )
+        ],
+        [Task("own", lambda: data, {"dataset": "own"})],
+        seeds=[0],
+    )  # fmt: skip
+    results = Results(tmp_path / "results.jsonl")
+    (cell,) = found.cells([4], [2.0])
+    measured(found, results, [cell])
+    ((_, runs),) = found.standing(results.rows).items()
+    assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
+    assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0
+    assert 0 <= runs[0]["auc"] <= 1
+    tried = found.data_for(cell, "tried", 100)
+    assert tried.train.people is not None
+    assert tried.test.people is not None
+    assert not np.intersect1d(tried.train.people, tried.test.people).size

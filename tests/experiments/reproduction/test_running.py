@@ -1,0 +1,418 @@
+"""A tiny target on digits is run, stored, read back, compared, drawn and printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate import statements
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
+from fedldp.core.errors import RunError
+from fedldp.experiments.reproduction import comparison, publishing, results, targets
+from fedldp.experiments.reproduction import statements as proofs
+from fedldp.experiments.reproduction.comparison import Measurement, Reason, Row, compare, proven
+from fedldp.experiments.reproduction.figure import fingerprint, has_rounds
+from fedldp.experiments.reproduction.pages import committed, markdown, name_of_chart, updated
+from fedldp.experiments.reproduction.publishing import documents, restore, text_of
+from fedldp.experiments.reproduction.results import Measured, MeasurementStore
+from fedldp.experiments.reproduction.runner import MissingRun, jobs, run_all
+from fedldp.experiments.reproduction.targets import Gain, PaperTarget
+from fedldp.reporting.record import RunFolder
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.identity import data_digests, family_digest
+from fedldp.simulation.plan import plan, problem_of
+
+DOCS = Path(__file__).parents[3] / "docs"
+BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)
+
+
+def cell(name: str, config: RunConfig, accuracy: float | None = None) -> Recipe:
+    return Recipe(
+        name=name,
+        config=config,
+        summary="a cell of a test, of no paper at all",
+        source=Source(paper="Nobody 2026", place="Table 9", row=name),
+        expected=None if accuracy is None else Expected(accuracy=accuracy, tolerance=0.02),
+    )
+
+
+SHORT, LONG = cell("short", BASE.changed(rounds=1)), cell("long", BASE.changed(rounds=2), 0.5)
+TINY = PaperTarget(
+    name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG),
+    gains=(Gain(row="more rounds", column="points", pairs=(("long", "short"),)),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MeasurementStore:
+    return MeasurementStore(tmp_path / "kept")
+
+
+def run(
+    target: PaperTarget, store: MeasurementStore, root: Path, seeds: int = 2, **more: Any
+) -> list[Measured]:
+    todo = jobs(target.cells, range(seeds), store, root, "cpu")
+    return list(run_all(todo, store, data_dir=root, device="cpu", workers=1, **more))
+
+
+def rows_of(target: PaperTarget, store: MeasurementStore, root: Path) -> dict[str, Row]:
+    return {row.row: row for row in compare(target, store, root)}
+
+
+def measurement(row: Row) -> Measurement:
+    assert row.ours is not None
+    return row.ours
+
+
+def keep(
+    store: MeasurementStore, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu",
+    seconds: float = 1.0,
+) -> None:  # fmt: skip
+    config = recipe.config
+    store.write(
+        Measured(
+            digest=family_digest(config, data_digests(config)[0]),
+            recipe=recipe.name,
+            seed=seed,
+            rounds=len(accuracies),
+            accuracies=list(accuracies),
+            device=device,
+            hardware="a machine",
+            date="2026-11-22",
+            seconds=seconds,
+        )
+    )
+
+
+def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
+    assert {row.verdict for row in compare(TINY, store, tmp_path)} == {"not measured"}
+    measured = run(TINY, store, tmp_path)
+    assert [(one.recipe, one.seed, one.rounds) for one in measured] == [
+        ("long", 0, 2),
+        ("long", 1, 2),
+    ]
+    assert jobs(TINY.cells, range(2), store, tmp_path, "cpu") == []
+    found = rows_of(TINY, store, tmp_path)
+    first = [one.accuracies[0] for one in measured]
+    short, long, gain = (measurement(found[name]) for name in ("short", "long", "more rounds"))
+    assert short.mean == pytest.approx(sum(first) / 2)
+    assert short.seeds == long.seeds == gain.seeds == [0, 1]
+    assert gain.mean == pytest.approx(long.mean - short.mean)
+    plain = simulate(SHORT.config.changed(seed=1), data_dir=tmp_path)
+    assert plain.accuracy == first[1]
+
+
+def test_verdicts(store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(store, LONG, 0, 0.1, 0.51)
+    assert rows_of(TINY, store, tmp_path)["long"].verdict == "agrees"
+    assert rows_of(TINY, store, tmp_path)["short"].verdict == "no number"
+    keep(store, LONG, 1, 0.1, 0.61)
+    found = rows_of(TINY, store, tmp_path)["long"]
+    assert (found.verdict, found.why) == ("differs", None)
+    assert found.difference == pytest.approx(0.06)
+    for explains, verdict in ((True, "explained"), (False, "unexplained")):
+        reason = Reason(text="it is a test", explains=explains)
+        monkeypatch.setattr(comparison, "known", lambda reason=reason: {"long": reason})
+        found = rows_of(TINY, store, tmp_path)["long"]
+        assert (found.verdict, found.why) == (verdict, reason.text)
+
+
+def test_devices_are_not_mixed(store: MeasurementStore, tmp_path: Path) -> None:
+    keep(store, LONG, 0, 0.1, 0.4)
+    keep(store, LONG, 1, 0.1, 0.6, device="cuda")
+    keep(store, LONG, 2, 0.1, 0.8, device="cuda")
+    ours = measurement(rows_of(TINY, store, tmp_path)["long"])
+    assert (ours.device, ours.seeds) == ("cuda", [1, 2])
+    assert ours.mean == pytest.approx(0.7)
+    assert "(GPU)" in markdown(compare(TINY, store, tmp_path))
+    only = measurement(compare(TINY, store, tmp_path, device="cpu")[1])
+    assert (only.mean, only.seeds) == (0.4, [0])
+
+
+@pytest.mark.parametrize("name", ["fedavg-quickstart", "quickstart", "composed-digits"])
+def test_a_longer_run_begins_with_the_shorter(name: str, tmp_path: Path) -> None:
+    config = find_recipe(name).config
+    assert config.longer_begins_with_shorter
+    short, long = (simulate(config.changed(rounds=n), data_dir=tmp_path) for n in (1, 2))
+    assert [short.rounds[0].accuracy] == [record.accuracy for record in long.rounds[:1]]
+
+
+@pytest.mark.slow
+def test_a_cell_may_show_another_figure_of_the_same_run(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = find_recipe("ldpfl-digits").config.changed(rounds=1, encoder_epochs=1, local_epochs=1)
+    whole = cell("whole", config)
+    source = Source(paper="Nobody 2026", place="Table 9", row="own", metric="local_accuracy")
+    own = replace(whole, name="own", source=source)
+    target = PaperTarget(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
+    keep(store, whole, 0, 0.5)  # without that metric
+    (made,) = run(target, store, tmp_path, seeds=1)
+    result = simulate(config)
+    rows = rows_of(target, store, tmp_path)
+    assert measurement(rows["whole"]).mean == made.accuracies[0] == result.rounds[0].accuracy
+    assert measurement(rows["own"]).mean == result.rounds[0].metrics["local_accuracy"]
+    made = documents([target], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
+    kept = rows_of(target, MeasurementStore(tmp_path / "nothing"), tmp_path)
+    for name in ("whole", "own"):
+        mean = measurement(rows[name]).mean
+        assert measurement(kept[name]).mean == pytest.approx(mean, abs=1e-6)
+
+
+def test_a_time_budget_starts_no_run_that_would_exceed_it(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
+    now = iter([0.0, 0.0, 100.0, 100.0])
+    told: list[MissingRun] = []
+    apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
+    measured = run(
+        apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), before=told.append
+    )
+    assert len(measured) == len(told) == 1
+    assert len(run(apart, store, tmp_path, 1)) == 1  # the remaining one
+
+
+def cut_short(job: MissingRun, store: MeasurementStore, root: Path) -> None:
+    def stop(record: Any) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds) as place,
+    ):
+        simulate(job.config, data_dir=root, out=place, after_round=stop)
+
+
+def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that collects the number of rounds each time they are stored."""
+    kept: list[int] = []
+    write = RunFolder.write_round
+
+    def count(folder: RunFolder, state: Any, rounds: Any, ledger: Any) -> None:
+        kept.append(len(rounds))
+        write(folder, state, rounds, ledger)
+
+    monkeypatch.setattr(RunFolder, "write_round", count)
+    return kept
+
+
+@pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
+def test_an_interrupted_run_continues(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    cut_short(job, store, tmp_path)
+    [place] = (tmp_path / "kept" / job.digest).glob("*/")
+    if damage == "checkpoint":
+        (place / damage).write_bytes(b"?")
+    elif damage:  # with other settings
+        (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
+    kept = rounds_kept(monkeypatch)
+    [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)
+    assert kept == ([1, 2] if damage else [2])
+    whole = simulate(job.config, data_dir=tmp_path)
+    assert measured.accuracies == [record.accuracy for record in whole.rounds]
+    assert not place.exists()
+    assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
+
+
+def test_a_continued_run_that_fails_keeps_its_rounds(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    cut_short(job, store, tmp_path)
+
+    def full(folder: RunFolder, *others: Any) -> None:
+        raise RunError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_round", full)
+        with pytest.raises(RunError, match="the disk is full"):
+            list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))
+    kept = rounds_kept(monkeypatch)
+    assert len(list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))) == 1
+    assert kept == [2]
+
+
+def test_a_run_in_another_process_is_left_to_it(store: MeasurementStore, tmp_path: Path) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
+        assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
+    assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
+
+
+def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
+    target = {"unit": "client-run", "epsilon": 50.0}
+    config = find_recipe("quickstart").config.changed(target=target)
+    found = [
+        (line.epsilon, line.delta)
+        for line in plan(config, problem_of(config, None)).privacy.guarantees
+        if (line.unit, line.adversary) == ("client-run", "server")
+    ]
+    assert proven(config, tmp_path)[:2] == min(found)
+    assert proven(BASE, tmp_path) == (None, None, False)
+
+
+def test_a_reason_explains_committed_results_only(store: MeasurementStore, tmp_path: Path) -> None:
+    printed = find_recipe("ldp-fl-fmnist")
+    target = replace(TINY, cells=(printed,), gains=())
+    assert compare(target, store, tmp_path)[0].verdict == "explained"
+    for seed in range(1 + len(results.published()[printed.name].seeds)):  # one more than committed
+        keep(store, printed, seed, *[0.1] * 15)
+    [row] = compare(target, store, tmp_path)
+    assert (measurement(row).mean, row.verdict, row.why) == (pytest.approx(0.1), "differs", None)
+
+
+# The command
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(targets, "targets", lambda: {"tiny": TINY})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command_runs_nothing_unless_told_to(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # so that no row's name wraps
+    listed = json.loads(fedldp_command("reproduce", "--json").out)
+    assert [(row["target"], row["cells"], row["measured"]) for row in listed["targets"]] == [
+        ("tiny", 3, 0)
+    ]
+    done = fedldp_command("reproduce", "tiny", "--run", "--seeds", 1, "--json")
+    document = json.loads(done.out)
+    assert (document["target"], document["source"]) == ("tiny", "Nobody 2026, Table 9")
+    keys = {
+        "row",
+        "column",
+        "recipe",
+        "paper",
+        "mean",
+        "deviation",
+        "seeds",
+        "difference",
+        "verdict",
+    }
+    assert all(keys <= set(row) for row in document["cells"])
+    assert [row["seeds"] for row in document["cells"]] == [[0], [0], [0]]
+    assert json.loads(fedldp_command("reproduce", "tiny", "--json").out) == document
+    assert "0 runs are missing" in fedldp_command("reproduce", "--run", "--seeds", 1).err
+    shown = fedldp_command("reproduce", "tiny")
+    assert (shown.status, shown.err) == (0, "")
+    assert "more rounds" in shown.out
+
+
+@pytest.mark.usefixtures("tiny")
+def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
+    assert fedldp_command("reproduce", "--check").status == 0
+    fedldp_command("reproduce", "--run", "--seeds", 1)
+    done = fedldp_command("reproduce", "--check")
+    assert done.status == 1
+    assert "differs: long, accuracy (long)" in done.err
+    assert fedldp_command("reproduce", "tiny", "--only", "short", "--check").status == 0
+
+
+# The pages and the committed results
+
+
+def long_of(made: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    [row] = [row for row in made["Nobody 2026"]["cells"] if row["recipe"] == "long"]
+    return row
+
+
+def test_further_seeds_join_a_committed_one_but_not_a_mean_of_several(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    one = documents([TINY], store, tmp_path)
+    keep(store, LONG, 1, 0.3, 0.7)
+    both = documents([TINY], store, tmp_path)
+    assert all(json.loads(text_of(each)) == each for each in both.values())
+    before, empty = rows_of(TINY, store, tmp_path), MeasurementStore(tmp_path / "nothing")
+    monkeypatch.setattr(results, "published_documents", lambda: both)
+    after = rows_of(TINY, empty, tmp_path)
+    for name in ("long", "short", "more rounds"):
+        found, made = measurement(after[name]), measurement(before[name])
+        assert (found.published, found.seeds) == (True, made.seeds)
+        assert (found.mean, found.deviation) == pytest.approx((made.mean, made.deviation), abs=1e-6)
+    restore(empty)
+    assert jobs([LONG], (0, 1), empty, tmp_path, "cpu") != []
+    monkeypatch.setattr(results, "published_documents", lambda: one)
+    restore(empty)
+    assert [job.config.seed for job in jobs([LONG], (0, 1), empty, tmp_path, "cpu")] == [1]
+    keep(empty, LONG, 1, 0.3, 0.7)
+    row = long_of(documents([TINY], empty, tmp_path))
+    assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
+    assert row["after"]["1"] == [0.2, pytest.approx(0.141421, abs=1e-6)]
+
+
+def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_path: Path) -> None:
+    made = documents([], store, tmp_path)
+    found = {
+        name: paper.folder / "published.json"
+        for name, paper in targets.papers_with_targets().items()
+    }
+    assert set(made) == set(found)
+    for name, file in found.items():
+        assert text_of(made[name]) == file.read_text(encoding="utf-8"), file
+    names = [row["recipe"] for each in made.values() for row in each["cells"]]
+    assert len(set(names)) == len(names) > 200
+
+
+def test_a_result_of_two_papers_is_kept_once(
+    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    made = documents([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "published_documents", lambda: made)
+    monkeypatch.setattr(publishing, "published_documents", lambda: made)
+    keep(store, LONG, 1, 0.1, 0.7)
+    source = Source(paper="Somebody 2027", place="Table 1", row="again")
+    second = replace(LONG, name="second", same_as="long", source=source)
+    other = PaperTarget(name="other", paper=source.paper, place=source.place, cells=(second,))
+    again = documents([other], store, tmp_path)
+    assert "Somebody 2027" not in again
+    assert long_of(again)["seeds"] == [0, 1]
+
+
+PAGES = (
+    "reproduction",
+    "results/reproduction_left",
+    *(f"results/reproduction_{name}" for name in targets.targets()),
+    *(f"papers/{page.stem}" for page in (DOCS / "papers").glob("*.md")),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tables_of_a_page_agree_with_the_committed_results(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # tests/gate makes the recorded statements again; a test below shows which guarantee is used.
+    monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
+    monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert text == updated(text), f"run: python -m fedldp.experiments.reproduction docs/{page}.md"
+
+
+@pytest.mark.slow
+def test_the_chart_of_a_page_agrees_with_the_committed_results() -> None:
+    # There is a chart beside each table with known rounds, drawn from the committed results.
+    folder = DOCS / "results"
+    for name, target in targets.targets().items():
+        rows = committed(target, prove=False)
+        if any(map(has_rounds, rows)):
+            drawn = (folder / name_of_chart(name)).read_text(encoding="utf-8")
+            assert fingerprint(rows) in drawn, (
+                f"run: python -m fedldp.experiments.reproduction {name}'s page"
+            )

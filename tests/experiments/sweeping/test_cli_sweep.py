@@ -1,0 +1,122 @@
+"""fedldp sweep as a user types it: JSON, the table, refusals, and interruptions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import document
+from folders import assert_same_run
+
+import fedldp
+from fedldp.experiments.sweeping import sweeps
+from fedldp.simulation.engine import simulate
+
+SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
+RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
+            "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
+            "metrics"]  # fmt: skip
+METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
+           "most_frequent"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
+    outcome = fedldp_command(
+        "sweep", "quickstart", "fedavg-quickstart", "--grid", "epsilon=1,2", "--seeds", "0-1",
+        *SHORT, "--json", "--csv", "own.csv",
+    )  # fmt: skip
+    assert outcome.status == 0
+    found = document(outcome.out)
+    assert list(found) == ["runs", "table", "failed", "together", "complete", "notes", "warnings"]
+    assert len(found["runs"]) == 6
+    for run in found["runs"]:
+        assert list(run) == RUN_KEYS
+        assert list(run["metrics"]) == METRICS
+        assert all(0 < value < 2 for value in run["metrics"].values())
+        config = document((tmp_path / run["run_dir"] / "config.json").read_text())
+        assert config["recipe"] == run["settings"]["recipe"]
+        assert config["config"]["seed"] == run["seed"]
+        private = "epsilon" in run["settings"]
+        assert private == (run["settings"]["recipe"] == "quickstart")
+        assert not private or config["config"]["epsilon"] == run["settings"]["epsilon"]
+        assert (run["epsilon"] is not None) == private
+    for row in found["table"]:
+        assert list(row) == ["settings", "mean", "deviation", "seeds", "stated_by", "conditions",
+                             "figure"]  # fmt: skip
+        assert row["stated_by"] == "fedldp"
+        of_row = [r["accuracy"] for r in found["runs"] if r["settings"] == row["settings"]]
+        assert row["seeds"] == len(of_row) == 2
+        assert row["mean"] == pytest.approx(sum(of_row) / 2)
+        assert row["deviation"] == pytest.approx(abs(of_row[0] - of_row[1]) / 2**0.5)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert document((folder / "results.json").read_text()) == found
+    assert (tmp_path / "own.csv").read_text() == (folder / "results.csv").read_text()
+    lines = outcome.err.splitlines()
+    assert lines[0] == ("sweep      6 runs (3 combinations, 2 seeds each), 6 rounds in all")
+    assert any("fedavg-quickstart has no epsilon, and runs without" in line for line in lines)
+
+
+def test_a_sweep_prints_a_table_and_exits_with_status_2_if_one_run_is_refused(
+    fedldp_command: Any,
+) -> None:
+    given = ("--grid", "recipe=quickstart", "--grid", "clients_per_round=2,99", *SHORT)
+    outcome = fedldp_command("sweep", *given, "--out", "here")
+    assert outcome.status == 2
+    assert "clients_per_round = 99: there are only num_clients = 5; give at most that" in (
+        outcome.out
+    )
+    assert "refused    quickstart clients_per_round=99 seed 0: " in outcome.err
+    assert "failed     1 of 2" in outcome.err
+    assert "Traceback" not in outcome.err
+    again = fedldp_command("sweep", "--resume", "here", "--workers", 1)
+    assert again.status == 2
+    assert "1 finished before" in again.err
+    assert again.out == outcome.out
+
+
+def test_without_matplotlib_one_line_says_so_and_the_table_is_printed(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = fedldp_command("sweep", *SHORT)
+    assert outcome.status == 0
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("no chart")]
+    assert "pip install 'fedldp[report]'" in line
+    assert "accuracy" in outcome.out
+
+
+def begun(tmp_path: Path) -> int:
+    return len(list(tmp_path.glob("sweep/*/checkpoint")))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
+def test_an_interrupted_sweep_leaves_no_process_and_can_be_continued(
+    fedldp_process: Any, fedldp_command: Any, tmp_path: Path
+) -> None:
+    settings = {"num_clients": 5, "local_epochs": 1, "rounds": 40}
+    given = [f"--set={key}={value}" for key, value in settings.items()]
+    command = fedldp_process("sweep", "--seeds", "0-1", "--workers", 2, "--out", "sweep", *given)
+    command.wait_until(lambda: begun(tmp_path) == 2)
+    assert len(command.family()) == 3
+    command.interrupt()
+    outcome = command.end()
+    command.assert_no_one_is_left()
+    assert outcome.status == 130
+    assert "interrupted; continue with: fedldp sweep --resume sweep" in outcome.err
+    again = fedldp_command("sweep", "--resume", "sweep", "--workers", 1, "--json")
+    assert again.status == 0, again.err
+    for run in json.loads(again.out)["runs"]:
+        whole = tmp_path / f"whole-{run['seed']}"
+        config = fedldp.recipe("quickstart", seed=run["seed"], **settings)
+        simulate(config, recipe="quickstart", out=whole)
+        assert_same_run(tmp_path / run["run_dir"], whole)

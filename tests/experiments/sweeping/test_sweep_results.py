@@ -1,0 +1,211 @@
+"""The results of a sweep: the table, the chart, and the proven epsilon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import fedldp
+from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
+from fedldp.accounting.statement import Statement
+from fedldp.core.kinds import GAUSSIAN, IDEALISED, NOT_PURE
+from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.results import Sweep
+from fedldp.experiments.sweeping.sweeps import View
+from fedldp.simulation.plan import plan, problem_of
+
+
+def line(epsilon: float | None, delta: float = 0.0, **more: Any) -> Guarantee:
+    of: dict[str, Any] = {"unit": "client-run", "adversary": "server", "epsilon": epsilon, **more}
+    if epsilon is None:
+        return Guarantee(kind="none", delta=0.0, reason=NOT_PURE, **of)
+    return Guarantee(kind="approximate", delta=delta, method=GAUSSIAN, **of)
+
+
+def proven(*lines: Guarantee, asked: tuple[Unit, Adversary] | None = None) -> Stated:
+    return Stated.of(Statement(claim=None, guarantees=lines), asked)
+
+
+def test_the_proven_epsilon_is_the_least_for_a_clients_run_against_the_server() -> None:
+    others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
+              line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
+    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Stated(5.0, 1e-5, False)
+    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == Stated(5.0, 0.0, False)
+    assert proven(*others).epsilon == math.inf
+    assert proven(*others, line(None)).epsilon == math.inf
+
+
+def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None:
+    """It is also against those who see less than the server, if nothing is proven against the
+    server."""
+    nothing = line(None)
+    row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
+    sums = line(1.0, unit="person", adversary="summing-server")
+    assert proven(nothing, row) == Stated(0.5, 0.0, False, unit="record")
+    found = proven(nothing, sums, row, person)
+    assert found == Stated(2.0, 1e-5, False, unit="person", behind_sums=1.0)
+    assert proven(nothing, sums).about == " per person, against the summing-server"
+    assert proven(nothing, line(None, unit="person"), row).unit == "record"
+    assert proven(line(9.0), person).about == ""
+
+
+def test_the_proven_epsilon_is_that_of_the_requested_guarantee_or_target() -> None:
+    row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
+    asked = View.of("record:summing-server", None).guarantee
+    assert proven(line(9.0), row, sums, asked=asked) == Stated(
+        1.0, 0.0, False, unit="record", adversary="summing-server"
+    )
+    assert proven(line(9.0), row, sums, asked=("person", "server")).epsilon == math.inf
+    target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
+    of_target = fedldp.recipe("dp-sgd-digits", target=target)
+    assert View().of_run(of_target) == ("record", "downlink")
+    assert View(guarantee=asked).of_run(of_target) == asked
+    assert View().of_run(fedldp.recipe("quickstart")) is None
+
+
+def test_the_requested_figure_comes_first_and_is_drawn() -> None:
+    found = fedldp.sweep(
+        "quickstart", grid={"epsilon": [4.0]}, rounds=1, workers=1, metric="brier",
+        guarantee="client-round:server",
+    )  # fmt: skip
+    head, (row,) = found.shown()
+    assert head[head.index("accuracy") - 1] == "Brier score"
+    assert row[head.index("Brier score")] == f"{found.runs[0]['metrics']['brier']:.4f}"
+    assert row[-1].endswith(" per client-round")
+    assert found.runs[0]["unit"] == "client-round"
+    assert any("the unit client-round, against the adversary server" in n for n in found.notes())
+    assert not any("does not protect a client as a whole" in note for note in found.notes())
+    pytest.importorskip("matplotlib")
+    (axes,) = found.plot().axes
+    assert axes.get_ylabel() == "Brier score, with its standard deviation over seeds"
+
+
+def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
+    config = fedldp.recipe("person-dp-sgd-digits", rounds=2)
+    stated = [
+        Stated.of(plan(each, problem_of(each, None)).privacy)
+        for each in (config, config.changed(channel="central"), config.changed(channel="sum"))
+    ]
+    cells = [
+        replace(
+            cell(8.0, 0.5, proven=8.0, channel=f"{each.adversary} {each.epsilon:g}"),
+            runs=[(cell(8.0, 0.5, proven=8.0).runs[0][0], each)],
+        )
+        for each in stated
+    ]
+    sweep = Sweep(cells)
+    shown = [row[-1] for row in sweep.shown()[1]]
+    assert [text.partition(")")[2] for text in shown] == [
+        " per record", " per record, against the downlink",
+        " per record; 7.9999 against the summing-server"]  # fmt: skip
+    assert sum("does not protect a client as a whole" in note for note in sweep.notes()) == 2
+    assert {record["adversary"] for record in sweep.to_records()} == {"server", "downlink"}
+    pytest.importorskip("matplotlib")
+    figure = sweep.plot()
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert "unless named otherwise" in axes.get_xlabel()
+    assert all("per record" in text.get_text() for text in legend.get_texts())
+    (axes,) = Sweep(cells[:1]).plot().axes
+    assert axes.get_xlabel() == "proven epsilon for one record, against the server, at delta 1e-05"
+
+
+def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:
+    ideal = line(1.0, assumptions=frozenset({IDEALISED}))
+    assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
+    assert proven(ideal) == Stated(1.0, 0.0, True, conditions=(IDEALISED,))
+
+
+def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
+    settings = {"recipe": "quickstart", "epsilon": epsilon, **settings}
+    shown = None if proven == math.inf else proven
+    runs = [
+        {"settings": settings, "seed": seed, "accuracy": accuracy, "loss": 0.5, "epsilon": shown,
+         "seconds": 1.0, "run_dir": None}
+        for seed, accuracy in enumerate(accuracies)
+    ]  # fmt: skip
+    at = Stated(proven, 0.0 if proven == math.inf else 1e-5, False)
+    return Cell(settings, [(run, at) for run in runs], None)
+
+
+@pytest.fixture
+def result() -> Sweep:
+    refused = Cell({"recipe": "quickstart", "epsilon": 99}, [], "epsilon = 99: <too> large")
+    failed = [{"settings": dict(refused.settings), "seed": 0, "reason": refused.reason}]
+    cells = [cell(1, 0.5, 0.7, proven=700.0), cell(2, 0.8, proven=math.inf), refused]
+    return Sweep(cells, failed)
+
+
+def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
+    facts = {"conditions", "figure"}
+    assert [{k: v for k, v in row.items() if k not in facts} for row in result.table] == [
+        {"settings": {"recipe": "quickstart", "epsilon": 1}, "mean": pytest.approx(0.6),
+         "deviation": pytest.approx(math.sqrt(0.02)), "seeds": 2, "stated_by": "fedldp"},
+        {"settings": {"recipe": "quickstart", "epsilon": 2}, "mean": 0.8, "deviation": None,
+         "seeds": 1, "stated_by": "fedldp"},
+    ]  # fmt: skip
+    figures = [row["figure"] for row in result.table]
+    assert [figure["value"] for figure in figures] == [pytest.approx(0.6), 0.8]
+    assert [[doubt["kind"] for doubt in figure["doubts"]] for figure in figures] == [
+        [], ["one-seed"]
+    ]  # fmt: skip
+
+
+def test_the_printed_table_shows_failures(result: Sweep) -> None:
+    assert result.shown() == (
+        ["epsilon", "accuracy", "seeds", "loss", "proven epsilon", "failed"],
+        [
+            ["1", "60.00 ± 14.14 %", "2", "0.5000", "700 (delta 1e-05)", ""],
+            ["2", "80.00 %", "1", "0.5000", "infinity", ""],
+            ["99", "", "0", "", "", "epsilon = 99: <too> large"],
+        ],
+    )
+    assert repr(result) == "Sweep(3 runs, 2 combinations, 1 failed)"
+    assert "<td>epsilon = 99: &lt;too&gt; large</td>" in result._repr_html_()
+
+
+def of_rare_classes(cell: Cell, auc: float) -> Cell:
+    metrics = {"auc": auc, "balanced_accuracy": 0.6, "most_frequent": 0.87}
+    return replace(cell, runs=[(run | {"metrics": metrics}, at) for run, at in cell.runs])
+
+
+def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
+    one, two = cell(1, 0.87, 0.89, proven=4.0), cell(2, 0.88, proven=8.0)
+    found = Sweep([of_rare_classes(one, 0.7), of_rare_classes(two, 0.75)])
+    head, rows = found.shown()
+    assert head[1:4] == ["AUC", "balanced accuracy", "accuracy"]
+    assert rows[0][1:4] == ["0.7000 ± 0.0000", "60.00 ± 0.00 %", "88.00 ± 1.41 %"]
+    assert rows[1][1:3] == ["0.7500", "60.00 %"]
+    assert found.notes()[0] == (
+        "AUC and balanced accuracy come first: 87.00 % of the test set is one class, so always "
+        "predicting that class already has a high accuracy"
+    )
+    # The JSON and its means still show the accuracy.
+    assert found.table[0]["mean"] == pytest.approx(0.88)
+    pytest.importorskip("matplotlib")
+    axes = found.plot().axes[0]
+    assert "ROC" in axes.get_ylabel()
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([70, 75])
+
+
+def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None:
+    lines = result.to_csv().splitlines()
+    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,unit,"
+                        "adversary,stated_epsilon,stated_delta,stated_by,idealised,seconds,"
+                        "run_dir")  # fmt: skip
+    assert (
+        lines[1]
+        == "quickstart,1,0,0.5,0.5,700.0,1e-05,client-run,server,700.0,1e-05,fedldp,False,1.0,"
+    )
+    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,client-run,server,inf,0.0,fedldp,False,1.0,"
+    strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
+    assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
+
+
+def test_the_worst_run_stands_for_a_combination() -> None:
+    runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
+    worst = Cell({"recipe": "quickstart"}, runs, None).stated
+    assert worst is not None
+    assert worst.epsilon == 3.0
