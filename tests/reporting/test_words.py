@@ -26,7 +26,16 @@ from fedldp.core.facts import (
     NoGuarantee,
     Unprotected,
 )
-from fedldp.core.kinds import FRESH, GAUSSIAN, OPTIMAL, SIMULATED, SPENT, TAKES_PART, WEIGHTS
+from fedldp.core.kinds import (
+    FRESH,
+    GAUSSIAN,
+    OPTIMAL,
+    OWN_NOTE,
+    SIMULATED,
+    SPENT,
+    TAKES_PART,
+    WEIGHTS,
+)
 from fedldp.core.registry import scan_papers
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import check_stated, parse_agreement
@@ -180,6 +189,8 @@ def test_values_are_checked() -> None:
     ("at", "wrong"),
     [
         ("delta", 2.0),
+        ("delta", 1e-5),  # of a pure line
+        ("lower", 1e9),
         ("epsilon", -1.0),
         ("assumptions", {}),
         ("assumptions", "none"),
@@ -204,3 +215,11 @@ def test_a_value_that_fits_no_template_is_shown_as_it_is() -> None:
     # A paper's kind: while its module is not loaded, its values are not checked.
     fact = Unprotected("labels", (("bits_epsilon", "much"),))
     assert "much" in words.line(fact)
+
+
+def test_no_control_character_of_a_note_reaches_a_terminal() -> None:
+    note = OWN_NOTE(of="own", text="red \x1b[31m, \x9b1m and\r\u2028\u202etext é")
+    for told in (words.line(note), words.short(note)):
+        assert told.isprintable()
+        assert r"red \x1b[31m, \x9b1m and\r\u2028\u202etext é" in told
+    assert words.line(Caveat("new\x1b", (("of", "\x1b"),))).isprintable()

@@ -177,6 +177,17 @@ class Guarantee:
             raise ConfigError("a guarantee has a method, and a line that proves nothing a reason")
         if proves == (self.epsilon is None):
             raise ConfigError("a guarantee has an epsilon, and a line that proves nothing has none")
+        if self.kind == "pure" and self.delta:
+            raise ConfigError(f"delta = {self.delta!r}: a pure guarantee has delta 0")
+        if self.lower is not None and self.lower > self.size:
+            raise ConfigError(
+                f"lower = {self.lower!r}: a lower bound is at most epsilon = {self.epsilon!r}"
+            )
+
+    @property
+    def size(self) -> float:
+        """The epsilon; infinite if nothing is proven."""
+        return math.inf if self.epsilon is None else self.epsilon
 
     @property
     def is_idealised(self) -> bool:

@@ -94,7 +94,7 @@ class Proven:
             ConfigError: the statement rests on an assumption that this version does not know.
         """
         about = [g for g in statement.guarantees if (g.unit, g.adversary) == (unit, adversary)]
-        best = min(about, key=lambda line: (line.is_idealised, _size(line)), default=None)
+        best = min(about, key=lambda line: (line.is_idealised, line.size), default=None)
         if best is None:
             return cls(
                 epsilon=None,
@@ -156,7 +156,7 @@ class Released:
                     continue
                 line = line.assuming(AT_SITES(sites=1))
             found.append(line)
-        return min(found, key=_size, default=None)
+        return min(found, key=lambda line: line.size, default=None)
 
     def size_at(self, line: Guarantee, delta: float) -> float:
         """Return the epsilon of one of the statement's lines at a smaller delta.
@@ -165,11 +165,11 @@ class Released:
         rounds, or fewer reports among which each is hidden, the plan says nothing of another delta.
         """
         planned, smaller = (
-            min((_size(each) for each in self.at(d).guarantees if _about(each) == _about(line)),
+            min((each.size for each in self.at(d).guarantees if _about(each) == _about(line)),
                 default=math.inf)
             for d in (line.delta, delta)
         )  # fmt: skip
-        as_planned = math.isclose(_size(line), planned, rel_tol=_OF_MACHINES)
+        as_planned = math.isclose(line.size, planned, rel_tol=_OF_MACHINES)
         return smaller if as_planned else math.inf
 
 
@@ -238,10 +238,6 @@ def together(
         unprotected=len(runs) - len(known),
         data=data,
     )
-
-
-def _size(line: Guarantee) -> float:
-    return math.inf if line.epsilon is None else line.epsilon
 
 
 def _check_known(assumptions: Iterable[Assumption]) -> None:
@@ -339,15 +335,15 @@ def _rho(history: History) -> float:
 def _composed(history: History, like: Guarantee, delta: float, shift: int) -> float:
     if any(isinstance(loss_of(event), Sampled) for event in history):
         line = sampled_guarantee(history, like.unit, like.adversary, delta, shift=shift)
-        return _size(line)
+        return line.size
     lines = local_guarantees(history, "client-run", delta, attained=False, shift=shift)
-    return min(map(_size, lines))
+    return min(line.size for line in lines)
 
 
 def _by_lines(known: Sequence[tuple[Released, Guarantee]], delta: float) -> float:
     """Return the sum of the epsilons of the runs' lines, each at its part of delta."""
     part = _part(delta, sum(line.delta > 0 for _, line in known))
-    return _sum([run.size_at(line, part) if line.delta > 0 else _size(line) for run, line in known])
+    return _sum([run.size_at(line, part) if line.delta > 0 else line.size for run, line in known])
 
 
 def _part(delta: float, parts: int) -> float:

@@ -108,6 +108,14 @@ def short(fact: Fact) -> str:
 
 
 def _filled(fact: Fact, form: str) -> str:
+    """Return a fact in one of its forms, without control characters: values may be anybody's."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in _as_stated(fact, form)
+    )
+
+
+def _as_stated(fact: Fact, form: str) -> str:
     entry = templates().get(fact.kind)
     if entry is not None:
         try:
