@@ -15,9 +15,7 @@ import pytest
 from fedldp.accounting import guarantees
 from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
 from fedldp.core.kinds import SECRET_SAMPLE
-from fedldp.experiments import proving
 from fedldp.experiments.advising import advice, page, plan
-from fedldp.experiments.comparing import compared
 from fedldp.ledgers import budget
 from fedldp.reporting import card, charts, words
 
@@ -74,8 +72,7 @@ ADVISED = {"record", "person", "client-run"}
 TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
     "card, units": (card._UNITS, _unit, UNITS),
     "lines, units": (words.UNITS, _unit, UNITS),
-    "compare, units": (compared._UNITS, _unit, UNITS),
-    "proofs, units": (proving._UNITS, _unit, UNITS),
+    "compare, units": (words.WHOLE, _unit, UNITS),
     "advice, units": (advice.UNITS, _unit, ADVISED),
     "advice, who is hidden": (page.WHO, _unit, ADVISED),
     "card, adversaries": (card._WHO_SEES, _adversary, ADVERSARIES),

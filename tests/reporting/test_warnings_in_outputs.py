@@ -20,7 +20,7 @@ from visits import NAMES, write_visits
 import fedldp
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement
-from fedldp.core.kinds import CHOOSING, HELD_OUT, PURE_SUM
+from fedldp.core.kinds import CHOOSING, DOUBTFUL_RUNS, HELD_OUT, PURE_SUM
 from fedldp.data import Dataset
 from fedldp.reporting import words
 from fedldp.reporting.html import page
@@ -120,8 +120,10 @@ def swept() -> Any:
 def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> None:
     choosing = words.line(CHOOSING)
     assert choosing in swept.notes()
-    assert choosing in swept.summary()["warnings"]
-    assert any("runs are doubtful" in text for text in swept.warnings())
+    told = swept.summary()["warnings"]
+    assert choosing in [each["text"] for each in told]
+    assert [each["kind"] for each in told] == [each.kind for each in swept.warnings()]
+    assert DOUBTFUL_RUNS.is_in(swept.warnings())
     text = swept.to_csv()
     assert f"# {choosing}\n" in text
     data = [line for line in text.splitlines() if not line.startswith("#")]

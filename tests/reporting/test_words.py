@@ -29,6 +29,7 @@ from fedldp.core.facts import (
 from fedldp.core.kinds import (
     FRESH,
     GAUSSIAN,
+    ONE_CLASS,
     OPTIMAL,
     OWN_NOTE,
     SIMULATED,
@@ -48,6 +49,7 @@ SRC = Path(fedldp.__file__).parent
 EXAMPLES: dict[type, Any] = {
     int: 3, float: 0.25, str: "some", bool: True, NoneType: None, Assumption: FRESH,
     Method: GAUSSIAN, Unprotected: WEIGHTS, Caveat: SIMULATED,
+    Doubt: ONE_CLASS,
 }  # fmt: skip
 
 
@@ -66,6 +68,8 @@ def facts(kind: Kind[Any]) -> Iterator[Fact]:
         fixed = {name: None if v == "none" else v for name, v in form.items() if name != "line"}
         if kind.name in ("spent", "cannot-pay"):
             values |= {"unit": "person", "kind": "zcdp"}
+        if kind.name == "epsilon-compared":
+            values["unit"] = "person"
         if kind.name == "delta-for-so-many":
             values["of"] = "person"
         yield kind(**values | fixed)

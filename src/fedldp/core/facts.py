@@ -90,6 +90,10 @@ class Doubt(Fact):
     """Why a score may say less than it seems."""
 
 
+class Note(Fact):
+    """What a reader of several runs, or of their scores, must know."""
+
+
 class Status(Fact):
     """What needs the attention of a server's or a site's operator."""
 

@@ -15,6 +15,7 @@ from fedldp.core.facts import (
     Kind,
     Method,
     NoGuarantee,
+    Note,
     Status,
     Unprotected,
 )
@@ -126,6 +127,24 @@ CLASS_COUNT_ROUNDS = Kind(
 )
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
 OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})
+
+# Notes on several runs side by side
+
+EPSILON_SHOWN = Kind(
+    "epsilon-shown",
+    Note,
+    {"unit": str, "adversary": str, "deltas": tuple[float, ...], "proven": bool},
+)
+EPSILON_COMPARED = Kind("epsilon-compared", Note, {"unit": str, "adversary": str, "delta": float})
+NOT_OF_CLIENT = Kind("not-of-client", Note, {"unit": str, "adversary": str})
+HOUSE_PROVES = Kind("proven-by-fedldp", Note, {})()
+NOT_PROVEN_HERE = Kind("not-proven-here", Note, {"of": tuple[str, ...]})
+ONLY_IDEALISED = Kind("only-idealised", Note, {"of": tuple[str, ...]})
+SCORES_RELEASED = Kind("scores-released", Note, {"of": str, "what": tuple[Unprotected, ...]})
+SCORES_LOGGED = Kind("scores-logged", Note, {})()
+ALL_PRIVATE = Kind("all-private", Note, {})()
+ROW_NOT_PERSON = Kind("row-not-person", Note, {})()
+DOUBTFUL_RUNS = Kind("doubtful-runs", Note, {"runs": int, "of": int, "first": Doubt})
 
 # Doubts about scores. They hold scores, so where scores are hidden, hide the doubts as a whole.
 

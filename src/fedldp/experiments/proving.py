@@ -20,14 +20,6 @@ BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 _COARSE = 1e-3
 """The relative precision of a budget if its statement takes a second to compute."""
 
-_UNITS = {
-    "weight": "a weight",
-    "record": "a record",
-    "person": "a person",
-    "client-round": "a client's round",
-    "client-run": "a client's run",
-}
-
 
 class ComparisonError(FedldpError):
     """A run must not be included in a comparison's results."""
@@ -124,7 +116,7 @@ def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
     known = [line for line in real if line.epsilon is not None]
     if not known or len(known) < len(real):
         why = "; ".join(map(words.method_of, real)) or _what_it_has(privacy)
-        what = _UNITS[kind.unit]
+        what = words.WHOLE[kind.unit]
         raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
     return min((Proven.of_line(line, privacy) for line in known), key=lambda found: found.size)
 

@@ -367,28 +367,13 @@ def behind_sums(privacy: Statement) -> float | None:
     return None if found is None or _size(found) >= _size(line) else _size(found)
 
 
-def about(unit: str, adversary: str, behind: float | None = None) -> str:
-    """Return what a headline covers, in words; "" for a client's run against the server.
-
-    Args:
-        unit: the headline's unit.
-        adversary: the headline's adversary.
-        behind: see ``behind_sums``.
-    """
-    if (unit, adversary) == ("client-run", "server"):
-        return ""
-    against = "" if adversary == "server" else f", against the {adversary}"
-    less = "" if behind is None else f"; {number(behind)} against the summing-server"
-    return f" per {unit}{against}{less}"
-
-
 def headline_in_words(privacy: Statement, guarantee: tuple[str, str] | None = None) -> str:
     """Return the headline's epsilon and delta, what they cover, and who states them."""
     line = headline(privacy, guarantee)
     if line is None or line.epsilon is None:
         return _in_words(line)
     behind = behind_sums(privacy) if guarantee is None else None
-    return _in_words(line) + about(line.unit, line.adversary, behind)
+    return _in_words(line) + words.about(line.unit, line.adversary) + words.behind(behind)
 
 
 def run_in_words(privacy: Statement) -> str:

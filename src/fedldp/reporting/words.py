@@ -40,6 +40,15 @@ UNITS = {
 }
 """What is protected, for each unit."""
 
+WHOLE = {
+    "weight": "a weight",
+    "record": "a record",
+    "person": "a person",
+    "client-round": "a client's round",
+    "client-run": "a client's whole run",
+}
+"""The name of each unit."""
+
 ADVERSARIES = {
     "server": "A server that can link a client's messages",
     "shuffled-server": "A server behind an honest shuffler",
@@ -82,6 +91,16 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
     "imbalanced": lambda of: {"often": f"{100 * of['most_frequent']:.2f} %"},
+    "epsilon-shown": lambda of: {
+        "whom": f"the unit {of['unit']}, against the adversary {of['adversary']}"
+        if about(of["unit"], of["adversary"])
+        else "all that a client sends in the run, against the server",
+        "at": f", at delta {' or '.join(f'{each:g}' for each in of['deltas'])}"
+        if of["deltas"]
+        else "",
+    },
+    "epsilon-compared": lambda of: {"what": WHOLE[of["unit"]]},
+    "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
 """Values that templates show besides a fact's own."""
@@ -146,8 +165,8 @@ def _with_values(template: str, values: Mapping[str, Any]) -> str:
     """Fill a template.
 
     Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:upN}`` a number rounded up
-    to N digits, ``{x:r}`` a number in full, ``{x!s}`` and ``{x!a}`` names joined by "and" and by
-    commas, ``{x!t}`` a text as it is, and ``{x!r:JOINER}`` facts.
+    to N digits, ``{x:r}`` a number in full, ``{x!s}`` names and ``{x!r}`` facts joined by "and",
+    ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else, and ``{x!t}`` a text as it is.
     """
     found = ""
     for text, name, spec, how in Formatter().parse(template):
@@ -156,11 +175,9 @@ def _with_values(template: str, values: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, spec: str, how: str | None) -> str:
-    if how == "r":
-        facts = value if isinstance(value, tuple) else (value,)
-        return (spec or " and ").join(map(line, facts))
-    if how in ("s", "a"):
-        return (" and " if how == "s" else ", ").join(value)
+    if how in ("r", "s"):
+        parts = map(line, value if isinstance(value, tuple) else (value,)) if how == "r" else value
+        return (spec or " and ").join(parts)
     if how == "t":
         return str(value)
     if spec == "r":
@@ -200,6 +217,18 @@ def size_of(guarantee: Guarantee) -> str:
     by = "" if guarantee.stated_by == HOUSE else f", as {guarantee.stated_by} states"
     size = f"epsilon {number(guarantee.epsilon)}{delta}"
     return f"{size} {UNITS[guarantee.unit]}{sites_of(guarantee)}, against the {who}{by}"
+
+
+def about(unit: str, adversary: str) -> str:
+    """Return what an epsilon in a table covers; "" for a client's run against the server."""
+    if (unit, adversary) == ("client-run", "server"):
+        return ""
+    return f" per {unit}" + ("" if adversary == "server" else f", against the {adversary}")
+
+
+def behind(sums: float | None) -> str:
+    """Return a smaller epsilon that holds against a server that sees only sums; "" for None."""
+    return "" if sums is None else f"; {number(sums)} against the summing-server"
 
 
 def document(privacy: Statement) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.facts import Fact
 from fedldp.core.formatting import rounded_count
-from fedldp.core.kinds import HELD_OUT
+from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
 from fedldp.data import Dataset
 from fedldp.experiments.advising.plan import (
     CLIPPED,
@@ -45,7 +45,7 @@ from fedldp.experiments.comparing.compared import (
     together_in_words,
 )
 from fedldp.experiments.comparing.comparison import Comparison
-from fedldp.experiments.comparing.results import RELEASE, Row
+from fedldp.experiments.comparing.results import Row
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import Figure, TestSet, auc_deviation, is_imbalanced, most_frequent
@@ -505,18 +505,14 @@ class Advice:
     def warnings(self) -> list[str]:
         """The warnings that a reader of the results needs."""
         found = [
-            "all numbers here are computed from private rows and are not private: protect them as "
-            "you protect the table",
-            RELEASE,
+            words.line(ALL_PRIVATE),
+            words.line(CHOOSING),
         ]
         if self.data.scores_are_private:
             found.append(words.line(HELD_OUT))
         found += self.facts_in_words()
         if self.unit == "record":
-            found.append(
-                "the guarantee protects one row, not a person who has several rows; if a column "
-                "names each row's person, give it with --person"
-            )
+            found.append(words.line(ROW_NOT_PERSON))
         if is_imbalanced(self.most_frequent):
             found.append(
                 f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "

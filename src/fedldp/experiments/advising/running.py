@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import EPSILONS, PEOPLE_TRIES
 from fedldp.experiments.comparing.design import check_seeds, read_time
-from fedldp.experiments.comparing.results import RELEASED, Results
+from fedldp.experiments.comparing.results import Results
 from fedldp.experiments.comparing.running import Runs, measure_all
 from fedldp.experiments.processes import Processes
+from fedldp.reporting import words
 from fedldp.reporting.record import check_new, replace_file
 from fedldp.simulation.plan import cores
 
@@ -95,7 +97,7 @@ def advise(
         kept = None if out is None else folder
         replace_file(folder / NAME, document)
         results = Results(folder / "results.jsonl")
-        say(f"note: {RELEASED}")
+        say(f"note: {words.line(SCORES_LOGGED)}")
         failed = measure_all(
             stack.enter_context(Processes(work, min(workers or cores(), cores()))),
             comparison,

@@ -18,15 +18,22 @@ from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Together, together
 from fedldp.accounting.statement import WHOLE_RUN
 from fedldp.algorithms.systems import whose_word
-from fedldp.core.facts import Doubt, Fact
+from fedldp.core.facts import Doubt, Fact, Unprotected
 from fedldp.core.formatting import number
-from fedldp.core.kinds import HELD_OUT
+from fedldp.core.kinds import (
+    CHOOSING,
+    EPSILON_COMPARED,
+    HELD_OUT,
+    NOT_PROVEN_HERE,
+    ONLY_IDEALISED,
+    SCORES_RELEASED,
+)
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.cells import Cell, GuaranteeKind
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.comparing.design import Design
-from fedldp.experiments.comparing.results import LESS_IS_BETTER, RELEASE, Row, score
+from fedldp.experiments.comparing.results import LESS_IS_BETTER, Row, score
 from fedldp.experiments.sweeping.chart import (
     Point,
     check_kind,
@@ -132,7 +139,7 @@ class Compared:
     out: Path | None = None
     private_choice: bool = False
     private_scores: bool = False
-    score_releases: Mapping[str, str] = field(default_factory=dict)
+    score_releases: Mapping[str, tuple[Unprotected, ...]] = field(default_factory=dict)
     together: Sequence[Together] = ()
     uncounted: int = 0
 
@@ -174,7 +181,7 @@ class Compared:
             "rows": self.rows,
             "together": [words.together_document(each) for each in self.together],
             "complete": all(len(line.scores) >= line.seeds for line in self.lines),
-            "warnings": self.warnings(),
+            "warnings": words.facts(self.warnings()),
         }
 
     @property
@@ -196,24 +203,20 @@ class Compared:
         found = [
             f"{name} is a mean over seeds, with the standard deviation across seeds"
             + ("; lower is better" if self.metric in LESS_IS_BETTER else ""),
-            f"epsilon is for {_UNITS[kind.unit]} against the {kind.adversary}, at delta "
-            f"{kind.delta:g}; no run's own statement has a larger epsilon or delta",
+            words.line(
+                EPSILON_COMPARED(unit=kind.unit, adversary=kind.adversary, delta=kind.delta)
+            ),
         ]
         fewer = dict.fromkeys(line.name for line in self.lines if self._is_marked(line))
         if fewer:
             most = max(line.of_tries for line in self.lines)
             found.append(f"* fewer than {most} tries: {', '.join(fewer)}")
         if ideal := dict.fromkeys(line.name for line in self.lines if line.idealised):
-            found.append(
-                f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
-                "simulation"
-            )
+            found.append(words.line(ONLY_IDEALISED(of=tuple(ideal))))
         own = dict.fromkeys(line.stated_by for line in self.lines if line.stated_by != HOUSE)
         if own:
-            found.append(
-                f"what {' or '.join(own)} states is an assumption that nothing here proves"
-            )
-        found += [*self.facts_in_words(), *self.warnings()]
+            found.append(words.line(NOT_PROVEN_HERE(of=tuple(own))))
+        found += [*self.facts_in_words(), *map(words.line, self.warnings())]
         if missing := self.missing:
             found.append(f"not measured yet: {'; '.join(missing)}")
         return found
@@ -230,15 +233,12 @@ class Compared:
             *together_in_words(self.together, self.uncounted),
         ]
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Fact]:
         """Return warnings about scores on private rows, which no epsilon in the table covers."""
         return [
-            *(
-                f"{name}: {what} are a separate release, which no epsilon covers"
-                for name, what in self.score_releases.items()
-            ),
-            *((RELEASE,) if self.private_choice else ()),
-            *((words.line(HELD_OUT),) if self.private_scores else ()),
+            *(SCORES_RELEASED(of=name, what=what) for name, what in self.score_releases.items()),
+            *((CHOOSING,) if self.private_choice else ()),
+            *((HELD_OUT,) if self.private_scores else ()),
         ]
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
@@ -382,7 +382,7 @@ class Compared:
             figures=[line.figure for line in self.lines if line.scores],
             scale=scale,
             notes=self.facts_in_words(),
-            x_label=f"epsilon for {_UNITS[kind.unit]} against the {kind.adversary}, "
+            x_label=f"epsilon for {words.WHOLE[kind.unit]} against the {kind.adversary}, "
             f"delta {kind.delta:g}",
             y_label=title,
             note="; ".join([*notes, self._seeds_in_words()]),
@@ -449,15 +449,6 @@ class Compared:
         return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
 
-_UNITS = {
-    "weight": "a weight",
-    "record": "a record",
-    "person": "a person",
-    "client-round": "a client's round",
-    "client-run": "a client's whole run",
-}
-
-
 def compared(
     design: Design,
     comparison: Comparison,
@@ -502,7 +493,7 @@ def compared(
         private_choice=not data.is_public,
         private_scores=data.scores_are_private,
         score_releases={
-            name: " and ".join(map(words.line, told))
+            name: tuple(told)
             for name, entry in design.entries.items()
             if (told := entry.config.composition.local.private_scores)
         },

@@ -18,9 +18,10 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.core.facts import Fact
+from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.comparing.cells import Cell, Contestant, Task, Try
-from fedldp.experiments.comparing.results import METRICS, RELEASED, Results, Row, choose, where
+from fedldp.experiments.comparing.results import METRICS, Results, Row, choose, where
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.proving import (
     BUDGETS,
@@ -30,6 +31,7 @@ from fedldp.experiments.proving import (
     checked,
     proven,
 )
+from fedldp.reporting import words
 from fedldp.reporting.scores import final_of
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
@@ -278,7 +280,7 @@ class Comparison:
             row["doubts"] = [each.to_json() for each in result.doubts]
         whole = self._task_of(cell).load()
         if whole.scores_are_private or (purpose == "tried" and not whole.is_public):
-            row["note"] = RELEASED
+            row["note"] = words.line(SCORES_LOGGED)
         row["seconds"] = round(time.perf_counter() - start, 2)
         row["cpu_seconds"] = round(time.process_time() - worked, 2)
         return row | where()

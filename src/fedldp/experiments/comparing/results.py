@@ -16,19 +16,6 @@ Row = dict[str, Any]
 """One run, as a line of the file: see ``Comparison.made``."""
 
 
-RELEASE = (
-    "choosing by scores is a release: the tries were scored on held-out private rows of clients, "
-    "and no epsilon here covers the scores or the choice that was based on them"
-)
-"""The note in tables for data that are not a published data set."""
-
-RELEASED = (
-    "the progress lines and results.jsonl contain scores on clients' private rows, which no "
-    "epsilon covers: show them only to people who may see such rows"
-)
-"""The note for the same data before the first run, and in every line of a results file."""
-
-
 class Results:
     """The lines of a results file; each run adds a line.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, as_dataset
 from fedldp.experiments.comparing.cells import Cell, Try
@@ -32,10 +33,11 @@ from fedldp.experiments.comparing.design import (
     read_time,
     with_settings,
 )
-from fedldp.experiments.comparing.results import RELEASED, Results, Row, choose, score
+from fedldp.experiments.comparing.results import Results, Row, choose, score
 from fedldp.experiments.processes import DIED, Processes
 from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.sweeping.grid import read_seeds
+from fedldp.reporting import words
 from fedldp.reporting.record import as_json, check_new, replace_file
 from fedldp.simulation.plan import cores
 
@@ -237,7 +239,7 @@ def carry_out(
     comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses if nobody can be held out
     document = {**design.document(), "own_data": work.data.own_data}
     if not work.data.is_public:
-        say(f"note: {RELEASED}")
+        say(f"note: {words.line(SCORES_LOGGED)}")
     with ExitStack() as stack:
         own = owned(out, "out", "comparison", lambda path: _check_place(path, document))
         folder = stack.enter_context(own).path

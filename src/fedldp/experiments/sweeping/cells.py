@@ -12,8 +12,9 @@ from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.facts import Doubt, Fact
+from fedldp.reporting import words
 from fedldp.reporting.scores import Figure, TestSet, is_imbalanced
-from fedldp.reporting.text import about, behind_sums, headline
+from fedldp.reporting.text import behind_sums, headline
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Stated:
 
         Empty if it covers all that a client sends, with the server as adversary.
         """
-        return about(self.unit, self.adversary)
+        return words.about(self.unit, self.adversary)
 
     @property
     def of_client(self) -> bool:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib import import_module
@@ -15,15 +15,25 @@ from typing import Any
 
 from fedldp.accounting.proven import Together
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Fact, Note, Unprotected
 from fedldp.core.formatting import number
-from fedldp.core.kinds import CHOOSING, HELD_OUT
+from fedldp.core.kinds import (
+    CHOOSING,
+    DOUBTFUL_RUNS,
+    EPSILON_SHOWN,
+    HELD_OUT,
+    HOUSE_PROVES,
+    NOT_OF_CLIENT,
+    NOT_PROVEN_HERE,
+    ONLY_IDEALISED,
+    SCORES_RELEASED,
+)
 from fedldp.experiments.sweeping.cells import Cell, Stated
 from fedldp.experiments.sweeping.chart import NAMES, draw
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import CHOSEN_BY, FIGURES
-from fedldp.reporting.text import about, area, imbalance, percent
+from fedldp.reporting.text import area, imbalance, percent
 
 METRICS = (*FIGURES, "most_frequent")
 """The test metrics that a sweep reports for a run besides accuracy and loss."""
@@ -57,7 +67,7 @@ class Sweep:
     out: Path | None = None
     private_scores: bool = False
     metric: str | None = None
-    score_releases: Mapping[str, str] = field(default_factory=dict)
+    score_releases: Mapping[str, tuple[Unprotected, ...]] = field(default_factory=dict)
     doubts: Sequence[Doubt] = ()
     together: Sequence[Together] = ()
 
@@ -110,60 +120,65 @@ class Sweep:
             "together": [words.together_document(each) for each in self.together],
             "complete": not self.failed,
             "notes": self.notes(),
-            "warnings": self.warnings(),
+            "warnings": words.facts(self.warnings()),
         }
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Fact]:
         """Return warnings on the metrics and on releases that no epsilon in the table covers."""
-        found = [
-            f"{name}: {what} are a separate release, which no epsilon covers"
-            for name, what in self.score_releases.items()
+        found: list[Fact] = [
+            SCORES_RELEASED(of=name, what=what) for name, what in self.score_releases.items()
         ]
         if self.private_scores:
-            found += map(words.line, (CHOOSING, HELD_OUT))
+            found += [CHOOSING, HELD_OUT]
         if self.doubts:
             found.append(
-                f"the metrics of {len(self.doubts)} of {len(self.runs)} runs are doubtful, the "
-                f"first because {words.line(self.doubts[0])}"
+                DOUBTFUL_RUNS(runs=len(self.doubts), of=len(self.runs), first=self.doubts[0])
             )
         return found
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
-        deltas = " or ".join(f"{delta:g}" for delta in sorted({s.delta for s in stated}))
-        at = f", at delta {deltas}" if deltas else ""
-        own = self.own_words()
         found = []
         if self.leads and self.metric is None:
             most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
             found.append(f"AUC and balanced accuracy come first: {imbalance(most)}")
         found += [
             f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
-            f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
-            f"epsilon is what is {'stated' if own else 'proven'} for {_of_what(self.cells)}{at}; "
-            "it is infinity (null in JSON) where nothing is",
+            f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation"
         ]
-        found += [
-            f"an epsilon marked{what} does not protect a client as a whole"
-            for what in dict.fromkeys(s.about for s in stated if s.about and not s.of_client)
+        return [
+            *found,
+            *map(words.line, self._about_epsilons()),
+            *self._facts_in_words(),
+            *map(words.together_line, self.together),
+            *map(words.line, self.warnings()),
         ]
+
+    def _about_epsilons(self) -> Iterator[Note]:
+        """Yield what the column of epsilons shows, and who states them."""
+        pairs = {(s.unit, s.adversary) for cell in self.cells for _, s in cell.runs}
+        ((unit, adversary),) = pairs if len(pairs) == 1 else {("client-run", "server")}
+        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
+        own = self.own_words()
+        yield EPSILON_SHOWN(
+            unit=unit,
+            adversary=adversary,
+            deltas=tuple(sorted({s.delta for s in stated})),
+            proven=not own,
+        )
+        marked = dict.fromkeys((s.unit, s.adversary) for s in stated if not s.of_client)
+        for unit, adversary in marked:
+            yield NOT_OF_CLIENT(unit=unit, adversary=adversary)
         if own:
             if any(s.is_proven for s in stated):
-                found.append("what fedldp states is proven")
-            what = " or ".join(own)
-            found.append(f"what {what} states is an assumption that nothing here proves")
+                yield HOUSE_PROVES
+            yield NOT_PROVEN_HERE(of=tuple(own))
         if ideal := dict.fromkeys(
             str(cell.settings["recipe"])
             for cell in self.cells
             if any(s.idealised for _, s in cell.runs)
         ):
-            found.append(
-                f"for {', '.join(ideal)} epsilon holds only in idealised arithmetic, that is, in "
-                "simulation"
-            )
-        found += self._facts_in_words()
-        return [*found, *map(words.together_line, self.together), *self.warnings()]
+            yield ONLY_IDEALISED(of=tuple(ideal))
 
     def _facts_in_words(self) -> list[str]:
         """Return the conditions of the epsilons, and the baselines and doubts of the metrics."""
@@ -340,15 +355,6 @@ def _figure_text(cell: Cell, figure: str) -> str:
     return area(cell.mean_of(figure)) + spread + words.not_above(cell.figure(figure))
 
 
-def _of_what(cells: Sequence[Cell]) -> str:
-    """Return what the runs' epsilons cover, if it is the same for all."""
-    pairs = {(s.unit, s.adversary) for cell in cells for _, s in cell.runs}
-    if len(pairs) != 1 or pairs == {("client-run", "server")}:
-        return "all that a client sends in the run, against the server"
-    ((unit, adversary),) = pairs
-    return f"the unit {unit}, against the adversary {adversary}"
-
-
 def _epsilon_text(stated: Stated | None) -> str:
     """Return an epsilon for display, rounded up, and what it covers."""
     if stated is None:
@@ -357,7 +363,7 @@ def _epsilon_text(stated: Stated | None) -> str:
         return number(None)
     text = number(stated.epsilon) + (f" (delta {stated.delta!r})" if stated.delta else "")
     text += " idealised" if stated.idealised else ""
-    return text + about(stated.unit, stated.adversary, stated.behind_sums)
+    return text + stated.about + words.behind(stated.behind_sums)
 
 
 def _by_text(stated: Stated | None) -> str:

@@ -16,7 +16,7 @@ from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Unprotected
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import SUFFIXES, Dataset, as_dataset
 from fedldp.experiments.processes import Processes
@@ -25,7 +25,6 @@ from fedldp.experiments.sweeping.folder import check_place, check_plain, write_d
 from fedldp.experiments.sweeping.grid import Design, Job, in_words, jobs
 from fedldp.experiments.sweeping.one_run import RunContext, RunTask, summary_of
 from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
-from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
@@ -289,7 +288,7 @@ def _result(
     doubts_of: dict[str, list[Doubt]] = {}
     failed: list[dict[str, Any]] = []
     private_scores = False
-    score_releases: dict[str, str] = {}
+    score_releases: dict[str, tuple[Unprotected, ...]] = {}
     doubts: list[Doubt] = []
     released_by: dict[str, list[Released]] = {}
     shown: dict[tuple[str, Unit, Adversary], None] = {}
@@ -315,7 +314,7 @@ def _result(
             tested_on.setdefault(cell, []).append(TestSet.of_summary(summary, privacy))
             doubts_of.setdefault(cell, []).extend(map(Doubt.from_json, summary["doubts"]))
             if told := job.config.composition.local.private_scores:
-                score_releases[job.recipe] = " and ".join(map(words.line, told))
+                score_releases[job.recipe] = tuple(told)
             doubts += map(Doubt.from_json, summary["doubts"][:1])
             continue
         reason = job.refused if place is None else reasons[place]
