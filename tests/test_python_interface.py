@@ -19,10 +19,9 @@ import fedldp
 import fedldp.data
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.kinds import NOT_FINISHED, SIMULATED
+from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED, SIMULATED
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
-from fedldp.simulation.evaluating import unfinished
 from fedldp.simulation.settings import to_toml
 
 SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
@@ -257,7 +256,7 @@ def test_an_unfinished_run_is_loaded_as_such() -> None:
     assert not found.finished
     assert len(found.rounds) == 1
     assert found.privacy.warnings[-1] == NOT_FINISHED(done=1, of=2)
-    assert fedldp.evaluate(found)["warnings"][0] == unfinished("after 1 of 2 rounds")
+    assert fedldp.evaluate(found)["warnings"][0] == words.shown(MODEL_SO_FAR(done=1, of=2))
     fedldp.resume("here")
     assert fedldp.load("here").finished
 

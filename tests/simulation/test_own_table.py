@@ -87,10 +87,10 @@ def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
         page = (place / f"run-{there}" / "report.html").read_text()
         assert (words.line(HELD_OUT) in html.unescape(page)) is there
         assert ("exact functions of private rows: see the warning" in page) is there
-        assert (words.line(HELD_OUT) in evaluate(place / f"run-{there}")["warnings"]) is there
+        assert (words.shown(HELD_OUT) in evaluate(place / f"run-{there}")["warnings"]) is there
     # Somebody who gives other rows knows whose they are.
     of_others = evaluate(place / "run-True", place / "later.csv")["warnings"]
-    assert words.line(HELD_OUT) not in of_others
+    assert words.shown(HELD_OUT) not in of_others
 
 
 def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:

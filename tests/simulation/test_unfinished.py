@@ -16,8 +16,9 @@ from safetensors.numpy import load_file
 import fedldp
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
-from fedldp.core.kinds import NOT_FINISHED
+from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED
 from fedldp.protocol.wire import read_arrays
+from fedldp.reporting import words
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import Plan, plan, state
@@ -57,10 +58,10 @@ def test_a_stopped_run_has_the_model_of_its_checkpoint(tmp_path: Path, rounds: i
     line = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
     scores = evaluate(tmp_path / "run")
     assert scores["accuracy"] == pytest.approx(json.loads(line)["accuracy"])
-    after = f"after {rounds} of 4 rounds"
-    assert after in scores["warnings"][0]
-    assert load_trained(tmp_path / "run").after == after
-    assert after in repr(fedldp.load(tmp_path / "run"))
+    so_far = MODEL_SO_FAR(done=rounds, of=4)
+    assert scores["warnings"][0] == words.shown(so_far)
+    assert load_trained(tmp_path / "run").so_far == so_far
+    assert f"after {rounds} of 4 rounds" in repr(fedldp.load(tmp_path / "run"))
 
 
 def test_the_model_of_a_stopped_run_is_averaged_as_it_was_tested(tmp_path: Path) -> None:

@@ -95,7 +95,8 @@ def _print(found: dict[str, Any]) -> None:
         table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
     console.print(table)
     for warning in found["warnings"]:
-        console.print(f"warning    {warning}", highlight=False, markup=False, soft_wrap=True)
+        text = f"warning    {warning['text']}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def predict(
@@ -120,14 +121,14 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the class of each example with a run's model."""
+    from fedldp.reporting import words
     from fedldp.simulation.evaluating import predict as classify
-    from fedldp.simulation.evaluating import unfinished
     from fedldp.simulation.recorded import load_trained
 
     trained = load_trained(run_dir)
     rows = classify(trained, data, out, threshold)
-    if trained.after is not None:
-        typer.echo(f"warning    {unfinished(trained.after)}", err=True)
+    if trained.so_far is not None:
+        typer.echo(f"warning    {words.line(trained.so_far)}", err=True)
     if as_json:
         print_json(rows)
     elif out is not None:

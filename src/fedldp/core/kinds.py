@@ -184,6 +184,7 @@ FEW_EXAMPLES_AT_CLIENTS = Kind(
 FEW_EXAMPLES = Kind("few-examples", Doubt, {"fewer_than": int})
 ONE_SEED = Kind("one-seed", Doubt, {})()
 IMBALANCED_TEST = Kind("imbalanced", Doubt, {"most_frequent": float})
+MODEL_SO_FAR = Kind("model-so-far", Doubt, {"done": int, "of": int})
 PRIVATE_ROWS = Kind("private-rows", Doubt, {})()
 NOT_CALIBRATED = Kind("not-calibrated", Doubt, {"error": float})
 

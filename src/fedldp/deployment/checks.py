@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,16 +35,6 @@ from fedldp.simulation.recorded import is_finished
 
 _CLOCKS_AGREE = 5.0
 """The largest difference between two clocks, in seconds, that the check does not report."""
-
-_OF_THE_RUN = (
-    "fill_columns",
-    "categories",
-    "ignore_columns",
-    "scale_columns",
-    "centre_columns",
-    "classes",
-)
-"""Settings for tables that come from the invite, so that a site cannot change them."""
 
 
 @dataclass(frozen=True)
@@ -266,17 +255,16 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
 
 
 def _first_misfit(source: SiteData, agreement: Agreement) -> str:
-    """Return what is wrong with the first row that does not fit, and what the site can change."""
+    """Return what is wrong with the first row that does not fit, and what the site can change.
+
+    The settings for a table's columns come from the invite, so that a site cannot change them.
+    """
     try:
         source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
     except FedldpError as error:
-        named = [each for each in _OF_THE_RUN if re.search(rf"\b{each}\b", str(error))]
-        if not named:
-            return f"the first: {error}"
-        what = "is a setting" if len(named) == 1 else "are settings"
         return (
-            f"the first: {error}. Only the data can be changed here: {' and '.join(named)} {what} "
-            "of the run; otherwise, ask the server's operator for another invite"
+            f"the first: {error}. Only the data can be changed here, because all settings for "
+            "columns are of the run; otherwise, ask the server's operator for another invite"
         )
     return "correct the labels, or ask the server's operator for another invite"
 

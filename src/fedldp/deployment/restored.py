@@ -9,6 +9,7 @@ once the limit is exceeded, nothing more is released with this ledger.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -231,8 +232,9 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
         if entry.run == agreement.run and not releases_nothing(entry.event)
     }
     rounds = placed.rounds - len(answered)
-    times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
-    name = f"{agreement.run} lost {times + 1}"
+    taken = {entry.run for entry in entries}
+    names = (f"{agreement.run} lost {number}" for number in itertools.count(1))
+    name = next(each for each in names if each not in taken)
     for round in range(1, rounds + 1):
         for phase, event in events:
             ledger.charge_lost(name, round, phase, event)

@@ -67,11 +67,13 @@ def evaluate(
         "data": told,
         "threshold": threshold,
         **found,
-        "warnings": [
-            *([] if trained.after is None else [unfinished(trained.after)]),
-            *map(words.line, doubtful),
-            *([words.line(HELD_OUT)] if is_private else []),
-        ],
+        "warnings": words.facts(
+            [
+                *([] if trained.so_far is None else [trained.so_far]),
+                *doubtful,
+                *([HELD_OUT] if is_private else []),
+            ]
+        ),
         "figures": list(map(words.figure, figures(found, on, doubtful))),
     }
 
@@ -106,11 +108,6 @@ def _check_threshold(threshold: float | None, trained: Trained) -> None:
             f"threshold = {threshold:g}: the model of {trained.folder} has {classes} classes, and "
             "a threshold needs two; leave threshold out"
         )
-
-
-def unfinished(after: str) -> str:
-    """Return the warning about the model of an unfinished run; see ``Trained.after``."""
-    return f"the run is not finished: this is its model {after}"
 
 
 def predict(

@@ -138,7 +138,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
 
 def read_weights(
     folder: RunFolder, config: RunConfig, schema: Schema
-) -> tuple[dict[str, NDArray[Any]], str | None]:
+) -> tuple[dict[str, NDArray[Any]], Doubt | None]:
     """Return the weights of a run's model by name, and how far an unfinished run has come.
 
     The weights of an unfinished run are those of its checkpoint. A published model has neither a
@@ -178,8 +178,8 @@ def load_trained(folder: Path) -> Trained:
     schema = read_schema(folder)
     check_usable(config, schema, folder)
     check_features(RunFolder(folder), noted_features(config, schema.problem))
-    weights, after = read_weights(RunFolder(folder), config, schema)
-    found = trained(config, schema, weights, folder, after)
+    weights, so_far = read_weights(RunFolder(folder), config, schema)
+    found = trained(config, schema, weights, folder, so_far)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)
     check_frozen(RunFolder(folder), frozen)
     return found

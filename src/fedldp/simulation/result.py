@@ -17,6 +17,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.facts import Doubt
+from fedldp.core.kinds import MODEL_SO_FAR
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
@@ -161,8 +162,8 @@ class Result:
         """Return the model with its configuration and schema; see ``simulation.trained``."""
         from fedldp.simulation.trained import trained  # imports torch
 
-        after = None if self.finished else progress(self.config, self.rounds)
-        return trained(self.config, self.schema, self.weights, self.run_dir, after)
+        so_far = None if self.finished else progress(self.config, self.rounds)
+        return trained(self.config, self.schema, self.weights, self.run_dir, so_far)
 
     # For display
 
@@ -224,8 +225,8 @@ class Result:
 
     def __repr__(self) -> str:
         count = len(self.rounds)
-        after = "after 1 round" if count == 1 else f"after {count} rounds"
-        after = after if self.finished else progress(self.config, self.rounds)
+        of = "" if self.finished else f" of {self.config.rounds}"
+        after = f"after {count}{of} round{'' if count == 1 and self.finished else 's'}"
         last = self.rounds[-1]
         tested = "not tested" if last.accuracy is None else f"accuracy {percent(last.accuracy)}"
         if last.auc is not None and is_imbalanced(self.most_frequent):
@@ -260,9 +261,9 @@ class Result:
         )
 
 
-def progress(config: RunConfig, rounds: Sequence[Round]) -> str:
-    """Return in words how many of its rounds an unfinished run has completed."""
-    return f"after {len(rounds)} of {config.rounds} rounds"
+def progress(config: RunConfig, rounds: Sequence[Round]) -> Doubt:
+    """Return how many of its rounds an unfinished run has completed."""
+    return MODEL_SO_FAR(done=len(rounds), of=config.rounds)
 
 
 def _table(rounds: Sequence[Round]) -> list[dict[str, Any]]:

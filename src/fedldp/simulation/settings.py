@@ -32,10 +32,9 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     if not changes:
         return named(recipe)
     try:
-        base = named(recipe, nested(changes))
-        found = base.changed(**nested(changes, base))
+        found = _changed(recipe, changes)
     except ConfigError as error:
-        raise ConfigError(f"{error}{_hint(changes, str(error))}") from None
+        raise ConfigError(f"{error}{_hint(recipe, changes)}") from None
     if found.client_column is not None and any(key == "num_clients" for key, _ in changes):
         _check_agrees(found)
     return found
@@ -95,12 +94,23 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
     return changes
 
 
-def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
-    """Return a suggestion if several values were given for the refused setting."""
-    for key, value in changes:
-        if isinstance(value, str) and "," in value and error.startswith(f"{key} = "):
-            return f"; for one run per value: fedldp sweep --grid {key}={value}"
-    return ""
+def _changed(recipe: str, changes: Sequence[tuple[str, Any]]) -> RunConfig:
+    base = named(recipe, nested(changes))
+    return base.changed(**nested(changes, base))
+
+
+def _hint(recipe: str, changes: Sequence[tuple[str, Any]]) -> str:
+    """Return a suggestion if the first of several values would be accepted alone."""
+    several = {key: value for key, value in changes if isinstance(value, str) and "," in value}
+    first = {key: value_of(value.partition(",")[0]) for key, value in several.items()}
+    try:
+        _changed(recipe, [(key, first.get(key, value)) for key, value in changes])
+    except ConfigError:
+        return ""
+    return "".join(
+        f"; for one run per value: fedldp sweep --grid {key}={value}"
+        for key, value in several.items()
+    )
 
 
 def _check_agrees(config: RunConfig) -> None:

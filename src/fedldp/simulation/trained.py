@@ -15,6 +15,7 @@ from torch import nn
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.facts import Doubt
 from fedldp.data import Columns, Examples, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.models import fill_model, frozen_of
@@ -33,7 +34,7 @@ class Trained:
         schema: what the model takes and returns.
         model: the model with the run's final weights, in eval mode.
         map: the public function whose output the model reads instead of an example, if any.
-        after: for the model of an unfinished run, how many of the rounds are complete, in words.
+        so_far: for the model of an unfinished run, how many of the rounds are complete.
     """
 
     folder: Path | None
@@ -41,7 +42,7 @@ class Trained:
     schema: Schema
     model: nn.Module
     map: ExampleMap | None = None
-    after: str | None = None
+    so_far: Doubt | None = None
 
     @property
     def named(self) -> str:
@@ -123,7 +124,7 @@ def trained(
     schema: Schema,
     weights: Mapping[str, NDArray[np.float32]],
     folder: Path | None,
-    after: str | None = None,
+    so_far: Doubt | None = None,
 ) -> Trained:
     """Return the model of a run, filled with its weights.
 
@@ -132,7 +133,7 @@ def trained(
         schema: what the model takes and returns.
         weights: the weights by parameter name.
         folder: the folder of the run, if any.
-        after: see ``Trained``.
+        so_far: see ``Trained``.
 
     Raises:
         ConfigError: the model cannot be used without its clients.
@@ -151,7 +152,7 @@ def trained(
             f"{_of(folder)}model.safetensors does not hold the model {config.model} that "
             "config.json names"
         )
-    return Trained(folder, config, schema, model.eval(), algorithm.prepared().map, after)
+    return Trained(folder, config, schema, model.eval(), algorithm.prepared().map, so_far)
 
 
 def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
