@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from fedldp.accounting.numerics import blanket
-from fedldp.accounting.numerics.blanket import Subset, blanket_delta, blanket_epsilon
+from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon, blanket_losses
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.numbers import exp_below
@@ -81,7 +81,7 @@ def delta_between(one: Law, other: Law, z: Fraction) -> Fraction:
 @pytest.mark.parametrize(("subset", "n"), SMALL)
 def test_no_two_inputs_of_a_client_are_distinguished_better(subset: Subset, n: int) -> None:
     tops = list(map(frozenset, itertools.combinations(range(subset.categories), subset.closest)))
-    bounds = {z: Fraction(blanket_delta(subset, n, math.log(z))) for z in QUOTIENTS}
+    bounds = {z: Fraction(blanket_losses(subset, n, 92.0).delta(math.log(z))) for z in QUOTIENTS}
     worst = dict.fromkeys(QUOTIENTS, Fraction(0))
     for others in itertools.combinations_with_replacement(tops, n - 1):
         laws = [shuffled(subset, [top, *others]) for top in tops]
@@ -105,7 +105,7 @@ NEARLY_UNIFORM = Subset(high=10**9 + 1, low=10**9, closest=2, categories=5)
 def test_the_pair_is_summed_exactly_and_rounded_up(subset: Subset, n: int) -> None:
     for z in QUOTIENTS:
         exact = delta_of_pair(subset, n, z)
-        found = blanket_delta(subset, n, math.log(z))
+        found = blanket_losses(subset, n, 92.0).delta(math.log(z))
         assert exact <= Fraction(found) + Fraction(1, 10**14)  # the logarithm of z is rounded
         assert found <= float(exact) * (1 + 1e-4) + 1e-12
 
@@ -156,7 +156,7 @@ def test_reports_in_neither_set_matter() -> None:
     )
     assert float(exact) / n == pytest.approx(0.002262, abs=5e-7)
     assert attacked_delta(SEVEN, n, math.log(4)) == pytest.approx(float(exact) / n, rel=1e-9)
-    assert exact / n <= Fraction(blanket_delta(SEVEN, n, math.log(4)))
+    assert exact / n <= Fraction(blanket_losses(SEVEN, n, 92.0).delta(math.log(4)))
 
 
 @pytest.mark.slow
@@ -228,4 +228,3 @@ def test_where_the_shuffler_adds_nothing_the_local_guarantee_remains(delta: floa
     assert blanket_epsilon(SEVEN, 1000, delta, 3) == two_valued_epsilon(SEVEN.epsilon, 3, delta)
     large = subset_of(31.0, 1, 4)
     assert blanket_epsilon(large, 1000, 1e-5, 3) == two_valued_epsilon(large.epsilon, 3, 1e-5)
-    assert blanket_delta(SEVEN, 5, SEVEN.epsilon) == 0

@@ -19,7 +19,6 @@ from fedldp.accounting.numerics.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_sigma,
-    joint_clip_mu,
     zcdp_epsilon,
 )
 
@@ -77,11 +76,6 @@ def test_mu_composes_by_squares_and_rounds_up(mus: list[float]) -> None:
     exact = mp.sqrt(mp.fsum(mp.mpf(mu) ** 2 for mu in mus))
     found = compose_mu(mus)
     assert exact <= found <= exact * (1 + mp.mpf("1e-15"))
-
-
-def test_clips_of_the_whole() -> None:
-    assert joint_clip_mu(3.0, [4.0, 2.0, 8.0]) == 1.5
-    assert joint_clip_mu(1.0, [0.5, 100.0]) == 2.0  # whatever the other noise
 
 
 def test_rho() -> None:

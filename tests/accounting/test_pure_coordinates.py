@@ -15,7 +15,7 @@ from fedldp.accounting.events import (
     PureReport,
 )
 from fedldp.accounting.guarantees import local_guarantees
-from fedldp.accounting.numerics.compose import two_valued_epsilon_mixed
+from fedldp.accounting.numerics.compose import revealing_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
@@ -39,7 +39,7 @@ def test_guarantees_of_a_run() -> None:
     assert (pure.kind, pure.epsilon) == ("pure", 22.0)
     assert pure.lower == pytest.approx(22.0, rel=1e-8)
     assert pure.lower < 22.0
-    assert approximate.epsilon == two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
+    assert approximate.epsilon == revealing_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3)
     assert approximate.epsilon < 22.0
     # An independent evaluation of delta there, over all numbers of truthful answers.
     assert float(mixed({0.5: 20, 2.0: 6}, approximate.epsilon)) == pytest.approx(1e-3, rel=1e-6)

@@ -21,10 +21,9 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import Guarantee, local_guarantees, sampled_guarantee
 from fedldp.accounting.numerics.subsampled import (
-    poisson_gaussian_epsilon,
+    fixed_size_sample,
     poisson_sample,
     sampled_epsilon,
-    sampled_without_replacement_gaussian_epsilon,
 )
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
@@ -45,7 +44,7 @@ def test_a_record_in_clients_that_sample_their_examples() -> None:
     event = PerRecord(record=SGD, client=CLEAR)
     lines = stated({1: {0: event, 1: event}, 2: {0: event}, 3: {0: event}})
     (record,) = [line for line in lines if line.unit == "record"]
-    assert record.epsilon == poisson_gaussian_epsilon(1.1, 0.02, 150, 1e-5)
+    assert record.epsilon == sampled_epsilon({poisson_sample(1.1, 0.02): 150}, 1e-5)
     assert (record.kind, record.delta) == ("approximate", 1e-5)
     assert (record.adversary, record.neighbours) == ("server", "replace-record")
     assert {IDEALISED, SECRET_SAMPLE(of="record")} <= record.assumptions
@@ -57,7 +56,7 @@ def test_a_record_in_clients_that_sample_their_examples() -> None:
 def test_clients_in_samples_of_a_trusted_server() -> None:
     lines = stated({r: {DOWNLINK: ROUND, 0: CLEAR} for r in range(1, 21)})
     (below,) = [line for line in lines if line.adversary == "downlink"]
-    assert below.epsilon == sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 20, 1e-5)
+    assert below.epsilon == sampled_epsilon({fixed_size_sample(2.0, 10, 100): 20}, 1e-5)
     assert (below.unit, below.neighbours) == ("client-run", "replace-client")
     assert below.assumptions == {IDEALISED, SECRET_SAMPLE(of="client"), SERVER_TRUSTED}
     assert below.method == SAMPLED(releases=20, of="client")
@@ -72,8 +71,8 @@ def test_the_statement_covers_the_worst_client() -> None:
     seldom = PerRecord(record=SGD, client=CLEAR)
     (record,) = [g for g in stated({1: {0: often, 1: seldom}}) if g.unit == "record"]
     each = (
-        poisson_gaussian_epsilon(1.1, 0.05, 20, 1e-5),
-        poisson_gaussian_epsilon(1.1, 0.02, 50, 1e-5),
+        sampled_epsilon({poisson_sample(1.1, 0.05): 20}, 1e-5),
+        sampled_epsilon({poisson_sample(1.1, 0.02): 50}, 1e-5),
     )
     assert record.epsilon == max(each)
 

@@ -17,7 +17,7 @@ from tables import DOWNLINK, released
 from fedldp.accounting.events import InClear, PerPerson, PerRecord, SampledShare
 from fedldp.accounting.guarantees import Adversary, Guarantee, sampled_guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon, poisson_noise
+from fedldp.accounting.numerics.subsampled import poisson_noise, poisson_sample, sampled_epsilon
 from fedldp.accounting.statement import SumInPath, statement
 from fedldp.core.kinds import IDEALISED, SAMPLED, SAMPLED_SHARES, SECRET_SAMPLE
 
@@ -76,7 +76,7 @@ def test_another_accountant_agrees(adversary: Adversary, shares: int) -> None:
 
 def test_a_person_at_several_sites_is_in_as_many_samples() -> None:
     (line,) = lines_of("server", sites=3)
-    alone = poisson_gaussian_epsilon(math.sqrt((2**10 - 16) / 900), 0.2, 9 * ROUNDS, DELTA)
+    alone = sampled_epsilon({poisson_sample(math.sqrt((2**10 - 16) / 900), 0.2): 9 * ROUNDS}, DELTA)
     assert line.epsilon == pytest.approx(alone, rel=1e-6)
 
 
@@ -173,7 +173,7 @@ def test_noise_for_an_epsilon_costs_no_more_and_little_less(
     epsilon: float, rate: float, steps: int, delta: float
 ) -> None:
     noise = poisson_noise(epsilon, rate, steps, delta)
-    found = poisson_gaussian_epsilon(noise, rate, steps, delta)
+    found = sampled_epsilon({poisson_sample(noise, rate): steps}, delta)
     assert 0.998 * epsilon < found <= epsilon
     for more in (1 + 1e-9, 1 + 1e-6, 1.01):  # as a grid would make it
-        assert poisson_gaussian_epsilon(noise * more, rate, steps, delta) <= epsilon
+        assert sampled_epsilon({poisson_sample(noise * more, rate): steps}, delta) <= epsilon

@@ -21,10 +21,8 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.subsampled import (
     SampledRelease,
     fixed_size_sample,
-    poisson_gaussian_epsilon,
     poisson_sample,
     sampled_epsilon,
-    sampled_without_replacement_gaussian_epsilon,
 )
 
 Law = NDArray[np.float64]
@@ -139,8 +137,8 @@ def test_with_everyone_sampled_both_samplings_are_the_plain_gaussian(
     noise: float, steps: int
 ) -> None:
     exact = gaussian_epsilon(2 * math.sqrt(steps) / noise, 1e-5)
-    everyone = sampled_without_replacement_gaussian_epsilon(noise, 9, 9, steps, 1e-5)
-    for found in (poisson_gaussian_epsilon(noise, 1.0, steps, 1e-5), everyone):
+    everyone = sampled_epsilon({fixed_size_sample(noise, 9, 9): steps}, 1e-5)
+    for found in (sampled_epsilon({poisson_sample(noise, 1.0): steps}, 1e-5), everyone):
         assert found == pytest.approx(exact, rel=1e-12)
 
 

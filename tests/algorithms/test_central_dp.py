@@ -17,7 +17,7 @@ from scipy.stats import norm
 import fedldp
 from fedldp.accounting.events import SampledClientsGaussian
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.numerics.subsampled import sampled_without_replacement_gaussian_epsilon
+from fedldp.accounting.numerics.subsampled import fixed_size_sample, sampled_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
 from fedldp.algorithms.problem import Problem
@@ -134,7 +134,7 @@ def test_a_median_of_private_norms_guarantees_nothing() -> None:
 def test_a_fixed_clip_has_the_guarantee_of_sampled_gaussian_rounds() -> None:
     config = config_of(noise_multiplier=4.0, rounds=15, clients_per_round=50, delta=1e-3)
     line = lines(config)["client-run", "downlink"]
-    expected = sampled_without_replacement_gaussian_epsilon(4.0, 50, 99, 15, 1e-3)
+    expected = sampled_epsilon({fixed_size_sample(4.0, 50, 99): 15}, 1e-3)
     assert line.epsilon == pytest.approx(expected, rel=1e-5)
     assert (line.kind, line.delta) == ("approximate", 1e-3)
     assert {SERVER_TRUSTED, SECRET_SAMPLE(of="client")} <= line.assumptions

@@ -16,7 +16,7 @@ from torch.nn import functional
 import fedldp
 from fedldp.accounting.events import PerRecord, SampledGaussian
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
+from fedldp.accounting.numerics.subsampled import poisson_sample, sampled_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.core.errors import ConfigError, PrivacyError
@@ -223,7 +223,7 @@ def test_a_record_is_protected_as_by_all_steps_of_the_rounds_with_its_client() -
     config = fedldp.recipe("dp-sgd-digits", noise_multiplier=2.0, rounds=7, batch_size=24)
     line = lines(config)["record"]
     rate = sampling_rate(24, 10, 1437)
-    assert line.epsilon == poisson_gaussian_epsilon(2.0, rate, 7 * 6, 1e-5)
+    assert line.epsilon == sampled_epsilon({poisson_sample(2.0, rate): 7 * 6}, 1e-5)
     assert (line.kind, line.neighbours) == ("approximate", "replace-record")
     fewer = lines(config.changed(clients_per_round=1))["record"]
     assert fewer.epsilon < line.epsilon

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedldp.accounting.numerics.gaussian import joint_clip_mu
 from fedldp.algorithms.bounds import InNorm
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
@@ -76,7 +75,7 @@ def test_the_report_is_the_even_one_with_more_noise(
 def test_the_guarantee_is_that_of_the_least_noise() -> None:
     even, uneven = Gaussian(5.0, 0.07), UnevenGaussian(5.0, 0.07, NOISIER, 20.0)
     assert uneven.event(SIZE) == even.event(SIZE)
-    exact = joint_clip_mu(2 * 5.0, [0.07, 20 * 0.07])
+    exact = 2 * 5.0 / 0.07  # the whole difference may be where the noise is smallest
     assert uneven.event(SIZE).mu == pytest.approx(exact, rel=1e-4)
     assert uneven.event(SIZE).mu <= exact * (1 + 1e-9)
 

@@ -25,7 +25,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
+from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.losses import (
     Floats,
     Integers,
@@ -37,7 +37,7 @@ from fedldp.accounting.numerics.losses import (
 from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON, exponent_for, log_ratio
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import check_count, check_delta, check_not_negative, log_up
+from fedldp.core.numbers import check_count, check_delta, log_up
 
 LARGEST_CROWD = 100_000
 """The largest number of reports that are counted; ignoring the rest keeps a bound valid."""
@@ -101,31 +101,6 @@ class Subset:
         return log_up(Fraction(self.high, self.low))
 
 
-def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
-    """Return an upper bound on the delta of one shuffled report at ``at_epsilon``.
-
-    Args:
-        subset: how each of the reports is drawn.
-        num_reports: n, the number of honest reports in one shuffle, at least 1.
-        at_epsilon: at least 0.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    >>> seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
-    >>> round(blanket_delta(seven_to_one, 22, math.log(4)), 6)
-    0.003339
-    """
-    check_count("num_reports", num_reports, least=1)
-    check_not_negative("at_epsilon", at_epsilon)
-    if at_epsilon >= subset.epsilon:
-        return 0.0
-    local = two_valued_delta(subset.epsilon, 1, at_epsilon)
-    if subset.epsilon > LARGEST_EPSILON:
-        return local
-    return min(blanket_losses(subset, num_reports, 92.0).delta(at_epsilon), local)
-
-
 def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
     """Return an upper bound on the epsilon of ``count`` shuffled reports at ``delta``.
 
@@ -168,6 +143,10 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
         subset: the law of each report.
         num_reports: n.
         exponent: outcomes with probability below about e^-exponent are left out; up to 700.
+
+    >>> seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
+    >>> round(blanket_losses(seven_to_one, 22, 92.0).delta(math.log(4)), 6)
+    0.003339
     """
     crowd = min(num_reports, LARGEST_CROWD)
     return _losses(subset, crowd, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)

@@ -109,55 +109,7 @@ def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
     >>> round(two_valued_epsilon(1.0, 100, 1e-5), 9)
     79.841322365
     """
-    _check_epsilon(epsilon)
-    check_delta(delta)
-    pure = pure_epsilon({epsilon: count})
-    if delta < SMALLEST_DELTA or count == 0:
-        return pure
-    return _solve(two_valued_losses(epsilon, count), delta, pure)
-
-
-def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float:
-    """Return an epsilon at ``delta`` of two-valued mechanisms with different epsilons.
-
-    With only one epsilon, or few joint outcomes, it is as exact as ``two_valued_epsilon``.
-    Otherwise it is an upper bound: the composition of each epsilon is exact, and the losses are
-    added on a grid, to which they are rounded pessimistically; the relative excess is about 1e-6.
-
-    The counts must not depend on the mechanisms' outputs. A budget that depends on them needs a
-    filter (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
-    Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
-
-    Args:
-        counts: the number of mechanisms with each epsilon, such as all mechanisms of one client
-            over its rounds.
-        delta: at least 0 and below 1.
-
-    Returns:
-        An epsilon, never above the pure sum.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: the optimum is from Murtagh, Vadhan 2016. Computing it is #P-complete for arbitrary
-    epsilons (Theorem 1.7), hence the bound.
-
-    >>> round(two_valued_epsilon_mixed({1.0: 100}, 1e-5), 9)
-    79.841322365
-    """
-    check_delta(delta)
-    pure = pure_epsilon(counts)
-    present = {epsilon: count for epsilon, count in counts.items() if count > 0}
-    for epsilon in present:
-        _check_epsilon(epsilon)
-    if delta < SMALLEST_DELTA or not present:
-        return pure
-    parts = [two_valued_losses(epsilon, count) for epsilon, count in present.items()]
-    if len(parts) == 1:
-        return _solve(parts[0], delta, pure)
-    if math.prod(len(part.values) for part in parts) <= _EXACT_OUTCOMES:
-        return _solve(product(parts), delta, pure)
-    return min(compose_upper([(part, 1) for part in parts], delta), pure)
+    return _two_valued({epsilon: count}, delta)
 
 
 def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
@@ -169,22 +121,34 @@ def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
     1 - r. Composing the latter gives an upper bound, exact for such mechanisms up to about a
     relative 1e-6.
 
+    With r = 1 these are two-valued mechanisms. With only one epsilon, or few joint outcomes, the
+    result is then as exact as ``two_valued_epsilon``. Otherwise the composition of each epsilon is
+    exact, and the losses are added on a grid, to which they are rounded pessimistically.
+
+    The counts must not depend on the mechanisms' outputs. A budget that depends on them needs a
+    filter (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
+    Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
+
     Args:
-        counts: the number of mechanisms with each pair of epsilon and revealing probability.
+        counts: the number of mechanisms with each pair of epsilon and revealing probability, such
+            as all mechanisms of one client over its rounds.
         delta: at least 0 and below 1.
 
     Returns:
-        An epsilon, never above that of two-valued mechanisms (``two_valued_epsilon_mixed``).
+        An epsilon, never above that of two-valued mechanisms, nor above the pure sum.
 
     Raises:
         ConfigError: an argument is out of range.
+
+    Source: for r = 1, the optimum is from Murtagh, Vadhan 2016. Computing it is #P-complete for
+    arbitrary epsilons (Theorem 1.7), hence the bound.
 
     >>> round(revealing_epsilon({(1.0, 1.0): 100}, 1e-5), 9)
     79.841322365
     >>> round(revealing_epsilon({(1.0, 0.5): 100}, 1e-5), 6)
     49.977521
     """
-    two_valued = two_valued_epsilon_mixed(_all_revealing(counts), delta)
+    two_valued = _two_valued(_all_revealing(counts), delta)
     if delta < SMALLEST_DELTA or all(revealing == 1 for _, revealing in counts):
         return two_valued
     parts = _parts(counts)
@@ -225,6 +189,22 @@ def _parts(counts: RevealingCounts) -> list[tuple[Losses, int]]:
         for (epsilon, revealing), count in counts.items()
         if count > 0
     ]
+
+
+def _two_valued(counts: Mapping[float, int], delta: float) -> float:
+    check_delta(delta)
+    pure = pure_epsilon(counts)
+    for epsilon in counts:
+        _check_epsilon(epsilon)
+    present = {epsilon: count for epsilon, count in counts.items() if count > 0}
+    if delta < SMALLEST_DELTA or not present:
+        return pure
+    parts = [two_valued_losses(epsilon, count) for epsilon, count in present.items()]
+    if len(parts) == 1:
+        return _solve(parts[0], delta, pure)
+    if math.prod(len(part.values) for part in parts) <= _EXACT_OUTCOMES:
+        return _solve(product(parts), delta, pure)
+    return min(compose_upper([(part, 1) for part in parts], delta), pure)
 
 
 def _solve(losses: Losses, delta: float, pure: float) -> float:

@@ -15,7 +15,7 @@ Gaussian for Differential Privacy", NeurIPS 2020.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
@@ -155,26 +155,6 @@ def compose_mu(mus: Iterable[float]) -> float:
         total += Fraction(mu) ** 2
     root = math.sqrt(round_up(total))
     return root if Fraction(root) ** 2 >= total else math.nextafter(root, math.inf)
-
-
-def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
-    """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
-
-    The whole difference may be in the part with the smallest noise.
-
-    Args:
-        sensitivity: L2 sensitivity of the whole vector.
-        sigmas: standard deviations of the noise of its parts, positive.
-
-    Raises:
-        ConfigError: there are no sigmas, or a value is out of range.
-    """
-    check_not_negative("sensitivity", sensitivity)
-    if not sigmas:
-        raise ConfigError("sigmas is empty: give the noise of at least one block")
-    for sigma in sigmas:
-        check_positive("sigma", sigma)
-    return round_up(Fraction(sensitivity) / Fraction(min(sigmas)))
 
 
 def shares_mu(squared_distance: int, variance: int, shares: int) -> float:

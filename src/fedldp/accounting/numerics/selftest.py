@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from fedldp.accounting.numerics.blanket import Subset, blanket_delta
+from fedldp.accounting.numerics.blanket import Subset, blanket_losses
 from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from fedldp.accounting.numerics.losses import two_valued_losses
@@ -17,8 +17,9 @@ from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import clones_epsilon
 from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
 from fedldp.accounting.numerics.subsampled import (
-    poisson_gaussian_epsilon,
-    sampled_without_replacement_gaussian_epsilon,
+    fixed_size_sample,
+    poisson_sample,
+    sampled_epsilon,
 )
 from fedldp.core.errors import FedldpError
 
@@ -31,6 +32,7 @@ def selftest() -> None:
         FedldpError: a result differs, so no guarantee can be trusted.
     """
     single = [(two_valued_losses(1.0, 1), 100)]
+    seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
     checks = {
         "two_valued_epsilon": (two_valued_epsilon(1.0, 100, 1e-5), 79.8413223649645, 1e-10),
         "two_valued_delta": (two_valued_delta(1.0, 10, 5.0), 0.36359118271451957, 1e-10),
@@ -41,18 +43,18 @@ def selftest() -> None:
         "zcdp_epsilon": (zcdp_epsilon(0.5, 1e-5), 4.728386984943314, 1e-10),
         "clones_epsilon": (clones_epsilon(1.0, 100, 1e-5), 0.5531898110598348, 1e-9),
         "shuffled_one_epsilon": (shuffled_one_epsilon(1.0, 100, 1e-5), 0.407817894709581, 1e-9),
-        "blanket_delta": (
-            blanket_delta(Subset(high=7, low=1, closest=1, categories=4), 22, math.log(4)),
+        "blanket_losses": (
+            blanket_losses(seven_to_one, 22, 92.0).delta(math.log(4)),
             0.0033386771412942575,
             1e-4,
         ),
-        "poisson_gaussian_epsilon": (
-            poisson_gaussian_epsilon(1.0, 0.5, 1, 1e-5),
+        "poisson_sample": (
+            sampled_epsilon({poisson_sample(1.0, 0.5): 1}, 1e-5),
             4.222607563000935,
             1e-6,
         ),
-        "sampled_without_replacement_gaussian_epsilon": (
-            sampled_without_replacement_gaussian_epsilon(1.0, 1, 4, 1, 1e-5),
+        "fixed_size_sample": (
+            sampled_epsilon({fixed_size_sample(1.0, 1, 4): 1}, 1e-5),
             7.953870384179362,
             1e-6,
         ),

@@ -182,7 +182,7 @@ def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float
 
     The pairs are composed numerically, and the result is rounded up, by about a relative 1e-5. It
     never exceeds the closed form for the same number of Gaussian releases that include every
-    member.
+    member. For Poisson samples (DP-SGD), the worst vectors attain it.
 
     Args:
         counts: the number of releases of each kind, at least 0; adaptive composition is covered.
@@ -193,6 +193,13 @@ def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float
 
     Raises:
         ConfigError: an argument is out of range.
+
+    Source: see the module's docstring.
+
+    >>> round(sampled_epsilon({poisson_sample(1.0, 0.01): 1000}, 1e-5), 4)
+    2.8434
+    >>> round(sampled_epsilon({fixed_size_sample(2.0, 10, 100): 100}, 1e-5), 4)
+    7.8049
     """
     check_delta(delta)
     for count in counts.values():
@@ -216,35 +223,6 @@ def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float
     return min(compose_upper([(one.losses(exponent), n) for one, n in parts], delta), unsampled)
 
 
-def poisson_gaussian_epsilon(
-    noise_multiplier: float, sampling_rate: float, steps: int, delta: float
-) -> float:
-    """Return an epsilon at ``delta`` of Gaussian noise on Poisson samples, replacing one record.
-
-    Each step samples every record independently with probability ``sampling_rate``, and releases
-    the sum of the sampled records' clipped gradients with noise (DP-SGD). The epsilon is rounded
-    up, by about a relative 1e-5; the worst gradients attain it.
-
-    Args:
-        noise_multiplier: standard deviation of the noise over the clip of one gradient, positive.
-        sampling_rate: above 0 and up to 1.
-        steps: the number of steps, at least 0; each may depend on what was released before.
-        delta: at least 0 and below 1.
-
-    Returns:
-        An epsilon; infinite for a delta below 1e-300, unless there are no steps.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: see the module's docstring.
-
-    >>> round(poisson_gaussian_epsilon(1.0, 0.01, 1000, 1e-5), 4)
-    2.8434
-    """
-    return sampled_epsilon({poisson_sample(noise_multiplier, sampling_rate): steps}, delta)
-
-
 @lru_cache(maxsize=256)
 def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float) -> float:
     """Return a noise multiplier for which Poisson samples cost ``epsilon`` or slightly less.
@@ -261,7 +239,7 @@ def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float
         ConfigError: an argument is out of range.
 
     >>> noise = poisson_noise(2.0, 0.01, 1000, 1e-5)
-    >>> 1.99 < poisson_gaussian_epsilon(noise, 0.01, 1000, 1e-5) <= 2.0
+    >>> 1.99 < sampled_epsilon({poisson_sample(noise, 0.01): 1000}, 1e-5) <= 2.0
     True
     """
     check_count("steps", steps, least=1)
@@ -271,44 +249,12 @@ def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float
     most = 2 * math.sqrt(steps) * gaussian_sigma(aim, delta) * (1 + 1e-6)
 
     def reached(noise: float) -> float:
-        return poisson_gaussian_epsilon(noise, sampling_rate, steps, delta)
+        return sampled_epsilon({poisson_sample(noise, sampling_rate): steps}, delta)
 
     least = most * sampling_rate / 2
     while reached(least) <= aim:
         most, least = least, least / 4
     return solve(reached, aim, start=most, end=least, precision=1e-3)
-
-
-def sampled_without_replacement_gaussian_epsilon(
-    noise_multiplier: float, sample_size: int, population: int, rounds: int, delta: float
-) -> float:
-    """Return an epsilon at ``delta`` of Gaussian noise on fixed-size samples, replacing one client.
-
-    Each round samples ``sample_size`` clients, every set of that size equally likely, and releases
-    the sum of their clipped vectors with noise. The epsilon is rounded up, by about a relative
-    1e-5.
-
-    Args:
-        noise_multiplier: standard deviation of the noise over the clip of one vector, positive.
-        sample_size: from 1 to ``population``.
-        population: at least 1.
-        rounds: the number of rounds, at least 0; each may depend on what was released before.
-        delta: at least 0 and below 1.
-
-    Returns:
-        An epsilon; infinite for a delta below 1e-300, unless there are no rounds.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: see the module's docstring.
-
-    >>> round(sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 100, 1e-5), 4)
-    7.8049
-    """
-    return sampled_epsilon(
-        {fixed_size_sample(noise_multiplier, sample_size, population): rounds}, delta
-    )
 
 
 LARGEST_ORDER = 32
