@@ -29,7 +29,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.statement import Claim, SumInPath, server_lines, statement
+from fedldp.accounting.statement import Claim, SumInPath, statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import AT_SITES, PART_OF_CLIENT, SECRET_SAMPLE, TAKES_PART
 
@@ -77,9 +77,7 @@ def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int)
 @pytest.mark.parametrize("sites", [1, 2, 5])
 def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> None:
     further = GaussianShare(squared_distance=sites**2 * 90_000, variance=2**14)
-    _, expected = summing_guarantees(
-        Counter({further: ROUNDS}), summands=SITES - 1, untrusted=1, delta=DELTA
-    )
+    _, expected = summing_guarantees(further, ROUNDS, summands=SITES - 1, untrusted=1, delta=DELTA)
     (line,) = lines_of(of_people(SHARE), "summing-server", sites)
     assert line.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
     assert AT_SITES(sites=sites) in line.assumptions
@@ -170,15 +168,24 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
         assert pure.neighbours == "replace-person"
 
 
-def test_calibration_uses_the_figure_of_the_statement() -> None:
-    releases = released({1: dict.fromkeys(range(SITES), of_people(SHARE))})
+@pytest.mark.parametrize("event", [SHARE, BITS])
+def test_without_lower_bounds_the_figures_are_those_of_the_statement(event: Event) -> None:
+    releases = released({1: dict.fromkeys(range(SITES), of_people(event))})
     for sites in (1, 4):
-        whole = statement(releases, claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites)
-        people = [g for g in whole.guarantees if g.unit == "person"]
-        assert server_lines(releases, "person", DELTA, sites) == people
-    assert server_lines(released({1: {0: SHARE}}), "person", DELTA) is None
+        whole, quick = (
+            statement(
+                releases,
+                claim=None,
+                shuffler=None,
+                delta=DELTA,
+                persons_at_sites=sites,
+                attained=attained,
+            )
+            for attained in (True, False)
+        )
+        assert [g.epsilon for g in quick.guarantees] == [g.epsilon for g in whole.guarantees]
 
 
 def test_a_sum_of_bits_does_not_cover_several_clients_at_once() -> None:
     with pytest.raises(ConfigError, match="a sum of bits"):
-        summing_guarantees(Counter({BITS: 1}), summands=9, untrusted=1, delta=DELTA, shift=2)
+        summing_guarantees(BITS, 1, summands=9, untrusted=1, delta=DELTA, shift=2)

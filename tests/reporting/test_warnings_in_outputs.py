@@ -69,7 +69,7 @@ def test_the_requested_guarantee_comes_first(visits: Path) -> None:
 
 def test_any_requested_line_comes_first() -> None:
     lines = tuple(
-        Guarantee(unit=unit, adversary=adversary, kind="pure", epsilon=epsilon, delta=0.0,
+        Guarantee(unit=unit, adversary=adversary, epsilon=epsilon, delta=0.0,
                   method=PURE_SUM(over="reports"))
         for unit, adversary, epsilon in (
             ("weight", "server", 1.0), ("client-run", "server", 9.0),

@@ -195,6 +195,8 @@ def test_values_are_checked() -> None:
         ("delta", 2.0),
         ("delta", 1e-5),  # of a pure line
         ("lower", 1e9),
+        ("kind", "approximate"),
+        ("neighbours", "replace-record"),
         ("epsilon", -1.0),
         ("assumptions", {}),
         ("assumptions", "none"),

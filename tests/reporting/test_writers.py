@@ -66,7 +66,6 @@ class Made:
         line = Guarantee(
             unit="client-run",
             adversary="server",
-            kind="approximate",
             epsilon=1.0,
             delta=1e-5,
             method=GAUSSIAN,

@@ -99,6 +99,16 @@ from fedldp.core.numbers import SMALLEST_DELTA, strict_number, strict_share, str
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
 Neighbours = Literal["replace-client", "replace-person", "replace-record"]
+Kind = Literal["pure", "approximate", "none"]
+
+SIDE_OF: dict[Unit, Side] = {
+    "weight": "client",
+    "record": "record",
+    "person": "person",
+    "client-round": "client",
+    "client-run": "client",
+}
+"""In what the neighbours of each unit differ."""
 
 NEIGHBOURS: dict[Side, Neighbours] = {
     "record": "replace-record",
@@ -144,10 +154,8 @@ class Guarantee:
     Attributes:
         unit: what is protected.
         adversary: the adversary against whom it is protected.
-        neighbours: the change in the input that the guarantee covers.
-        kind: "pure" (delta 0), "approximate", or "none" (nothing can be proven).
         epsilon: a proven upper bound; None if there is none.
-        delta: 0 for a pure guarantee.
+        delta: 0 for a pure guarantee, and if nothing is proven.
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` if ``epsilon`` is
             exact. None if no lower bound is known, as for releases that a user's own code states.
         method: how ``epsilon`` was computed; None if nothing is proven.
@@ -161,8 +169,6 @@ class Guarantee:
 
     unit: Unit
     adversary: Adversary
-    neighbours: Neighbours = "replace-client"
-    kind: Literal["pure", "approximate", "none"]
     epsilon: float | None
     delta: float
     lower: float | None = None
@@ -172,13 +178,9 @@ class Guarantee:
     stated_by: str = HOUSE
 
     def __post_init__(self) -> None:
-        proves = self.kind != "none"
+        proves = self.epsilon is not None
         if (self.method is not None, self.reason is not None) != (proves, not proves):
             raise ConfigError("a guarantee has a method, and a line that proves nothing a reason")
-        if proves == (self.epsilon is None):
-            raise ConfigError("a guarantee has an epsilon, and a line that proves nothing has none")
-        if self.kind == "pure" and self.delta:
-            raise ConfigError(f"delta = {self.delta!r}: a pure guarantee has delta 0")
         if self.lower is not None and self.lower > self.size:
             raise ConfigError(
                 f"lower = {self.lower!r}: a lower bound is at most epsilon = {self.epsilon!r}"
@@ -188,6 +190,18 @@ class Guarantee:
     def size(self) -> float:
         """The epsilon; infinite if nothing is proven."""
         return math.inf if self.epsilon is None else self.epsilon
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The change in the input that the guarantee covers."""
+        return NEIGHBOURS[SIDE_OF[self.unit]]
+
+    @property
+    def kind(self) -> Kind:
+        """Either "pure" (delta 0), "approximate", or "none" (nothing can be proven)."""
+        if self.epsilon is None:
+            return "none"
+        return "approximate" if self.delta else "pure"
 
     @property
     def is_idealised(self) -> bool:
@@ -202,7 +216,7 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as JSON holds it, without any words."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found = {name: getattr(self, name) for name in _READ}
         for name in ("method", "reason"):
             found[name] = None if found[name] is None else found[name].to_json()
         found["assumptions"] = [each.to_json() for each in in_order(self.assumptions)]
@@ -213,10 +227,17 @@ class Guarantee:
         """Return the line that JSON holds; other keys, such as "text", are not read.
 
         Raises:
-            ConfigError: it is no such line.
+            ConfigError: it is no such line, or its kind or neighbours are those of another.
         """
-        read = {each.name: _READ[each.name](each.name, found[each.name]) for each in fields(cls)}
-        return cls(**read)
+        read = {name: check(name, found[name]) for name, check in _READ.items()}
+        line = cls(**{each.name: read[each.name] for each in fields(cls)})
+        for name in ("neighbours", "kind"):
+            if read[name] != getattr(line, name):
+                raise ConfigError(
+                    f"{name} = {read[name]}: it is {getattr(line, name)}, as unit = {line.unit}, "
+                    f"epsilon = {line.epsilon} and delta = {line.delta}"
+                )
+        return line
 
 
 def _one_of(known: Any) -> Callable[[str, Any], Any]:
@@ -243,7 +264,7 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "unit": _one_of(Unit),
     "adversary": _one_of(Adversary),
     "neighbours": _one_of(Neighbours),
-    "kind": _one_of(Literal["pure", "approximate", "none"]),
+    "kind": _one_of(Kind),
     "epsilon": _size,
     "delta": strict_share,
     "lower": _size,
@@ -255,6 +276,26 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "stated_by": strict_text,
 }
 """How each value of a line is read from JSON."""
+
+
+def guarantees_of(
+    history: History,
+    unit: Unit,
+    adversary: Adversary,
+    delta: float,
+    *,
+    attained: bool = True,
+    copies: int = 1,
+    shift: int = 1,
+) -> list[Guarantee]:
+    """Return what holds for a client, or a part of it, that released ``history``.
+
+    See ``sampled_guarantee`` for sums over secret samples, and ``local_guarantees`` for all other
+    releases, whose lines are against the server.
+    """
+    if any(isinstance(loss_of(event), Sampled) for event in history):
+        return [sampled_guarantee(history, unit, adversary, delta, copies=copies, shift=shift)]
+    return local_guarantees(history, unit, delta, attained=attained, copies=copies, shift=shift)
 
 
 def local_guarantees(
@@ -319,7 +360,6 @@ def _lines(
             Guarantee(
                 unit=unit,
                 adversary="server",
-                kind="none",
                 epsilon=None,
                 delta=0.0,
                 reason=SENT_IN_CLEAR(
@@ -381,7 +421,6 @@ def _pure_reports(
     yield Guarantee(
         unit=unit,
         adversary="server",
-        kind="pure",
         epsilon=pure,
         delta=0.0,
         lower=_just_below(pure) if exact else None,
@@ -394,7 +433,6 @@ def _pure_reports(
     yield Guarantee(
         unit=unit,
         adversary="server",
-        kind="approximate",
         epsilon=epsilon,
         delta=delta,
         lower=None if lower is None else _just_below(lower),
@@ -473,23 +511,19 @@ def _zcdp(
 ) -> Guarantee:
     """Return the guarantee that zCDP gives for any mixture of events."""
     if delta < SMALLEST_DELTA:
-        return Guarantee(
-            unit=unit,
-            adversary="server",
-            kind="none",
-            epsilon=None,
-            delta=0.0,
-            reason=NOT_PURE,
-        )
+        return _not_pure(unit, "server")
     return Guarantee(
         unit=unit,
         adversary="server",
-        kind="approximate",
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
         assumptions=assumptions,
         method=ZCDP,
     )
+
+
+def _not_pure(unit: Unit, adversary: Adversary) -> Guarantee:
+    return Guarantee(unit=unit, adversary=adversary, epsilon=None, delta=0.0, reason=NOT_PURE)
 
 
 def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> float | None:
@@ -514,11 +548,6 @@ def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> f
 
 
 # Sums over secret samples
-
-
-def is_sampled(history: History) -> bool:
-    """Return whether ``sampled_guarantee`` covers ``history``."""
-    return any(isinstance(loss_of(event), Sampled) for event in history)
 
 
 def sampled_guarantee(
@@ -547,7 +576,7 @@ def sampled_guarantee(
     Raises:
         ConfigError: nothing is known about this unit and adversary for such a history.
     """
-    side = _side_of(unit)
+    side = SIDE_OF[unit]
     releases: Counter[SampledRelease] = Counter()
     for event, times in history.items():
         loss = loss_of(event)
@@ -564,19 +593,15 @@ def sampled_guarantee(
             )
         releases[_moved_sample(loss.release(1), shift)] += copies * times * loss.times
     epsilon = sampled_epsilon(releases, delta)
-    proven = math.isfinite(epsilon)
+    if math.isinf(epsilon):
+        return _not_pure(unit, adversary)
     return Guarantee(
         unit=unit,
         adversary=adversary,
-        neighbours=NEIGHBOURS[side],
-        kind="approximate" if proven else "none",
-        epsilon=epsilon if proven else None,
-        delta=delta if proven else 0.0,
-        method=SAMPLED(releases=releases.total(), of="client" if side == "client" else "part")
-        if proven
-        else None,
-        reason=None if proven else NOT_PURE,
-        assumptions=frozenset({FRESH, IDEALISED, SECRET_SAMPLE(of=side)} if proven else ()),
+        epsilon=epsilon,
+        delta=delta,
+        method=SAMPLED(releases=releases.total(), of="client" if side == "client" else "part"),
+        assumptions=frozenset({FRESH, IDEALISED, SECRET_SAMPLE(of=side)}),
     )
 
 
@@ -585,13 +610,6 @@ def _moved_sample(release: SampledRelease, shift: int) -> SampledRelease:
         return release
     noise = math.nextafter(release.noise_multiplier / shift, 0)
     return SampledRelease(noise_multiplier=noise, sampling_rate=1.0, sample=release.sample)
-
-
-def _side_of(unit: Unit) -> Side:
-    """Return the side in which neighbours differ, for a line about ``unit``."""
-    if unit == "record" or unit == "person":
-        return unit
-    return "client"
 
 
 # Behind a shuffler
@@ -635,7 +653,6 @@ def shuffled_guarantees(
             Guarantee(
                 unit=unit,
                 adversary="shuffled-server",
-                kind="approximate",
                 epsilon=min(upper, local),
                 delta=delta,
                 lower=None if lower is None else min(lower, upper, _just_below(local)),
@@ -657,7 +674,6 @@ def _shuffled_categories(
         yield Guarantee(
             unit=unit,
             adversary="shuffled-server",
-            kind="approximate",
             epsilon=epsilon,
             delta=delta,
             assumptions=_honest_categories(subset, anonymity_set) | _taking_part(times, unit),
@@ -710,7 +726,6 @@ def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Gua
     return Guarantee(
         unit="weight",
         adversary="shuffled-server",
-        kind="approximate",
         epsilon=min(one, bits.epsilon, math.inf if bits.whole is None else bits.whole),
         delta=delta,
         lower=None if lower is None else _just_below(lower),
@@ -744,7 +759,8 @@ def _local_approximate(history: History, unit: Unit, delta: float) -> float:
 
 
 def summing_guarantees(
-    history: History,
+    event: Event,
+    rounds: int,
     *,
     summands: int,
     untrusted: int,
@@ -760,8 +776,8 @@ def summing_guarantees(
     no lines if a sum adds nothing to each report's own guarantee.
 
     Args:
-        history: how often the client released each event; events computed from no data are left
-            out.
+        event: what the client releases in each round.
+        rounds: the number of rounds in which the client releases it.
         summands: the number of honest clients in the sum of every round that this client took part
             in, including this client, so at least 1; each releases the same event in that round.
         untrusted: the number of clients in a round that may collude with the server or be missing;
@@ -776,16 +792,11 @@ def summing_guarantees(
             committees' sums reveal is independent of the client's input.
 
     Raises:
-        ConfigError: the client releases several kinds of bits or of shares; or it releases bits and
-            several clients change at once.
+        ConfigError: the client releases bits, and several clients change at once.
     """
-    shown = [summed_loss(event) for event in history]
-    if delta == 0 or not any(shown):
+    loss = summed_loss(event)
+    if delta == 0 or loss is None:
         return []
-    if len(history) > 1:
-        raise ConfigError("a sum's guarantee is known only if a client sends one kind of report")
-    ((event, rounds),) = history.items()
-    (loss,) = shown
     rests = sum_assumptions(summands, untrusted, committees)
     if isinstance(loss, Normal):
         return _of_shares(_moved_normal(loss, shift), rounds, summands, rests, delta)
@@ -819,7 +830,6 @@ def _of_shares(
         Guarantee(
             unit=unit,
             adversary="summing-server",
-            kind="approximate",
             epsilon=_normal_epsilon([(loss, times)], summands, delta),
             delta=delta,
             assumptions=rests
@@ -847,7 +857,6 @@ def _of_sampled_shares(
         Guarantee(
             unit="client-run",
             adversary="summing-server",
-            kind="approximate",
             epsilon=sampled_epsilon({release: steps}, delta),
             delta=delta,
             assumptions=rests | {IDEALISED, OWN_SHARES(shares=summands), TAKES_PART(rounds=rounds)},

@@ -18,17 +18,17 @@ from typing import Self
 from fedldp.accounting.accountants import Normal, Pure, Sampled, loss_of, unfolded
 from fedldp.accounting.guarantees import (
     HOUSE,
+    SIDE_OF,
     Adversary,
     Guarantee,
     History,
     Unit,
-    local_guarantees,
-    sampled_guarantee,
+    guarantees_of,
 )
 from fedldp.accounting.numerics.gaussian import compose_mu, compose_rho
 from fedldp.accounting.prices import cost, rounded_up
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SIDES, Statement
+from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Fact, NoGuarantee, in_order
 from fedldp.core.kinds import AT_SITES, IDEALISED, TAKES_PART
@@ -296,7 +296,7 @@ def _history(run: Released, line: Guarantee) -> tuple[History, int, bool] | None
     The last value is whether some client has this history; None for what is seen in sums, or
     shuffled.
     """
-    side = SIDES[line.unit]
+    side = SIDE_OF[line.unit]
     sites = run.persons_at_sites if line.unit == "person" else 1
     if line.adversary == "downlink":
         found, copies, shift = run.releases.of_server().of_side(side).histories(), 1, sites
@@ -333,10 +333,7 @@ def _rho(history: History) -> float:
 
 
 def _composed(history: History, like: Guarantee, delta: float, shift: int) -> float:
-    if any(isinstance(loss_of(event), Sampled) for event in history):
-        line = sampled_guarantee(history, like.unit, like.adversary, delta, shift=shift)
-        return line.size
-    lines = local_guarantees(history, "client-run", delta, attained=False, shift=shift)
+    lines = guarantees_of(history, like.unit, like.adversary, delta, attained=False, shift=shift)
     return min(line.size for line in lines)
 
 

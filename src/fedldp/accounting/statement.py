@@ -29,13 +29,12 @@ from fedldp.accounting.accountants import (
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import (
     NEIGHBOURS,
+    SIDE_OF,
     Adversary,
     Guarantee,
     History,
     Unit,
-    is_sampled,
-    local_guarantees,
-    sampled_guarantee,
+    guarantees_of,
     shuffled_guarantees,
     strict_list,
     summing_guarantees,
@@ -74,15 +73,6 @@ from fedldp.core.numbers import strict_number, strict_share, strict_text
 
 OF_ANYONE = {each.kind for each in (IDEALISED, DISCRETE, ONCE)} | {SECRET_SAMPLE.name}
 """Assumptions that a line for all clients needs as soon as one client's line needs them."""
-
-SIDES: dict[Unit, Side] = {
-    "weight": "client",
-    "record": "record",
-    "person": "person",
-    "client-round": "client",
-    "client-run": "client",
-}
-"""What is replaced between the neighbours of each unit."""
 
 _EXPECTED = Decimal("0.1")
 """How many of those protected may at most be revealed on average if delta is spent in the worst
@@ -255,6 +245,7 @@ def statement(
     assumed: Sequence[Assumed] = (),
     persons_at_sites: int = 1,
     protected: Mapping[Side, int] | None = None,
+    attained: bool = True,
 ) -> Statement:
     """Return the statement: the source's claim, the proven guarantees, and warnings.
 
@@ -274,19 +265,25 @@ def statement(
             one client.
         protected: how many records, people or clients the lines are to protect. These numbers must
             be public: a warning says which delta is too large for them.
+        attained: whether to compute the lower bounds of reports, which takes as long as the rest.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
-    runs = _run_lines(reports, delta)
+
+    def of_histories(histories: Iterable[History], unit: Unit) -> list[list[Guarantee]]:
+        return [guarantees_of(h, unit, "server", delta, attained=attained) for h in histories]
+
+    runs = of_histories(reports.histories(), "client-run")
+    rounds = of_histories((Counter([event]) for event in reports.events), "client-round")
     lines = _weight_lines(reports)
     for part in parts:
-        lines += _part_lines(releases, part, "server", delta, persons_at_sites)
+        lines += _part_lines(releases, part, "server", delta, persons_at_sites, attained=attained)
     for part in PARTS:
         if claim is not None and claim.unit == part and part not in parts:
             found = _worst(runs, "client-run")
             if part == "person":
                 found = _part_lines(releases, part, "server", delta, persons_at_sites)
             lines += [_of_part(line, part) for line in found]
-    lines += _round_lines(reports, delta) + _worst(runs, "client-run")
+    lines += _worst(rounds, "client-round") + _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
     warnings: list[Caveat] = [SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
@@ -360,7 +357,7 @@ def _large_delta(
 ) -> list[Caveat]:
     """Return a warning if a line or a claim has too large a delta for those whom it protects."""
     deltas = [line.delta for line in lines if line.neighbours == NEIGHBOURS[side]]
-    if claim is not None and SIDES[claim.unit] == side:
+    if claim is not None and SIDE_OF[claim.unit] == side:
         deltas.append(claim.delta)
     largest = max(deltas, default=0.0)
     if Decimal(repr(largest)) * count <= _EXPECTED:
@@ -389,51 +386,8 @@ def _as_stated(method: Method) -> Method:
     return method
 
 
-def server_lines(
-    releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
-) -> list[Guarantee] | None:
-    """Return the lines for one unit against the server; None if only ``statement`` computes them.
-
-    Use it for a search, which tries hundreds of candidates and needs no lower bounds.
-    """
-    reports = releases.of_side("client")
-    if unit == "person" and unit in _stated_parts(releases):
-        lines = _part_lines(releases, unit, "server", delta, persons_at_sites, attained=False)
-    elif unit == "client-round":
-        lines = _round_lines(reports, delta, attained=False)
-    elif unit == "client-run":
-        lines = _worst(_run_lines(reports, delta, attained=False), unit)
-    else:
-        return None
-    return lines
-
-
 WHOLE_RUN: tuple[Unit, ...] = ("record", "person", "client-run")
 """Units whose lines cover all rounds together."""
-
-
-def run_lines(
-    releases: ReleaseHistory,
-    *,
-    summed: SumInPath | None = None,
-    delta: float,
-    persons_at_sites: int = 1,
-) -> list[Guarantee]:
-    """Return a statement's lines about all rounds together, except those of a shuffler.
-
-    Use it to follow a run round by round, where neither lower bounds nor assumptions are needed.
-    See ``statement`` for the arguments.
-    """
-    reports, parts = releases.of_side("client"), _stated_parts(releases)
-    lines = _worst(_run_lines(reports, delta, attained=False), "client-run")
-    for part in parts:
-        lines += _part_lines(releases, part, "server", delta, persons_at_sites, attained=False)
-        if summed is not None:
-            lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
-    if summed is not None:
-        lines += _summed_lines(summed, reports, delta)
-    lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
-    return [line for line in lines if line.unit in WHOLE_RUN]
 
 
 def spent_by_unit(lines: Iterable[Guarantee], planned: Iterable[Guarantee]) -> list[dict[str, Any]]:
@@ -489,7 +443,6 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
         Guarantee(
             unit="weight",
             adversary="server",
-            kind="pure",
             epsilon=worst,
             delta=0.0,
             lower=worst * (1 - 2e-9) if free else None,
@@ -524,7 +477,7 @@ def _part_lines(
     copies, shift = (1, sites) if by_sum else (sites, 1)
     lines = _worst(
         [
-            _guarantees(
+            guarantees_of(
                 history, part, adversary, delta, attained=attained, copies=copies, shift=shift
             )
             for history in found
@@ -536,7 +489,7 @@ def _part_lines(
 
 def _at_sites(line: Guarantee, part: Part, sites: int, by: str) -> Guarantee:
     """Return a line for a part of a client, with its assumption about a person's sites."""
-    line = replace(line, unit=part, neighbours=NEIGHBOURS[part])
+    line = replace(line, unit=part)
     if part != "person" or line.method is None:
         return line
     line = line.assuming(AT_SITES(sites=sites))
@@ -550,7 +503,7 @@ def _at_sites(line: Guarantee, part: Part, sites: int, by: str) -> Guarantee:
 def _of_part(line: Guarantee, part: Part) -> Guarantee:
     """Return what a run's guarantee for a client implies for a part of the client's input."""
     method = line.method and PART_OF_CLIENT(part=part, of=line.method)
-    return replace(line, unit=part, neighbours=NEIGHBOURS[part], lower=None, method=method)
+    return replace(line, unit=part, lower=None, method=method)
 
 
 def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[Caveat]:
@@ -573,7 +526,7 @@ def _downlink_lines(
     for part in _stated_parts(releases):
         lines += _part_lines(releases, part, "downlink", delta, persons_at_sites)
     histories = releases.of_side("client").histories()
-    each = [_guarantees(history, "client-run", "downlink", delta) for history in histories]
+    each = [guarantees_of(history, "client-run", "downlink", delta) for history in histories]
     lines += _worst(each, "client-run")
     kinds = {IDEALISED.kind, DISCRETE.kind, SECRET_SAMPLE.name, AT_SITES.name}
     found = []
@@ -583,41 +536,6 @@ def _downlink_lines(
             replace(line, adversary="downlink", assumptions=frozenset(kept | {SERVER_TRUSTED}))
         )
     return found
-
-
-def _run_lines(
-    releases: ReleaseHistory, delta: float, *, attained: bool = True
-) -> list[list[Guarantee]]:
-    """Return, for each history, what holds for the client that has it."""
-    return [
-        _guarantees(history, "client-run", "server", delta, attained=attained)
-        for history in releases.histories()
-    ]
-
-
-def _round_lines(
-    releases: ReleaseHistory, delta: float, *, attained: bool = True
-) -> list[Guarantee]:
-    each = [
-        _guarantees(Counter([event]), "client-round", "server", delta, attained=attained)
-        for event in releases.events
-    ]
-    return _worst(each, "client-round")
-
-
-def _guarantees(
-    history: History,
-    unit: Unit,
-    adversary: Adversary,
-    delta: float,
-    *,
-    attained: bool = True,
-    copies: int = 1,
-    shift: int = 1,
-) -> list[Guarantee]:
-    if is_sampled(history):
-        return [sampled_guarantee(history, unit, adversary, delta, copies=copies, shift=shift)]
-    return local_guarantees(history, unit, delta, attained=attained, copies=copies, shift=shift)
 
 
 def _shuffled_lines(
@@ -680,28 +598,24 @@ def _summed_lines(
         return []  # the sum adds nothing to each report's own guarantee
     if len(crowds) > 1:
         raise ConfigError("a sum's guarantee is known only if all clients send one kind of report")
-    found: list[list[Guarantee]] = []
-    for crowd in crowds.values():
-        seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}
-        sizes = set(seen.values()) - {0}
-        if not sizes:
-            continue  # the server saw no sum
-        summands = max(1, min(sizes) - summed.untrusted_clients)
-        for history in releases.histories():
-            lines = summing_guarantees(
-                history,
-                summands=summands,
-                untrusted=summed.untrusted_clients,
-                delta=delta,
-                shift=shift,
-                committees=summed.committees,
-            )
-            # A lower bound would need the number of summands in every round, and every report in
-            # its sum.
-            if len(sizes) > 1 or seen != crowd:
-                lines = [replace(line, lower=None) for line in lines]
-            found.append(lines)
-    return _worst(found, "client-run") if any(found) else []
+    ((event, crowd),) = crowds.items()
+    seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}
+    sizes = set(seen.values()) - {0}
+    if not sizes:
+        return []  # the server saw no sum
+    lines = summing_guarantees(
+        event,
+        max(history[event] for history in releases.histories()),
+        summands=max(1, min(sizes) - summed.untrusted_clients),
+        untrusted=summed.untrusted_clients,
+        delta=delta,
+        shift=shift,
+        committees=summed.committees,
+    )
+    # A lower bound would need the number of summands in every round, and every report in its sum.
+    if len(sizes) > 1 or seen != crowd:
+        lines = [replace(line, lower=None) for line in lines]
+    return [_worst_of([line]) for line in lines]
 
 
 def _in_sum(summed: SumInPath, round: int, released: int) -> int:
@@ -743,7 +657,6 @@ def _nothing(unit: Unit) -> Guarantee:
     return Guarantee(
         unit=unit,
         adversary="server",
-        kind="pure",
         epsilon=0.0,
         delta=0.0,
         lower=0.0,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedldp.accounting.accountants import Side
-from fedldp.accounting.guarantees import HOUSE, Unit
+from fedldp.accounting.guarantees import HOUSE, SIDE_OF, Unit
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
-    SIDES,
     Assumed,
     ShufflerInPath,
     Statement,
@@ -134,6 +133,7 @@ def stated(
     summed: SumInPath | None,
     shuffler: ShufflerInPath | None = None,
     delta: float | None = None,
+    attained: bool = True,
 ) -> Statement:
     """Return the statement of a configuration for what was or will be released.
 
@@ -145,6 +145,7 @@ def stated(
         summed: the secure sum between the clients and the server, if there is one.
         shuffler: the shuffler between the clients and the server, if there is one.
         delta: the delta of the approximate lines; None uses ``config.delta``.
+        attained: whether to compute lower bounds.
     """
     return statement(
         releases,
@@ -156,6 +157,7 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
         protected=_protected(config, problem, asked),
+        attained=attained,
     )
 
 
@@ -169,7 +171,7 @@ def _protected(config: RunConfig, problem: Problem | None, asked: Unit | None) -
     for unit in (asked, None if claim is None else claim.unit):
         if unit is None:
             continue
-        side = SIDES[unit]
+        side = SIDE_OF[unit]
         if side == "client":
             found[side] = config.num_clients
         elif problem is not None:

@@ -20,9 +20,8 @@ from fedldp.accounting.statement import (
     Statement,
     SumInPath,
     over_draws,
-    run_lines,
-    server_lines,
     spent_by_unit,
+    statement,
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.own_code import check_own_code
@@ -388,14 +387,16 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
     def candidate_stated(candidate: RunConfig) -> Statement:
         scheduled = candidate.with_schedule(draws)
         releases = planned_releases(scheduled, problem, draws)
-        if target.adversary == "server":
-            at = config.persons_at_sites
-            lines = server_lines(releases, target.unit, target.delta, at)
-            if lines is not None:
-                return Statement(claim=None, guarantees=tuple(lines))
-        shuffled = target.adversary == "shuffled-server"
-        shuffler = _shuffler_of(scheduled) if shuffled else None
-        return _stated(scheduled, problem, releases, target.delta, shuffler)
+        return stated(
+            scheduled,
+            problem,
+            releases,
+            asked=target.unit,
+            summed=sum_of(scheduled) if target.adversary == "summing-server" else None,
+            shuffler=_shuffler_of(scheduled) if target.adversary == "shuffled-server" else None,
+            delta=target.delta,
+            attained=False,
+        )
 
     return calibrated(config, target, candidate_stated)
 
@@ -554,13 +555,16 @@ class Spending:
         ends = planned.privacy.guarantees
         if round >= config.rounds:
             return spent_by_unit(ends, ends)
-        lines = run_lines(
+        now = statement(
             planned.releases.before(round + 1),
+            claim=None,
+            shuffler=None,
             summed=sum_of(config) if self._is_quick else None,
             delta=config.delta if planned.delta is None else planned.delta,
             persons_at_sites=config.persons_at_sites,
+            attained=False,
         )
-        return spent_by_unit(lines, ends)
+        return spent_by_unit(now.guarantees, ends)
 
 
 def _budget(budget: Budget, histories: Iterable[Mapping[Any, int]]) -> dict[str, Any]:

@@ -138,9 +138,9 @@ def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
 def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> Statement:
     of: dict[str, Any] = {"unit": "client-run", "adversary": "server", **others}
     if epsilon is None:
-        line = Guarantee(kind="none", epsilon=None, delta=0.0, reason=NOT_PURE, **of)
+        line = Guarantee(epsilon=None, delta=0.0, reason=NOT_PURE, **of)
     else:
-        line = Guarantee(kind="approximate", epsilon=epsilon, delta=delta, method=GAUSSIAN, **of)
+        line = Guarantee(epsilon=epsilon, delta=delta, method=GAUSSIAN, **of)
     return Statement(claim=None, guarantees=(line,))
 
 

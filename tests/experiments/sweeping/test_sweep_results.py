@@ -21,8 +21,8 @@ from fedldp.simulation.plan import plan, problem_of
 def line(epsilon: float | None, delta: float = 0.0, **more: Any) -> Guarantee:
     of: dict[str, Any] = {"unit": "client-run", "adversary": "server", "epsilon": epsilon, **more}
     if epsilon is None:
-        return Guarantee(kind="none", delta=0.0, reason=NOT_PURE, **of)
-    return Guarantee(kind="approximate", delta=delta, method=GAUSSIAN, **of)
+        return Guarantee(delta=0.0, reason=NOT_PURE, **of)
+    return Guarantee(delta=delta, method=GAUSSIAN, **of)
 
 
 def proven(*lines: Guarantee, asked: tuple[Unit, Adversary] | None = None) -> Stated:
