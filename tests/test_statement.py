@@ -35,7 +35,7 @@ from fedldp.core.kinds import ARRIVAL_TIMES, NUMBER_OF_EXAMPLES, SENT_IN_CLEAR, 
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting import words
-from fedldp.reporting.text import explain
+from fedldp.reporting.words import explain
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
 

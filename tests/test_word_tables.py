@@ -17,7 +17,7 @@ from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
 from fedldp.core.kinds import SECRET_SAMPLE
 from fedldp.experiments.advising import advice, page, plan
 from fedldp.ledgers import budget
-from fedldp.reporting import card, charts, words
+from fedldp.reporting import words
 
 
 def _unit(told: str) -> str:
@@ -70,16 +70,15 @@ TRUSTS = {"none", "sum", "central"}
 ADVISED = {"record", "person", "client-run"}
 
 TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
-    "card, units": (card._UNITS, _unit, UNITS),
-    "lines, units": (words.UNITS, _unit, UNITS),
-    "compare, units": (words.WHOLE, _unit, UNITS),
+    **{f"units, {of}": (words.names(of), _unit, UNITS) for of in ("about", "unit", "part")},
     "advice, units": (advice.UNITS, _unit, ADVISED),
     "advice, who is hidden": (page.WHO, _unit, ADVISED),
-    "card, adversaries": (card._WHO_SEES, _adversary, ADVERSARIES),
-    "lines, adversaries": (words.ADVERSARIES, _adversary, ADVERSARIES),
-    "charts, adversaries": (charts._AGAINST, _adversary, ADVERSARIES),
+    **{
+        f"adversaries, {of}": (words.names(of), _adversary, ADVERSARIES)
+        for of in ("adversary", "against", "trust")
+    },
     "card, neighbours": (
-        {name.removeprefix("replace-"): told for name, told in card._NEIGHBOURS.items()},
+        {name.removeprefix("replace-"): told for name, told in words.names("neighbours").items()},
         lambda told: _side(told.removeprefix("two data sets are adjacent if ")),
         {name.removeprefix("replace-") for name in get_args(Neighbours)},
     ),

@@ -33,7 +33,7 @@ from fedldp.reporting.card import (
     write_card,
 )
 from fedldp.reporting.html import page
-from fedldp.reporting.text import headline_first
+from fedldp.reporting.lines import headline_first
 from fedldp.simulation.evaluating import predict
 from fedldp.simulation.recorded import load_trained, read_run
 
@@ -147,7 +147,7 @@ def test_claim_and_proof_are_next_to_each_other(
     place, written = write_card(read_run(runs["quickstart"]), tmp_path / "card")
     assert json.loads((place / "privacy.json").read_text()) == written == document
     text = (place / "README.md").read_text()
-    assert "| weight | server | 1 | 1 | 0 | proven |" in text
+    assert "| weight | server | 1 | 0 | 0.9999 | 1 |" in text
     assert f"As published: epsilon 1 per weight ({statement.claim.source})" in text
     nothing = documents["nothing"]
     assert nothing["registry"]["privacy_loss"]["privacy_parameters"]["epsilon"] is None

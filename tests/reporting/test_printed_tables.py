@@ -9,16 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
 
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.cli import _common
-from fedldp.reporting.text import print_statement, print_table, statement_rows
-from fedldp.reporting.words import ADVERSARIES, UNITS
+from fedldp.reporting import words
+from fedldp.reporting.text import print_statement, print_table
 from fedldp.simulation.plan import plan, problem_of
 
 WIDTHS = (56, 80, 120)
@@ -48,10 +49,10 @@ def stated(recipe: str) -> Statement:
 def test_a_statement_cuts_no_unit_adversary_or_number(recipe: str, width: int) -> None:
     privacy, text = stated(recipe), io.StringIO()
     print_statement(Console(file=text, width=width, color_system=None), privacy)
-    rows = statement_rows(privacy)
+    _, rows = words.rows(privacy)
     table = text.getvalue().partition("\n")[2]
-    words = set(table.replace("│", " ").replace(";", " ").split())
-    assert {word for row in rows for cell in row for word in cell.split()} <= words
+    told = set(table.replace("│", " ").replace(";", " ").split())
+    assert {word for row in rows for cell in row for word in cell.split()} <= told
     assert "…" not in table
 
 
@@ -60,12 +61,12 @@ def test_every_unit_against_every_adversary_is_whole(width: int) -> None:
     head = ("protected", "against", "epsilon", "delta", "true epsilon is at least")
     rows = [
         (f"{unit} (idealised)", adversary, "18,129,858.4075", "1e-05", "0.9999")
-        for unit in UNITS
-        for adversary in ADVERSARIES
+        for unit in get_args(Unit)
+        for adversary in get_args(Adversary)
     ]
     found = printed(width, head, rows)
     assert_whole(found, width, [cell for row in rows for cell in row])
-    assert found.count("client-round") == found.count("client-run") == len(ADVERSARIES)
+    assert found.count("client-round") == found.count("client-run") == len(get_args(Adversary))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

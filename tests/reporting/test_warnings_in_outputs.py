@@ -24,7 +24,8 @@ from fedldp.core.kinds import CHOOSING, DOUBTFUL_RUNS, HELD_OUT, PURE_SUM
 from fedldp.data import Dataset
 from fedldp.reporting import words
 from fedldp.reporting.html import page
-from fedldp.reporting.text import asked_first, explain
+from fedldp.reporting.lines import asked_first
+from fedldp.reporting.words import explain
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
 

@@ -40,7 +40,8 @@ from fedldp.reporting.card import model_card, privacy_document
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, read_finished
 from fedldp.reporting.scores import Figure
-from fedldp.reporting.text import Displayed, explain, print_result, print_statement
+from fedldp.reporting.text import Displayed, print_result, print_statement
+from fedldp.reporting.words import explain
 from fedldp.simulation.result import Result
 
 SRC = Path(fedldp.__file__).parent
@@ -213,7 +214,7 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "reporting/runs.py:FinishedRun.to_record": (BOTH, lambda made, _: made.run.to_record()),
     "reporting/text.py:print_statement": (STATEMENT, lambda made, _: made.printed(
         lambda console: print_statement(console, made.statement))),
-    "reporting/text.py:explain": ((Assumption,), lambda made, _: explain(made.statement)),
+    "reporting/words.py:explain": ((Assumption,), lambda made, _: explain(made.statement)),
     "reporting/text.py:print_result": (BOTH, lambda made, _: made.printed(
         lambda console: print_result(console, made.result.summary(), "all", {}, None))),
     "reporting/text.py:Displayed._repr_html_": (

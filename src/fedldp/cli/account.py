@@ -28,7 +28,7 @@ def account(
 
     from fedldp.core.kinds import SIMULATED
     from fedldp.core.numbers import SMALLEST_DELTA
-    from fedldp.reporting import text, words
+    from fedldp.reporting import lines, text, words
     from fedldp.simulation.plan import plan, problem_of
     from fedldp.simulation.settings import resolve
 
@@ -45,5 +45,5 @@ def account(
         warnings = tuple(each for each in planned.privacy.warnings if each != SIMULATED)
         told = replace(planned.privacy, warnings=warnings)  # this command simulates nothing
         setting = planned.config.epsilon_in_words(planned.privacy.guarantees)
-        asked = text.asked_for(planned.config.model_dump())
-        text.print_statement(Console(), text.asked_first(told, asked), setting)
+        asked = lines.asked_for(planned.config.model_dump())
+        text.print_statement(Console(), lines.asked_first(told, asked), setting)

@@ -723,8 +723,7 @@ def demo(
 
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
-    from fedldp.reporting.scores import is_imbalanced
-    from fedldp.reporting.text import area, imbalance, percent, print_statement
+    from fedldp.reporting.text import print_statement, say, score_lines
     from fedldp.simulation.settings import resolve
 
     more = [f"num_clients={sites}", f"rounds={rounds}"]
@@ -745,13 +744,8 @@ def demo(
         typer.echo(
             f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind}{ledger.of_one})"
         )
-    after, most = f"after {found.rounds} rounds", found.final["most_frequent"]
-    if most is not None and is_imbalanced(most):
-        typer.echo(
-            f"AUC        {area(found.final['auc']) or 'not defined'} {after}, balanced accuracy "
-            f"{percent(found.final['balanced_accuracy'])}; first: {imbalance(most)}"
-        )
-    typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} {after}")
+    for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
+        say(console, label, text)
     apart = found.largest_difference
     same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
     typer.echo(f"weights    {same} the simulation's weights with this seed")

@@ -56,38 +56,16 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.reporting.scores import is_imbalanced
-    from fedldp.reporting.text import area, imbalance, percent
+    from fedldp.reporting.text import say, score_lines
 
     console = Console()
-    leads = is_imbalanced(found["most_frequent"])
-    accuracy = ("accuracy", percent(found["accuracy"]))
-    balanced = (
-        "balanced",
-        f"{percent(found['balanced_accuracy'])}, the mean recall over all classes",
-    )
-    why = f" (first: {imbalance(found['most_frequent'])})" if leads else ""
-    ranking = ("AUC", (area(found["auc"]) or "not defined here") + why)
-    at = (
-        "threshold",
-        f"{found['classes'][1]['class']} is predicted if its probability is at least "
-        f"{found['threshold']}",
-    )
-    for label, text in (
-        ("tested on", f"{found['data']}, {found['examples']:,} examples"),
-        *(() if found["threshold"] is None else (at,)),
-        *((ranking, balanced, accuracy) if leads else (accuracy, balanced)),
-        ("F1", f"{found['f1_macro']:.4f}, the mean over the classes"),
-        *(() if leads else (ranking,)),
-        ("AP", f"{area(found['average_precision']) or 'not defined here'}, the average precision"),
-        ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),
-        ("error", f"{found['calibration_error']:.4f}, the calibration error of the probabilities"),
-        (
-            "baseline",
-            f"{percent(found['most_frequent'])}, if the most frequent class is always predicted",
-        ),
-    ):
-        console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
+    say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
+    if found["threshold"] is not None:
+        least = f"its probability is at least {found['threshold']}"
+        say(console, "threshold", f"{found['classes'][1]['class']} is predicted if {least}")
+    for label, text in score_lines(found, found["data"]):
+        say(console, label, text)
+    say(console, "F1", f"{found['f1_macro']:.4f}, the mean over the classes")
     table = Table("class", "examples", "precision", "recall", "F1", "AUC")
     for row in found["classes"]:
         figures = (row[key] for key in ("precision", "recall", "f1", "auc"))
@@ -95,8 +73,7 @@ def _print(found: dict[str, Any]) -> None:
         table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
     console.print(table)
     for warning in found["warnings"]:
-        text = f"warning    {warning['text']}"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(console, "warning", warning["text"])
 
 
 def predict(

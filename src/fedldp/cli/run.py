@@ -155,7 +155,7 @@ def _simulate(
     """
     from rich.console import Console
 
-    from fedldp.reporting import text
+    from fedldp.reporting import lines, text
     from fedldp.reporting.progress import RunProgress
 
     stderr = Console(stderr=True)
@@ -165,8 +165,8 @@ def _simulate(
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)
         stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
-        asked = text.asked_for(plan.config.model_dump())
-        text.print_statement(stderr, text.asked_first(plan.privacy, asked))
+        asked = lines.asked_for(plan.config.model_dump())
+        text.print_statement(stderr, lines.asked_first(plan.privacy, asked))
         shown.append(plan.privacy)
 
     try:

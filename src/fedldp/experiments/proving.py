@@ -116,7 +116,7 @@ def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
     known = [line for line in real if line.epsilon is not None]
     if not known or len(known) < len(real):
         why = "; ".join(map(words.method_of, real)) or _what_it_has(privacy)
-        what = words.WHOLE[kind.unit]
+        what = words.names("unit")[kind.unit]
         raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
     return min((Proven.of_line(line, privacy) for line in known), key=lambda found: found.size)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -16,11 +17,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedldp.accounting.guarantees import HOUSE, Guarantee
-from fedldp.accounting.statement import Claim, Statement, scores_are_private
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Fact
-from fedldp.core.formatting import number
+from fedldp.core.facts import Fact, Kind
 from fedldp.core.kinds import (
     AT_SITES,
     DISCRETE,
@@ -35,29 +35,23 @@ from fedldp.core.kinds import (
 from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.reporting import words
 from fedldp.reporting.html import render
+from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.record import (
     MODEL,
     RunFolder,
+    Schema,
     as_json,
     check_replaceable,
     replace_file,
 )
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
-from fedldp.reporting.text import (
-    MEANINGLESS,
-    NO_CLAIM,
-    area,
-    claim_text,
-    explain,
-    guarantee_in_words,
-    headline_first,
-    percent,
-    standing,
-)
 
 VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
+
+_VARIANTS = {"pure": "Pure DP", "approximate": "Approximate DP", "none": None}
+"""The registry's names for the kinds of guarantees."""
 
 TO_FILL = "to be filled by whoever publishes"
 
@@ -168,7 +162,9 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
     config, privacy = run.summary["config"], headline_first(run.privacy, run.asked)
     target = config.get("target") if run.asked is not None else None
     hidden, shown = _are_private(privacy) and not scores, words.document(privacy)
-    document = {
+    skeleton = _skeleton()
+    found = _filled(skeleton, _values(run, privacy, hidden))
+    return {
         "document": "fedldp privacy document",
         "version": VERSION,
         "run": _run(run),
@@ -181,13 +177,39 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         "warnings": shown["warnings"],
         "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
-        "registry": _registry(run, privacy),
-        "hazards": _hazards(run, privacy, hidden),
-        "publisher": dict.fromkeys(
-            ("contact", "legal_basis", "approved_by", "approved_on", "tuning", "collection")
-        ),
+        **found,
+        "to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(skeleton, found))},
     }
-    return document | {"to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(document))}}
+
+
+@cache
+def _skeleton() -> dict[str, Any]:
+    """Return the fields that are filled with values; ``card.toml`` says how."""
+    return tomllib.loads(files("fedldp.reporting").joinpath("card.toml").read_text("utf-8"))
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, list):
+        part = next(
+            each
+            for each in part
+            if all(values[name] == wanted for name, wanted in each.get("if", {}).items())
+        )
+    if isinstance(part, dict):
+        return {key: _filled(each, values) for key, each in part.items() if key != "if"}
+    if part.startswith("?"):
+        return values[part[1:]] if part[1:] else None
+    alone = re.fullmatch(r"\{(\w+)\}", part)
+    return values[alone[1]] if alone else words.filled(part, values)
+
+
+def _unfilled(part: Any, found: Any, place: str = "") -> Iterator[str]:
+    """Yield the pointers (RFC 6901) to null values that only the publisher can fill."""
+    if isinstance(part, dict):
+        for key, each in part.items():
+            yield from _unfilled(each, found[key], f"{place}/{key}")
+    elif isinstance(part, str) and part.startswith("?") and found is None:
+        yield place
 
 
 def _run(run: FinishedRun) -> dict[str, Any]:
@@ -224,94 +246,75 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
     }
 
 
-# The registry of deployments, field by field
-
-
-def _registry(run: FinishedRun, privacy: Statement) -> dict[str, Any]:
-    """Return the "deployment" object of the registry's schema, with null for unknown values."""
-    config, line = run.summary["config"], run.headline
-    proven = line is not None and line.epsilon is not None
-    assert line is not None or not proven
-    simulated = SIMULATED in privacy.warnings
-    nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
-    return {
-        "basic": {
-            "name": f"model of {run.name}",
-            "data_curators": None,
-            "intended_use": None,
-            "data_product_type": "Machine learning model",
-            "data_product_region": None,
-            "data_product_sector": None,
-            "description": _description(run),
-            "publication_date": None,
-        },
-        "dp_variant": {
-            "variant_name": _VARIANTS[line.kind] if line else None,
-            "data_domain": _domain(run),
-            "unprotected_quantities": _unprotected(run, privacy),
-        },
-        "privacy_loss": {
-            "privacy_unit": _UNITS[line.unit] if line and proven else None,
-            "privacy_unit_details": _neighbours(line) if line and proven else None,
-            "privacy_parameters": {
-                "epsilon": line.epsilon if line else None,
-                "delta": line.delta if line and proven else None,
-            },
-            "privacy_parameters_details": explain(privacy),
-        },
-        "deployment_model": {
-            "model_name": _model(line) if line and proven else None,
-            "model_name_details": _WHO_SEES[line.adversary] if line and proven else nothing,
-            "actors": _actors(config),
-            "release_type": None,
-            "release_type_details": "this document covers one run; another run on the same people "
-            "adds to their privacy loss",
-            "data_source_type": "Static" if simulated else None,
-            "data_source_type_details": None,
-            "access_type": "Non-interactive",
-            "access_type_details": "the product is the trained model; nobody queries the data",
-        },
-        "accounting": {
-            "post_processing": _post_processing(config),
-            "composition": _composition(line),
-        },
-        "implementation": {
-            "preprocessing_and_hyperparameter_tuning": _preprocessing(config),
-            "mechanisms": _mechanisms(run, line),
-            "justification": None,
-        },
-        "administrative": {
-            "sources": None if privacy.claim is None else privacy.claim.source,
-            "notes": "; ".join(map(words.line, privacy.warnings)),
-            "registry_authors": None,
-        },
+def _values(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, Any]:
+    """Return the values that ``card.toml`` names."""
+    config, line, own = run.summary["config"], run.headline, own_words(privacy)
+    simulated, claim = SIMULATED in privacy.warnings, privacy.claim
+    mechanisms = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
+    mechanisms += _named(config, "mechanism", "noise", "channel", "bound", "clip")
+    bounds = _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person")
+    if line is not None:
+        bounds += map(words.line, AT_SITES.among(line.assumptions))
+    if line is not None and line.epsilon is not None:
+        mechanisms += [words.method_of(line), *words.assumptions_of(line)]
+    found: dict[str, Any] = {
+        "name": run.name,
+        "description": _description(run),
+        "variant": None if line is None else _VARIANTS[line.kind],
+        "domain": _domain(run.schema),
+        "unprotected": _unprotected(run, privacy),
+        "explained": words.explain(privacy),
+        "clients": _actors(config),
+        "source": "Static" if simulated else None,
+        "steps": ["", *_named(config, "server_optimizer", "average")],
+        "prepared": [*_prepared(config), ""],
+        "mechanisms": "; ".join(mechanisms),
+        "claim": None if claim is None else claim.source,
+        "claimed": claim is not None,
+        "warnings": "; ".join(map(words.line, privacy.warnings)),
+        "bounds": "; ".join(bounds) or "no bound is set",
+        "own": own,
+        "is_own": bool(own),
+        "simulated": simulated,
+        "fixed_seed": SIMULATED,
+        "rounds": len(run.summary["rounds"]),
+        "held_out": scores_are_private(privacy.warnings),
+        "scores": HELD_OUT,
+        "public": "; ".join(_named(config, "features", "initial", "trainable"))
+        or "the configuration names no weights file and no public features",
+        "utility": _utility(run, hidden),
+        "nothing": None,
+        "proven": False,
+    }
+    if line is None or line.epsilon is None:
+        of_line = ("epsilon", "delta", "unit", "neighbours", "model", "composition")
+        nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
+        return found | dict.fromkeys(of_line) | {"sees": nothing}
+    sees, grid = words.names("trust")[line.adversary], DISCRETE in line.assumptions
+    return found | {
+        "proven": True,
+        "epsilon": line.epsilon,
+        "delta": line.delta,
+        "size": words.amount(line),
+        "standing": words.standing(line),
+        "limit": words.MEANINGLESS,
+        "meaningless": line.epsilon > words.MEANINGLESS,
+        "unit": words.names("part")[line.unit],
+        "is_whole": line.unit in ("person", "client-run"),
+        "neighbours": _and(words.names("neighbours")[line.neighbours], line, AT_SITES),
+        "model": _model(line),
+        "sees": sees,
+        "trust": "; ".join([sees, *words.assumptions_of(line)]),
+        "composition": _and(words.method_of(line), line, TAKES_PART),
+        "is_idealised": line.is_idealised,
+        "idealised": IDEALISED,
+        "grid": f"; {words.line(DISCRETE)}" if grid else "",
     }
 
 
-_VARIANTS = {"pure": "Pure DP", "approximate": "Approximate DP", "none": None}
-
-_UNITS = {
-    "weight": "one weight of one report",
-    "record": "one row",
-    "person": "all rows of one person at one site",
-    "client-round": "all that one client sends in one round",
-    "client-run": "all that one client sends in the run",
-}
-
-_NEIGHBOURS = {
-    "replace-client": "two inputs are adjacent if they differ in all the data of one client",
-    "replace-person": "two data sets are adjacent if the rows of one person are replaced by those "
-    "of another",
-    "replace-record": "two data sets are adjacent if one row is replaced by another",
-}
-
-_WHO_SEES = {
-    "server": "the server is not trusted: it sees every report and who sent it",
-    "shuffled-server": "a shuffler is trusted: the server sees reports without their senders",
-    "summing-server": "a secure sum is trusted: the server sees only sums of a round's reports",
-    "downlink": "the server is trusted: the guarantee is against anyone who sees its broadcasts, "
-    "or the model",
-}
+def _and(told: str, line: Guarantee, kind: Kind[Any]) -> str:
+    """Return a text, and after it a line's assumptions of one kind."""
+    return "; ".join([told, *map(words.line, kind.among(line.assumptions))])
 
 
 def _model(line: Guarantee) -> str:
@@ -327,18 +330,14 @@ def _description(run: FinishedRun) -> str:
     clients = _whole(config.get("num_clients"))
     over = "" if clients is None else f" over {clients:,} clients"
     of = "" if run.finished else f" of {_word(config.get('rounds'))}"
-    classes = "" if run.schema is None else f" for {run.schema.num_classes} classes"
     return (
-        f"A classifier{classes} (model {_word(config.get('model'))}), trained by federated "
-        f"learning{over} in {rounds:,}{of} {'round' if rounds == 1 else 'rounds'} with the system "
-        f"{run.summary['system']}"
+        f"A classifier for {run.schema.num_classes} classes (model {_word(config.get('model'))}), "
+        f"trained by federated learning{over} in {rounds:,}{of} round{'' if rounds == 1 else 's'} "
+        f"with the system {run.summary['system']}"
     )
 
 
-def _domain(run: FinishedRun) -> str | None:
-    known = run.schema
-    if known is None:
-        return None
+def _domain(known: Schema) -> str:
     shape = " x ".join(map(str, known.input_shape))
     inputs = f"numbers of shape {shape}" if known.features is None else ", ".join(known.features)
     labels = ", ".join(known.class_name(label) for label in range(min(known.num_classes, 100)))
@@ -348,12 +347,13 @@ def _domain(run: FinishedRun) -> str | None:
 
 def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     """Return what the statement and these documents leave without protection."""
-    open_lines = dict.fromkeys(
-        f"{_UNITS[line.unit]}, against the {line.adversary}"
-        for line in privacy.guarantees
-        if line.epsilon is None
-    )
-    found = [f"nothing is proven for {what}" for what in open_lines]
+    bare = (line for line in privacy.guarantees if line.epsilon is None)
+    found = [
+        f"nothing is proven for {what}"
+        for what in dict.fromkeys(
+            f"{words.names('part')[line.unit]}, against the {line.adversary}" for line in bare
+        )
+    ]
     if scores_are_private(privacy.warnings):
         found.append(words.line(HELD_OUT))
     if run.own_data is not None:
@@ -361,189 +361,31 @@ def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     return "; ".join(found) or None
 
 
-def _neighbours(line: Guarantee) -> str:
-    sites = map(words.line, AT_SITES.among(line.assumptions))
-    return "; ".join([_NEIGHBOURS.get(line.neighbours, line.neighbours), *sites])
-
-
 def _actors(config: Mapping[str, Any]) -> str:
     clients = _whole(config.get("num_clients"))
-    trusted = _whole(config.get("untrusted_clients"))
-    told = "" if not trusted else f" (up to {trusted} may collude with the server or drop out)"
+    untrusted = _whole(config.get("untrusted_clients"))
     count = "" if clients is None else f"{clients:,} "
-    return (
-        f"{count}clients{told}, which hold the rows; a server, which sends the model out and "
-        "updates it; anyone who gets the model"
-    )
+    told = f" (up to {untrusted} may collude with the server or drop out)" if untrusted else ""
+    return f"{count}clients{told}"
 
 
-def _post_processing(config: Mapping[str, Any]) -> str:
-    steps = {
-        "server_optimizer": "the server's optimiser",
-        "average": "the share of the last rounds whose models are averaged",
-    }
-    known = [
-        f"{step} {_word(config[key])}"
-        for key, step in steps.items()
-        if config.get(key) not in (None, "none", 0, 0.0)
-    ]
-    return "; ".join(["each model is computed only from what was released", *known])
-
-
-def _composition(line: Guarantee | None) -> str | None:
-    if line is None or line.epsilon is None:
-        return None
-    rounds = map(words.line, TAKES_PART.among(line.assumptions))
-    return "; ".join([words.method_of(line), *rounds])
-
-
-def _preprocessing(config: Mapping[str, Any]) -> str:
-    declared = [
-        key
-        for key in ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
-        if config.get(key)
-    ]
-    found = []
-    if declared:
-        found.append(f"declared, and not measured by the tool: {', '.join(declared)}")
-    if config.get("features") not in (None, "none"):
-        found.append(f"public features {_word(config['features'])}")
+def _prepared(config: Mapping[str, Any]) -> list[str]:
+    declared = ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
+    found = [key for key in declared if config.get(key)]
+    told = [f"declared, and not measured by the tool: {', '.join(found)}"] if found else []
+    told += _named(config, "features")
     if config.get("standardise"):
-        found.append("standardised by constants of the published data set")
-    found.append("the run does not record whether settings were chosen by scores")
-    return "; ".join(found)
+        told.append("standardised by constants of the published data set")
+    return told
 
 
-def _mechanisms(run: FinishedRun, line: Guarantee | None) -> str:
-    config = run.summary["config"]
-    parts = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
-    for key in ("mechanism", "noise", "channel", "bound", "clip"):
-        if config.get(key) is not None:
-            parts.append(f"{key} {_word(config[key])}")
-    if line is not None and line.epsilon is not None:
-        parts += [words.method_of(line), *words.assumptions_of(line)]
-    return "; ".join(parts)
-
-
-# The hazards of NIST SP 800-226
-
-
-def _hazards(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, Any]:
-    """Return what the run says about each hazard, and the basis for it."""
-    config, line, warnings = run.summary["config"], run.headline, privacy.warnings
-    proven = line is not None and line.epsilon is not None
-    simulated = SIMULATED in warnings
-    nothing = "nothing is proven"
-    size = nothing
-    if line and proven:
-        delta = f", delta {line.delta!r}" if line.delta else ""
-        size = f"epsilon {number(line.epsilon)}{delta}, {standing(line)}"
-        if (line.epsilon or 0.0) > MEANINGLESS:
-            size += f"; above {MEANINGLESS:g} there is practically no protection"
-    found: dict[str, tuple[str | None, str]] = {
-        "privacy_parameters": (size, "statement"),
-        "comparing_guarantees": (
-            "each line of the guarantees has its own unit, adversary, neighbours and delta; only "
-            "lines that agree in these can be compared"
-            + ("" if privacy.claim is None else "; the source's claim is listed beside them"),
-            "statement",
-        ),
-        "unit_of_privacy": (_unit(line), "statement"),
-        "bounded_contributions": (_bounds(config, line), "statement and configuration"),
-        "algorithm_correctness": (_correctness(privacy), "statement"),
-        "floating_point": (
-            _arithmetic(line, simulated) if line and proven else nothing,
-            "statement",
-        ),
-        "randomness": (
-            words.line(SIMULATED)
-            if simulated
-            else "no fixed seed: each party draws fresh secret randomness",
-            "statement",
-        ),
-        "side_channels": (
-            "not covered: whether a client takes part or drops out, how long its training and its "
-            "randomiser take, and what network traffic reveals",
-            "software",
-        ),
-        "composition_and_budget": (
-            f"the lines cover only this run of {len(run.summary['rounds']):,} rounds; other runs "
-            "on the same people add to the privacy loss",
-            "statement",
-        ),
-        "tuning_and_scores": (
-            f"{words.line(HELD_OUT)}; the run does not record whether settings were chosen by them"
-            if scores_are_private(warnings)
-            else "the run does not record whether settings were chosen by private scores",
-            "statement",
-        ),
-        "trust_model": (
-            "; ".join([_WHO_SEES[line.adversary], *words.assumptions_of(line)])
-            if line and proven
-            else nothing,
-            "statement",
-        ),
-        "data_collection_exposure": (
-            "a simulation: all rows were in one place"
-            if simulated
-            else "rows stay with their clients; only reports leave a client",
-            "statement" if simulated else "software",
-        ),
-        "access_control": (None, "unknown"),
-        "public_inputs": (_public(config), "configuration"),
-        "utility_and_bias": (_utility(run, hidden), "summary"),
-    }
-    return {key: {"finding": text, "basis": basis} for key, (text, basis) in found.items()}
-
-
-def _unit(line: Guarantee | None) -> str:
-    if line is None or line.epsilon is None:
-        return "nothing is proven"
-    text = f"{_UNITS[line.unit]}; {_neighbours(line)}"
-    if line.unit in ("weight", "record", "client-round"):
-        text += "; a person may have contributed more than this"
-    return text
-
-
-def _bounds(config: Mapping[str, Any], line: Guarantee | None) -> str:
-    parts = [
-        f"{key} {_word(config[key])}"
-        for key in ("clip", "bound", "range_radius", "ranges", "rows_per_person")
-        if config.get(key) is not None
+def _named(config: Mapping[str, Any], *names: str) -> list[str]:
+    """Return those of some settings that have an effect, with their values."""
+    return [
+        f"{name} {_word(config[name])}"
+        for name in names
+        if config.get(name) not in (None, "none", "all", 0)
     ]
-    if line is not None:
-        parts += map(words.line, AT_SITES.among(line.assumptions))
-    return "; ".join(parts) or "no bound is set"
-
-
-def _correctness(privacy: Statement) -> str:
-    by = dict.fromkeys(line.stated_by for line in privacy.guarantees)
-    own = [each for each in by if each != HOUSE]
-    if own:
-        return f"what {' and '.join(own)} states is an assumption; nothing here proves it"
-    return (
-        "every line names its method; fedldp computed the line from the releases that the code "
-        "declares; the run does not record whether the code was audited"
-    )
-
-
-def _arithmetic(line: Guarantee, simulated: bool) -> str:
-    if line.is_idealised:
-        return (
-            f"{words.line(IDEALISED)}: the line does not hold for the numbers that a computer sends"
-        )
-    grid = f"; {words.line(DISCRETE)}" if DISCRETE in line.assumptions else ""
-    where = " in a deployment" if simulated else ""
-    return f"the line holds for the numbers that are sent{where}{grid}"
-
-
-def _public(config: Mapping[str, Any]) -> str:
-    parts = [
-        f"{key} {_word(config[key])}"
-        for key in ("features", "initial", "trainable")
-        if config.get(key) not in (None, "none", "all")
-    ]
-    return "; ".join(parts) or "the configuration names no weights file and no public features"
 
 
 def _utility(run: FinishedRun, hidden: bool) -> str:
@@ -552,12 +394,7 @@ def _utility(run: FinishedRun, hidden: bool) -> str:
         return "the model was not tested"
     if hidden:
         return f"{CONFIDENTIAL}; {DOUBTFUL}"
-    told = [f"accuracy {final['accuracy']:.4f}"]
-    if final["most_frequent"] is not None:
-        told.append(f"always predicting the most frequent class {final['most_frequent']:.4f}")
-    told += [
-        f"{name.replace('_', ' ')} {final[name]:.4f}" for name in FIGURES if final[name] is not None
-    ]
+    told = [f"{name} {value}" for name, value in words.scores(final)]
     told.append("recall and precision of each class are in scores")
     return "; ".join([*told, *map(words.line, run.doubts)])
 
@@ -580,42 +417,13 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         run=run,
         document=document,
         scores=scores,
-        figures=[] if scores is None else _figures(scores),
-        explained=explain(privacy),
-        claim=NO_CLAIM if privacy.claim is None else claim_text(privacy.claim),
-        guarantee=guarantee_in_words(run.summary["config"], privacy),
-        lines=[_line(each, privacy.claim) for each in privacy.guarantees],
+        privacy=privacy,
+        guarantee=words.guarantee_in_words(run.summary["config"], privacy),
         doubtful=DOUBTFUL,
         confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),
         md=escaped,
     )
-
-
-def _figures(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a table's rows of scores; those meaningful for any class balance come first."""
-    found = [
-        ("AUC", area(scores["auc"]) or "not defined"),
-        ("balanced accuracy", percent(scores["balanced_accuracy"])),
-        ("average precision", area(scores["average_precision"]) or "not defined"),
-        ("accuracy", percent(scores["accuracy"])),
-        ("accuracy of always predicting the most frequent class", percent(scores["most_frequent"])),
-        ("calibration error", area(scores["calibration_error"])),
-        ("Brier score", area(scores["brier"])),
-    ]
-    return [(name, value or "not known") for name, value in found]
-
-
-def _line(line: Guarantee, claim: Claim | None) -> dict[str, str]:
-    proven = line.epsilon is not None
-    return {
-        "claimed": number(claim.epsilon) if claim and claim.unit == line.unit else "",
-        "unit": line.unit + (" (idealised)" if line.is_idealised else ""),
-        "adversary": line.adversary,
-        "epsilon": number(line.epsilon) if proven else "no guarantee",
-        "delta": repr(line.delta) if line.delta else "0",
-        "standing": standing(line) if proven else "",
-    }
 
 
 def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -677,38 +485,6 @@ def _yaml(document: Mapping[str, Any]) -> str:
 def escaped(text: Any) -> str:
     """Return text from a run's folder as Markdown that shows it literally, on one line."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", " ".join(str(text).split()))
-
-
-def _unfilled(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the pointers (RFC 6901) to null values that only the publisher can fill."""
-    for place in _PUBLISHERS:
-        found: Any = document
-        for part in place.split("/")[1:]:
-            found = found[part]
-        if found is None:
-            yield place
-
-
-_PUBLISHERS = (
-    "/registry/basic/data_curators",
-    "/registry/basic/intended_use",
-    "/registry/basic/data_product_region",
-    "/registry/basic/data_product_sector",
-    "/registry/basic/publication_date",
-    "/registry/deployment_model/release_type",
-    "/registry/deployment_model/data_source_type",
-    "/registry/implementation/justification",
-    "/registry/administrative/sources",
-    "/registry/administrative/registry_authors",
-    "/hazards/access_control/finding",
-    "/publisher/contact",
-    "/publisher/legal_basis",
-    "/publisher/approved_by",
-    "/publisher/approved_on",
-    "/publisher/tuning",
-    "/publisher/collection",
-)
-"""Pointers to the fields of the document that a run cannot know."""
 
 
 def _whole(value: Any) -> int | None:

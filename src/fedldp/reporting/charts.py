@@ -20,8 +20,9 @@ from fedldp.accounting.statement import Claim, Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import import_extra
+from fedldp.reporting import words
+from fedldp.reporting.lines import best_lines
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import MEANINGLESS, best_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +111,7 @@ def guarantees(name: str, privacy: Statement) -> str:
         axes.minorticks_off()
         axes.set_xlabel("epsilon (logarithmic): left is better")
         axes.grid(axis="x")
-        axes.axvline(MEANINGLESS, color=_BAD, linestyle=(0, (1, 2)), linewidth=1.2)
+        axes.axvline(words.MEANINGLESS, color=_BAD, linestyle=(0, (1, 2)), linewidth=1.2)
         place = (claim and claim.epsilon) or low
         if claim:
             axes.axvline(place, color=_SERIES[1], linestyle=(0, (6, 3)), linewidth=1)
@@ -127,20 +128,22 @@ def guarantees(name: str, privacy: Statement) -> str:
 
 def _name_row(axes: Axes, row: int, line: Guarantee | None, claim: Claim | None) -> None:
     """Write a row's title and numbers above its marks, because they might not fit beside them."""
-    what = f"{line.unit}, {_AGAINST[line.adversary]}" if line else (claim.unit if claim else "")
+    what = (
+        f"{line.unit}, {words.names('against')[line.adversary]}"
+        if line
+        else (claim.unit if claim else "")
+    )
     figures = [f"claimed {number(claim.epsilon)}"] if claim else []
     if line is None:
         figures.append("nothing is stated")
     elif line.epsilon is None:
-        figures.append("no guarantee")
+        figures.append(words.amount(line))
     else:
-        delta = f", delta {line.delta!r}" if line.delta else ""
-        how = (
-            "proven" if line.stated_by == HOUSE else "stated"
-        )  # do not show who stated it: that name comes from the run folder
-        figures.append(f"{how} {number(line.epsilon)}{delta}")
-    for height, words, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
-        axes.text(0, row - height, words, transform=axes.get_yaxis_transform(), va="center",
+        # Do not show who stated it: that name comes from the run folder.
+        how = "proven" if line.stated_by == HOUSE else "stated"
+        figures.append(f"{how} {words.amount(line)}")
+    for height, text, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
+        axes.text(0, row - height, text, transform=axes.get_yaxis_transform(), va="center",
                   fontsize=10, fontweight=weight)  # fmt: skip
 
 
@@ -154,14 +157,6 @@ def _draw_line(axes: Axes, row: int, line: Guarantee, low: float, end: float) ->
                   solid_capstyle="butt")  # fmt: skip
         axes.plot([line.lower], [row], "|", color=_SERIES[0], ms=12, mew=2)
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
-
-
-_AGAINST = {
-    "server": "against the server",
-    "shuffled-server": "behind a shuffler",
-    "summing-server": "behind a secure sum",
-    "downlink": "from broadcasts alone",
-}
 
 
 _FIGURES = {

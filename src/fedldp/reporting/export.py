@@ -17,7 +17,7 @@ from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
-from fedldp.reporting.text import explain
+from fedldp.reporting.words import explain
 
 EXPERIMENT = "fedldp"
 _LONGEST_PARAM = 500

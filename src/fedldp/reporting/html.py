@@ -15,18 +15,9 @@ from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
 from fedldp.reporting import charts, words
+from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.runs import FinishedRun, command, differing, twin_of
-from fedldp.reporting.text import (
-    MEANINGLESS,
-    area,
-    claim_text,
-    explain,
-    guarantee_in_words,
-    headline_first,
-    own_words,
-    percent,
-    standing,
-)
+from fedldp.reporting.text import round_rows
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -55,7 +46,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "summary": run.summary,
                 "privacy": shown[i],
                 "doubts": [words.line(each) for each in run.doubts],
-                "guarantee": guarantee_in_words(run.summary["config"], shown[i]),
+                "guarantee": words.guarantee_in_words(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
@@ -115,20 +106,16 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
-        "percent": percent,
-        "area": area,
+        "percent": words.percent,
+        "area": words.area,
         "value": _value,
         "date": _date,
     }
     environment.globals |= {
-        "claim_text": claim_text,
-        "explain": explain,
+        "words": words,
+        "round_rows": round_rows,
         "scores_are_private": scores_are_private,
         "own_words": own_words,
-        "MEANINGLESS": MEANINGLESS,
-        "line": words.line,
-        "method_of": words.method_of,
-        "assumptions_of": words.assumptions_of,
     }
     return environment
 
@@ -147,12 +134,8 @@ def _date(text: str | None) -> str:
 
 def _in_words(privacy: Statement) -> str:
     """Return a description of the chart of guarantees, for readers who cannot see it."""
-    parts = [f"claimed: {claim_text(privacy.claim)}"]
-    for line in privacy.guarantees:
-        what = "no guarantee" if line.epsilon is None else f"epsilon {number(line.epsilon)}"
-        how = "proven" if line.epsilon is None else standing(line)
-        parts.append(f"{how} per {line.unit} against the {line.adversary}: {what}")
-    return "; ".join(parts)
+    found = [f"claimed: {words.claim_text(privacy.claim)}", *map(words.size_of, privacy.guarantees)]
+    return "; ".join(found)
 
 
 def _course(runs: Sequence[FinishedRun], key: str) -> str:
@@ -161,8 +144,7 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
     for i, run in enumerate(runs):
         values = [r[key] for r in run.summary["rounds"] if r[key] is not None]
         if values:
-            shares = key in ("accuracy", "balanced_accuracy")
-            first, last = (percent(v) if shares else f"{v:.4f}" for v in (values[0], values[-1]))
+            first, last = (words.value_of(key, values[at]) for at in (0, -1))
             parts.append(f"run {i + 1}: from {first} to {last}")
     name = "AUC" if key == "auc" else key.replace("_", " ")
     return f"{name} by round; " + "; ".join(parts)

@@ -33,9 +33,11 @@ from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Doubt
 from fedldp.protocol.server_loop import means_of
+from fedldp.reporting import words
+from fedldp.reporting.lines import Pair, asked_for, first_line
 from fedldp.reporting.record import Schema, read_schema
 from fedldp.reporting.scores import is_imbalanced
-from fedldp.reporting.text import asked_for, first_line, headline_in_words, run_title, warnings_of
+from fedldp.reporting.text import run_title
 
 LARGEST_FILE = 64 * 2**20
 """The size in bytes of the largest file that a report reads; 100,000 rounds take 55e6 bytes."""
@@ -221,23 +223,23 @@ class FinishedRun:
 
     @property
     def headline(self) -> Guarantee | None:
-        """The line with which the run's documents begin; see ``text.first_line``."""
+        """The line with which the run's documents begin; see ``lines.first_line``."""
         return first_line(self.privacy, self.asked)
 
     @property
     def epsilon_in_words(self) -> str:
-        """Epsilon and delta for comparisons, and what they cover; see ``text.headline``."""
-        return headline_in_words(self.privacy, self.asked)
+        """Epsilon and delta for comparisons, and what they cover; see ``lines.headline``."""
+        return words.headline_in_words(self.privacy, self.asked)
 
     @property
-    def asked(self) -> tuple[str, str] | None:
+    def asked(self) -> Pair | None:
         """The unit and the adversary of the requested guarantee, if there is one."""
         return asked_for(self.summary["config"])
 
     @property
     def warnings(self) -> list[str]:
         """All warnings about the run."""
-        return warnings_of(self.summary)
+        return [words.line(each) for each in (*self.privacy.warnings, *self.doubts)]
 
     @cached_property
     def class_names(self) -> list[str]:

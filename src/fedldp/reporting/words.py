@@ -17,45 +17,29 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
-from fedldp.accounting.proven import Together
-from fedldp.accounting.statement import Statement, delta_to_take, revealed
+from fedldp.accounting.proven import Proven, Together
+from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import number
-from fedldp.core.kinds import AT_SITES, TAKES_PART
+from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
+from fedldp.reporting.lines import (
+    Pair,
+    asked_for,
+    behind_sums,
+    best_lines,
+    first_line,
+    headline,
+    own_words,
+)
 
 if TYPE_CHECKING:
     from fedldp.reporting.scores import Figure
 
 FILE = "words.toml"
-
-UNITS = {
-    "weight": "from one weight of one report",
-    "record": "about one training example",
-    "person": "about all data of one person",
-    "client-round": "from all that one client sends in a round",
-    "client-run": "from all that one client sends in the run",
-}
-"""What is protected, for each unit."""
-
-WHOLE = {
-    "weight": "a weight",
-    "record": "a record",
-    "person": "a person",
-    "client-round": "a client's round",
-    "client-run": "a client's whole run",
-}
-"""The name of each unit."""
-
-ADVERSARIES = {
-    "server": "A server that can link a client's messages",
-    "shuffled-server": "A server behind an honest shuffler",
-    "summing-server": "A server that sees only sums",
-    "downlink": "Anyone who sees only the broadcasts",
-}
-"""Who attacks, for each adversary, in the order of every output."""
+NAMES = "names"
 
 _MANY = {"record": "records", "person": "people", "client": "clients"}
 
@@ -99,7 +83,7 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         if of["deltas"]
         else "",
     },
-    "epsilon-compared": lambda of: {"what": WHOLE[of["unit"]]},
+    "epsilon-compared": lambda of: {"what": names("unit")[of["unit"]]},
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
@@ -107,12 +91,23 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 
 
 @cache
-def templates() -> dict[str, dict[str, Any]]:
-    """Return the words of every kind of the package, by the kind's name."""
+def _words() -> dict[str, dict[str, Any]]:
     places = [Path(__file__).with_name(FILE), *map(Path, paper_folders(FILE))]
     found: dict[str, dict[str, Any]] = {}
     for place in places:
         found |= tomllib.loads(place.read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def templates() -> dict[str, dict[str, Any]]:
+    """Return the words of every kind of the package, by the kind's name."""
+    return {kind: entry for kind, entry in _words().items() if kind != NAMES}
+
+
+def names(of: str) -> Mapping[str, str]:
+    """Return words for each unit, adversary or neighbours; ``words.toml`` says which there are."""
+    found: Mapping[str, str] = _words()[NAMES][of]
     return found
 
 
@@ -150,10 +145,10 @@ def _with_words(fact: Fact, entry: Mapping[str, Any], form: str) -> str:
     if fact.kind in _COMPUTED:
         values |= _COMPUTED[fact.kind](values)
     if form in entry:
-        return _with_values(entry[form], values)
+        return filled(entry[form], values)
     for each in entry.get("when", [entry]):
         if all(_is(values[name], fixed) for name, fixed in each.items() if name != "line"):
-            return _with_values(each["line"], values)
+            return filled(each["line"], values)
     raise LookupError(f"{FILE} has no words for {fact.kind} with {values}")
 
 
@@ -161,7 +156,7 @@ def _is(value: Any, fixed: Any) -> bool:
     return bool(fixed == "none" if value is None else value == fixed)  # TOML has no None
 
 
-def _with_values(template: str, values: Mapping[str, Any]) -> str:
+def filled(template: str, values: Mapping[str, Any]) -> str:
     """Fill a template.
 
     Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:upN}`` a number rounded up
@@ -203,20 +198,199 @@ def assumptions_of(guarantee: Guarantee) -> list[str]:
     return [line(each) for each in in_order(guarantee.assumptions)]
 
 
-def sites_of(guarantee: Guarantee) -> str:
-    """Return at how many sites a person may have rows, from a line that states the number."""
-    return "".join(f", {_filled(each, 'if')}" for each in AT_SITES.among(guarantee.assumptions))
+def amount(of: Guarantee | Proven) -> str:
+    """Return an epsilon with its delta; "no guarantee" if nothing is proven."""
+    if of.epsilon is None:
+        return "no guarantee"
+    return number(of.epsilon) + (f" (delta {of.delta!r})" if of.delta else "")
 
 
-def size_of(guarantee: Guarantee) -> str:
-    """Return a line's epsilon and delta, and whom it protects against whom, in one sentence."""
-    who = guarantee.adversary
-    if guarantee.epsilon is None:
-        return f"no guarantee {UNITS[guarantee.unit]} against the {who}"
-    delta = f" (delta {guarantee.delta!r})" if guarantee.delta else ""
-    by = "" if guarantee.stated_by == HOUSE else f", as {guarantee.stated_by} states"
-    size = f"epsilon {number(guarantee.epsilon)}{delta}"
-    return f"{size} {UNITS[guarantee.unit]}{sites_of(guarantee)}, against the {who}{by}"
+def size(of: Guarantee | Proven) -> str:
+    """Return an epsilon for a table: with its delta, and marked if idealised or not proven."""
+    if of.epsilon is None:
+        return amount(of)
+    return amount(of) + (", idealised" if of.is_idealised else "") + _by(of)
+
+
+def standing(of: Guarantee | Proven) -> str:
+    """Return whether an epsilon is proven, or who states it."""
+    return "proven" if of.stated_by == HOUSE else f"stated by {of.stated_by}"
+
+
+def _by(of: Guarantee | Proven) -> str:
+    return "" if of.stated_by == HOUSE else f", {standing(of)}"
+
+
+def _epsilon(of: Guarantee | Proven) -> str:
+    """Return an epsilon and whom it protects, within a sentence."""
+    ideal = " in idealised arithmetic" if of.is_idealised else ""
+    facts = of.assumptions if isinstance(of, Guarantee) else of.conditions
+    sites = "".join(f", {_filled(each, 'if')}" for each in AT_SITES.among(facts))
+    return f"epsilon {amount(of)}{ideal} {names('about')[of.unit]}{sites}"
+
+
+def size_of(of: Guarantee | Proven) -> str:
+    """Return an epsilon, and whom it protects against whom, in one sentence."""
+    if of.epsilon is None:
+        return f"no guarantee {names('about')[of.unit]} against the {of.adversary}"
+    return f"{_epsilon(of)}, against the {of.adversary}{_by(of)}"
+
+
+def rows(privacy: Statement) -> tuple[list[str], list[list[str]]]:
+    """Return the table of guarantees: its headings and its rows.
+
+    If lines are stated by a user's own code, the last column says who states each line. Otherwise
+    it has the lower bound, which such code does not have.
+    """
+    own = bool(own_words(privacy))
+
+    def last(line: Guarantee) -> str:
+        if own:
+            return "" if line.epsilon is None else line.stated_by
+        return "" if line.lower is None else number(line.lower, up=False)
+
+    found = [
+        [
+            line.unit + (" (idealised)" if line.is_idealised else ""),
+            line.adversary,
+            number(line.epsilon),
+            repr(line.delta) if line.delta else "0",
+            last(line),
+        ]
+        for line in privacy.guarantees
+    ]
+    told = "stated by" if own else "true epsilon is at least"
+    return ["protected", "against", "epsilon", "delta", told], found
+
+
+NO_CLAIM = "no publication claims privacy for this configuration"
+
+
+def claim_text(claim: Claim | None) -> str:
+    """Return the source's claim in words that present it as a claim."""
+    if claim is None:
+        return f"none: {NO_CLAIM}"
+    delta = f", delta {claim.delta:g}" if claim.delta else ""
+    return f"epsilon {claim.epsilon:g}{delta} per {claim.unit} ({claim.source})"
+
+
+MEANINGLESS = 20.0
+"""At this epsilon, an attacker may be wrong in only one of e^20 (half a billion) cases."""
+
+
+def explain(privacy: Statement) -> str:
+    """Return a statement's guarantees in plain words, and on a line of their own the conditions."""
+    best = best_lines(privacy).values()
+    sentences = []
+    for adversary, lines in _grouped(best, "adversary").items():
+        who = names("adversary")[adversary]
+        known = [line for line in lines if line.epsilon is not None]
+        for by, those in _grouped(known, "stated_by").items():
+            whoever = who if by == HOUSE else f"If what {by} states is true, {_small(who)}"
+            sentences.append(f"{whoever} learns up to {'; '.join(map(_epsilon, those))}.")
+        for reason, those in _grouped((e for e in lines if e.epsilon is None), "reason").items():
+            what = ", or ".join(names("about")[line.unit] for line in those)
+            sentences.append(
+                f"There is no guarantee (epsilon = infinity) on what {_small(who)} learns {what}. "
+                f"The reason: {line(reason)}."
+            )
+    if any(MEANINGLESS < line.size < math.inf for line in best):
+        sentences.append(f"An epsilon above {MEANINGLESS:g} gives practically no protection.")
+    rests_on = in_order({each for line in best for each in line.assumptions})
+    told = f"\nConditions: {'; '.join(map(short, rests_on))}." if rests_on else ""
+    return " ".join(sentences) + told
+
+
+def _grouped(of: Iterable[Guarantee], name: str) -> dict[Any, list[Guarantee]]:
+    found: dict[Any, list[Guarantee]] = {}
+    for each in of:
+        found.setdefault(getattr(each, name), []).append(each)
+    return found
+
+
+def guarantee_in_words(config: Mapping[str, Any], privacy: Statement) -> list[str]:
+    """Return what a run protects, in sentences; the run's documents begin with the first sentence.
+
+    The first sentence states the requested guarantee, or else the ``first_line``. The other
+    sentences say what holds for the same unit against other adversaries, and what is not protected.
+    """
+    asked = asked_for(config)
+    line, best = first_line(privacy, asked), best_lines(privacy)
+    if asked is not None:
+        unit, adversary = asked
+        found = [f"Asked for: {asked_in_words(config, privacy)}."]
+        if SIMULATED in privacy.warnings and line is not None and line.epsilon is not None:
+            found.append(
+                "This run was simulated and protects nothing itself: the guarantee holds for "
+                + ("ideal real numbers." if line.is_idealised else "a deployment.")
+            )
+    elif line is None or line.epsilon is None:
+        return [
+            "No guarantee: nothing is proven, against any adversary, about all that one client "
+            "sends in the run, all data of one person, or one training example."
+        ]
+    else:
+        of = ""
+        if line.is_idealised:
+            of = ", for ideal real numbers, not for the numbers that a computer sends"
+        elif SIMULATED in privacy.warnings:
+            of = ", for a deployment with these settings"
+        unit, adversary = line.unit, line.adversary
+        told = standing(line)
+        found = [f"{told[:1].upper()}{told[1:]}{of}: {_against(line)}."]
+    for other, who in names("adversary").items():
+        known = best.get((unit, other))
+        if other == adversary or (known is None and other != "server"):
+            continue
+        bound = "no guarantee"
+        if known is not None and known.epsilon is not None:
+            bound = f"epsilon {size(known)}{_much(known)}"
+        found.append(f"Against {_small(who)}: {bound}.")
+    whole = first_line(privacy)
+    if unit in ("weight", "client-round") and whole is not None and whole.epsilon is not None:
+        found.append(f"Over the whole run: {_against(whole)}.")
+    client = best.get(("client-run", "server"))
+    if unit in ("person", "record") and (client is None or client.epsilon is None):
+        found.append("A client as a whole is not protected.")
+    return found
+
+
+def _against(line: Guarantee) -> str:
+    return f"{_epsilon(line)}, against {_small(names('adversary')[line.adversary])}{_much(line)}"
+
+
+def _much(line: Guarantee) -> str:
+    return ", which is practically no protection" if line.size > MEANINGLESS else ""
+
+
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def asked_in_words(config: Mapping[str, Any], privacy: Statement) -> str | None:
+    """Return the requested guarantee and what is stated about it; None without a target."""
+    asked = asked_for(config)
+    if asked is None:
+        return None
+    line, target = headline(privacy, asked), config["target"]
+    delta = f" (delta {target['delta']!r})" if target.get("delta") else ""
+    found = "no guarantee"
+    if line is not None and line.epsilon is not None:
+        ideal = ", idealised" if line.is_idealised else ""
+        found = f"{standing(line)}: epsilon {amount(line)}{ideal}"
+    return (
+        f"epsilon {number(target['epsilon'])}{delta} {names('about')[asked[0]]}, against the "
+        f"{asked[1]}; {found}"
+    )
+
+
+def headline_in_words(privacy: Statement, asked: Pair | None = None) -> str:
+    """Return the headline's epsilon and delta, what they cover, and who states them."""
+    line = headline(privacy, asked)
+    if line is None or line.epsilon is None:
+        return "no guarantee"
+    sums = behind_sums(privacy) if asked is None else None
+    return size(line) + about(line.unit, line.adversary) + behind(sums)
 
 
 def about(unit: str, adversary: str) -> str:
@@ -302,7 +476,31 @@ _GUESSES = {
 
 def value_of(metric: str, value: float) -> str:
     """Return the value of a metric; a share is in percent."""
-    return f"{100 * value:.2f} %" if metric in SHARES else f"{value:.4g}"
+    return percent(value) if metric in SHARES else f"{value:.4g}"
+
+
+def percent(accuracy: float | None) -> str:
+    """Format an accuracy for display; return an empty string if there was no test."""
+    return "" if accuracy is None else f"{100 * accuracy:.2f} %"
+
+
+def area(share: float | None) -> str:
+    """Format an AUC or an average precision for display; return an empty string for None."""
+    return "" if share is None else f"{share:.4f}"
+
+
+def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """Return a table of scores; those meaningful for any class balance come first."""
+    found = {
+        "AUC": area(final["auc"]) or "not defined",
+        "balanced accuracy": percent(final["balanced_accuracy"]),
+        "average precision": area(final["average_precision"]) or "not defined",
+        "accuracy": percent(final["accuracy"]),
+        "accuracy of always predicting the most frequent class": percent(final["most_frequent"]),
+        "calibration error": area(final["calibration_error"]),
+        "Brier score": area(final["brier"]),
+    }
+    return [(name, value or "not known") for name, value in found.items()]
 
 
 def baseline(figure: Figure) -> str:
@@ -339,17 +537,11 @@ def figure(of: Figure) -> dict[str, Any]:
 
 def together_line(together: Together) -> str:
     """Return what a set of runs costs, in a sentence."""
-    proven, runs, bare = together.proven, together.runs, together.unprotected
+    runs, bare = together.runs, together.unprotected
     found = []
     if runs:
-        delta = f" (delta {proven.delta!r})" if proven.delta else ""
-        by = "" if proven.stated_by == HOUSE else f", as {proven.stated_by} states"
-        by += ", idealised" if proven.is_idealised else ""
-        found.append(
-            f"{_counted(runs, 'run')} used the same rows: together epsilon "
-            f"{number(proven.epsilon)}{delta} {UNITS[proven.unit]}, against the "
-            f"{proven.adversary}{by}"
-        )
+        told = f"{_counted(runs, 'run')} used the same rows: together "
+        found.append(told + size_of(together.proven))
     if bare:
         found.append(
             f"{_counted(bare, 'run')} on the same rows protect{'s' if bare == 1 else ''} nothing: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from fedldp.reporting.scores import (
     most_frequent,
     named,
 )
-from fedldp.reporting.text import Displayed, area, html_table, percent, run_title
+from fedldp.reporting.text import Displayed, html_table, round_rows, run_title
 
 if TYPE_CHECKING:
     from torch import nn
@@ -228,30 +228,17 @@ class Result:
         of = "" if self.finished else f" of {self.config.rounds}"
         after = f"after {count}{of} round{'' if count == 1 and self.finished else 's'}"
         last = self.rounds[-1]
-        tested = "not tested" if last.accuracy is None else f"accuracy {percent(last.accuracy)}"
+        tested = "not tested"
+        if last.accuracy is not None:
+            tested = f"accuracy {words.percent(last.accuracy)}"
         if last.auc is not None and is_imbalanced(self.most_frequent):
-            balanced = percent(last.balanced_accuracy)
+            balanced = words.percent(last.balanced_accuracy)
             tested = f"AUC {last.auc:.4f}, balanced accuracy {balanced}, {tested}"
         where = "" if self.run_dir is None else f", in {self.run_dir}"
         return f"<fedldp.Result {self.title}: {tested} {after}{where}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                str(record.round),
-                str(record.clients),
-                percent(record.accuracy),
-                area(record.auc),
-                percent(record.balanced_accuracy),
-                "" if record.loss is None else f"{record.loss:.4f}",
-                f"{record.uplink_bits_per_client:,.0f}",
-                f"{record.seconds:.2f}",
-            )
-            for record in self.rounds
-        ]
-        heads = ("round", "clients", "accuracy", "AUC", "balanced accuracy", "loss",
-                 "uplink bits per client", "seconds")  # fmt: skip
-        table = html_table(heads, rows)
+        table = html_table(*round_rows(map(asdict, self.rounds), figures=True))
         doubts = "".join(
             f"<p><b>warning</b> {escape(text)}</p>" for text in map(words.line, self.doubts)
         )

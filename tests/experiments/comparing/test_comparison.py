@@ -160,7 +160,7 @@ def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
     ],
 )
 def test_no_other_line_counts_as_the_figure(privacy: Statement) -> None:
-    with pytest.raises(ConfigError, match="no guarantee for a client's run"):
+    with pytest.raises(ConfigError, match="no guarantee for a client's whole run"):
         proven(privacy, KIND)
 
 

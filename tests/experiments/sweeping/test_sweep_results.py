@@ -180,7 +180,7 @@ def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
     assert rows[1][1:3] == ["0.7500", "60.00 %"]
     assert found.notes()[0] == (
         "AUC and balanced accuracy come first: 87.00 % of the test set is one class, so always "
-        "predicting that class already has a high accuracy"
+        "predicting that class has this accuracy: compare AUC or balanced accuracy"
     )
     # The JSON and its means still show the accuracy.
     assert found.table[0]["mean"] == pytest.approx(0.88)

@@ -17,8 +17,8 @@ from fedldp.experiments.advising.advice import (
 from fedldp.experiments.advising.plan import DELTA, FREE, NO_NOISE, TRUSTS
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
+from fedldp.reporting.lines import asked_first
 from fedldp.reporting.record import environment
-from fedldp.reporting.text import asked_first
 
 FROM = {
     "none": "any server, the other sites, and anyone who gets the model. Nobody is trusted: noise "

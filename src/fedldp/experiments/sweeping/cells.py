@@ -13,13 +13,13 @@ from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.facts import Doubt, Fact
 from fedldp.reporting import words
+from fedldp.reporting.lines import behind_sums, headline
 from fedldp.reporting.scores import Figure, TestSet, is_imbalanced
-from fedldp.reporting.text import behind_sums, headline
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A statement's headline about a run; see ``fedldp.reporting.text.headline``.
+    """A statement's headline about a run; see ``fedldp.reporting.lines.headline``.
 
     Attributes:
         epsilon: the smallest stated epsilon; infinite if none is stated.
@@ -29,7 +29,7 @@ class Stated:
         by: who states the epsilon; see ``fedldp.accounting.guarantees.Guarantee``.
         unit: what is protected.
         adversary: against whom it is protected.
-        behind_sums: see ``fedldp.reporting.text.behind_sums``.
+        behind_sums: see ``fedldp.reporting.lines.behind_sums``.
         conditions: what the epsilon rests on, and the warnings of the statement.
     """
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fedldp.experiments.sweeping.grid import Job
 from fedldp.experiments.sweeping.sweeps import Planned, Watcher
 from fedldp.reporting.scores import is_imbalanced
-from fedldp.reporting.text import percent
+from fedldp.reporting.words import percent
 
 
 class SweepProgress(Watcher):

@@ -23,6 +23,7 @@ from fedldp.core.kinds import (
     EPSILON_SHOWN,
     HELD_OUT,
     HOUSE_PROVES,
+    IMBALANCED_TEST,
     NOT_OF_CLIENT,
     NOT_PROVEN_HERE,
     ONLY_IDEALISED,
@@ -33,7 +34,7 @@ from fedldp.experiments.sweeping.chart import NAMES, draw
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import CHOSEN_BY, FIGURES
-from fedldp.reporting.text import area, imbalance, percent
+from fedldp.reporting.words import area, percent
 
 METRICS = (*FIGURES, "most_frequent")
 """The test metrics that a sweep reports for a run besides accuracy and loss."""
@@ -141,7 +142,8 @@ class Sweep:
         found = []
         if self.leads and self.metric is None:
             most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
-            found.append(f"AUC and balanced accuracy come first: {imbalance(most)}")
+            why = words.line(IMBALANCED_TEST(most_frequent=most))
+            found.append(f"AUC and balanced accuracy come first: {why}")
         found += [
             f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
             f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation"
