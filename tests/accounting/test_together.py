@@ -428,5 +428,5 @@ def test_no_set_costs_less_than_what_another_accountant_attains(events: dict[Eve
 def test_a_sum_says_on_whose_word_it_relies() -> None:
     runs = [of(NOISE, own=["mine:Noise"]), of(NOISE)]
     told = words.together_line(together(runs, "client-run", "server"))
-    assert "as mine:Noise states" in told
-    assert "states" not in words.together_line(together([of(NOISE)], "client-run", "server"))
+    assert "stated by mine:Noise" in told
+    assert "stated by" not in words.together_line(together([of(NOISE)], "client-run", "server"))
