@@ -29,13 +29,14 @@ from fedldp.experiments.comparing import (
     Comparison,
     Contestant,
     GuaranteeKind,
-    Results,
     Row,
     Task,
     Try,
 )
-from fedldp.experiments.comparing.running import Runs, measure_all
-from fedldp.experiments.processes import Processes
+from fedldp.experiments.comparing.running import Contestants, outcome_in
+from fedldp.experiments.comparing.running import measure as make_runs
+from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
@@ -183,7 +184,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def measure(results: Results, only: str, budget: float) -> None:
+def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure cell by cell until the time is used up."""
     end = time.monotonic() + 60 * budget
     for dataset, features, clients, epsilon, names in CELLS:
@@ -193,19 +194,18 @@ def measure(results: Results, only: str, budget: float) -> None:
             for cell in found.cells([clients], [epsilon])
             if cell.contestant in names and only in str(cell)
         ]
-        with Processes(Runs(At(dataset, features, epsilon), None, None), 1) as makers:
-            measure_all(makers, found, results, cells, lambda: time.monotonic() < end, _say)
+        source = Contestants(At(dataset, features, epsilon), None, None)
+        make_runs(source, cells, store, 1, None, end, Lines(_say, outcome_in("accuracy")))
 
 
-def figures(rows: Sequence[Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
+def figures(rows: Mapping[str, Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
     """Return each cell's measured runs by contestant, with the chosen settings, in order."""
     found = {}
     for dataset, features, clients, epsilon, names in CELLS:
         compared = comparison(dataset, features, epsilon)
-        standing = compared.standing([row for row in rows if compared.is_current(row)])
         for name in names:
             cell = Cell(f"{dataset}, {features}", clients, name, epsilon)
-            runs = standing.get(cell, [])
+            runs = list(compared.result(cell, rows).runs)
             if len(runs) < len(compared.seeds):
                 runs = []
             found[dataset, features, clients, epsilon, name] = runs
@@ -222,7 +222,7 @@ def shown(runs: Sequence[Row]) -> str:
     )
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def lines(rows: Mapping[str, Row]) -> list[str]:
     """Return the lines of the table."""
     found = [
         "| data | clients | epsilon | server sees | by | accuracy | seeds | chosen |",
@@ -243,7 +243,7 @@ def _sees(name: str) -> str:
     return "sums" if name in SUM else "every report"
 
 
-def updated(page: str, rows: Sequence[Row]) -> str:
+def updated(page: str, rows: Mapping[str, Row]) -> str:
     """Return a page with a new table."""
     before, _, rest = page.partition(MARK)
     after = rest.partition(END)[2]
@@ -258,12 +258,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose description has these words")
     parser.add_argument("--page", type=Path, help="a page whose table is made anew")
     options = parser.parse_args()
-    results = Results(options.results)
+    store = RunStore(options.results)
     if options.page is None:
-        measure(results, options.only, options.budget)
+        measure(store, options.only, options.budget)
         return
     options.page.write_text(
-        updated(options.page.read_text(encoding="utf-8"), results.rows), encoding="utf-8"
+        updated(options.page.read_text(encoding="utf-8"), store.rows), encoding="utf-8"
     )
 
 

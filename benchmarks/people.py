@@ -34,13 +34,14 @@ from fedldp.experiments.comparing import (
     Comparison,
     Contestant,
     GuaranteeKind,
-    Results,
     Row,
     Task,
     Try,
 )
-from fedldp.experiments.comparing.running import Runs, measure_all
-from fedldp.experiments.processes import Processes
+from fedldp.experiments.comparing.running import Contestants, outcome_in
+from fedldp.experiments.comparing.running import measure as make_runs
+from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
@@ -244,30 +245,25 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def measure(results: Results, only: str, budget: float) -> None:
+def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure place by place until the time is used up."""
     end = time.monotonic() + 60 * budget
     for place in PLACES:
-        found = comparison(place)
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
-        with Processes(Runs(At(place), None, None), 1) as makers:
-            measure_all(makers, found, results, wanted, lambda: time.monotonic() < end, _say)
+        source = Contestants(At(place), None, None)
+        make_runs(source, wanted, store, 1, None, end, Lines(_say, outcome_in("accuracy")))
 
 
 # Pages
 
 
-def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
+def figures(rows: Mapping[str, Row]) -> dict[tuple[Place, str], list[Row]]:
     """Return each place's runs by contestant, with the chosen settings, in order."""
     found = {}
     for place in PLACES:
         compared = comparison(place)
-        standing = compared.standing([row for row in rows if compared.is_current(row)])
         for name in place.names:
-            # Without noise, runs at another epsilon are the same, and that epsilon may have more
-            # seeds.
-            runs = [run for run in standing.get(cell(place, name), [])
-                    if run["seed"] in compared.seeds]  # fmt: skip
+            runs = list(compared.result(cell(place, name), rows).runs)
             found[place, name] = runs if len(runs) == len(compared.seeds) else []
     return found
 
@@ -286,7 +282,7 @@ def shown(runs: Sequence[Row]) -> str:
     return f"{statistics.mean(scores):.{digits}f} ± {error:.{digits}f}"
 
 
-def ordered(rows: Sequence[Row]) -> list[tuple[Place, list[list[Row]]]]:
+def ordered(rows: Mapping[str, Row]) -> list[tuple[Place, list[list[Row]]]]:
     """Return the places by data, people and epsilon, each with the runs of all contestants."""
     found = figures(rows)
     places = sorted(
@@ -299,7 +295,7 @@ def ordered(rows: Sequence[Row]) -> list[tuple[Place, list[list[Row]]]]:
     return [(place, [found.get((place, name), []) for name in ALL]) for place in places]
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def lines(rows: Mapping[str, Row]) -> list[str]:
     """Return the lines of the table."""
     found = [
         "| data | sites x people | epsilon | any server | behind a sum | pooled, central noise "
@@ -315,7 +311,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def chosen(rows: Sequence[Row]) -> list[str]:
+def chosen(rows: Mapping[str, Row]) -> list[str]:
     """Return the lines of a table of the settings chosen for sites that train together."""
     found = [
         "| data | sites x people | epsilon | any server | behind a sum |",
@@ -344,7 +340,7 @@ def _tried(runs: Sequence[Row]) -> str:
 MADE = {MARK: lines, CHOSEN: chosen}
 
 
-def updated(page: str, rows: Sequence[Row]) -> str:
+def updated(page: str, rows: Mapping[str, Row]) -> str:
     """Return a page with new tables."""
     for mark, table in MADE.items():
         if mark in page:
@@ -362,13 +358,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose description has these words")
     parser.add_argument("--page", type=Path, help="a page whose tables are made anew")
     options = parser.parse_args()
-    results = Results(options.results)
+    store = RunStore(options.results)
     if options.page is not None:
         options.page.write_text(
-            updated(options.page.read_text(encoding="utf-8"), results.rows), encoding="utf-8"
+            updated(options.page.read_text(encoding="utf-8"), store.rows), encoding="utf-8"
         )
     else:
-        measure(results, options.only, options.budget)
+        measure(store, options.only, options.budget)
 
 
 if __name__ == "__main__":

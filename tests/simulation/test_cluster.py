@@ -18,7 +18,7 @@ from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.experiments import ray_tasks
+from fedldp.experiments import cluster as on_nodes
 from fedldp.simulation import ray_executor
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.settings import to_toml
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[A
 @pytest.fixture
 def a_round_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """End every stretch of a run of a sweep after one round."""
-    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+    monkeypatch.setattr(on_nodes, "SECONDS", 0.0)
 
 
 def nodes_of(marks: Path) -> None:

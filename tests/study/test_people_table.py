@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import people
 from fedldp.algorithms.people import NORM
-from fedldp.experiments.comparing import Results
+from fedldp.experiments.store import RunStore
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import integer_gaussian
 
@@ -20,11 +20,11 @@ RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
 @pytest.mark.slow
 def test_the_tables_agree_with_the_committed_results() -> None:
     text = (ROOT / "docs" / "people.md").read_text(encoding="utf-8")
-    assert people.updated(text, Results(RESULTS).rows) == text
+    assert people.updated(text, RunStore(RESULTS).rows) == text
 
 
 def test_every_figure_is_proven_to_cost_a_row_at_most_its_epsilon() -> None:
-    rows = [row for row in Results(RESULTS).rows if row["purpose"] == "measured"]
+    rows = [row for row in RunStore(RESULTS).rows.values() if row["purpose"] == "measured"]
     assert rows
     for row in rows:
         if row["cell"]["contestant"] in people.REFERENCES:

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,6 +105,56 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
         return
     with owned_new(Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}", "out") as own:
         yield own
+
+
+@contextmanager
+def shown_progress(
+    stderr: Console,
+) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show the progress of many runs: yield how to say a line, and how to tell how many are done.
+
+    In a terminal, a bar shows how many runs are done. What a user's own code prints goes to stderr.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("run"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        disable=not stderr.is_terminal,
+    )
+    task = bar.add_task("runs", total=None)
+    with bar, redirect_stdout(sys.stderr):
+        yield (
+            lambda line: stderr.print(line, highlight=False, soft_wrap=True, markup=False),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def interrupted(stderr: Console, remedy: str) -> typer.Exit:
+    """Say how to continue after an interruption, and return the exit to raise."""
+    stderr.print(f"interrupted; {remedy}", soft_wrap=True, highlight=False, markup=False)
+    return typer.Exit(130)
+
+
+def say_missing(stderr: Console, missing: Sequence[str], place: object) -> None:
+    """Say how many rows are missing, and how to continue."""
+    stderr.print(
+        f"missing    {len(missing)} rows; to continue, give the same command with --out {place}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
 
 
 def print_rows(result: Sweep | Compared, folder: str) -> None:

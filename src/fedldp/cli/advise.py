@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +14,11 @@ from fedldp.cli._common import (
     at_most_cores,
     charts_or_notice,
     folder,
+    interrupted,
     print_json,
     results_folder,
+    say_missing,
+    shown_progress,
 )
 
 if TYPE_CHECKING:
@@ -72,38 +73,16 @@ def advise(
     same command with the same --out.
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     from fedldp.experiments.advising import advise as give
     from fedldp.simulation.settings import assignment
 
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-    bar = Progress(
-        TextColumn("run"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=stderr,
-        disable=not stderr.is_terminal,
-    )
-    task = bar.add_task("runs", total=None)
-
-    def say(line: str) -> None:
-        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
-
     with results_folder(out, "advise") as place:
         charts_or_notice(stderr, f"the same command with --out {place}")
         try:
-            with bar, redirect_stdout(sys.stderr):
+            with shown_progress(stderr) as (say, progress):
                 result = give(
                     table,
                     client=client,
@@ -115,20 +94,16 @@ def advise(
                     data_dir=data_dir,
                     workers=workers,
                     say=say,
-                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                    progress=progress,
                 )
         except KeyboardInterrupt:
-            say(f"interrupted; continue with the same command and --out {place}")
-            raise typer.Exit(130) from None
+            raise interrupted(stderr, f"continue with the same command and --out {place}") from None
     if as_json:
         print_json(result.summary())
     else:
         _print(result, Path(place))
     if result.missing:
-        say(
-            f"missing    {len(result.missing)} rows; to continue, give the same command with "
-            f"--out {place}"
-        )
+        say_missing(stderr, result.missing, place)
 
 
 def _print(result: Advice, place: Path) -> None:

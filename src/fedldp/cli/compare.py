@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,14 +15,14 @@ from fedldp.cli._common import (
     charts_or_notice,
     draw_charts,
     folder,
+    interrupted,
     print_json,
     print_rows,
     results_folder,
+    say_missing,
+    shown_progress,
 )
 from fedldp.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 
 def compare(
@@ -103,19 +101,16 @@ def compare(
     """
     from rich.console import Console
 
-    from fedldp.experiments.comparing.running import carry_out, design_of
+    from fedldp.experiments.comparing.running import carry_out_comparison, design_of
     from fedldp.simulation.settings import assignment
 
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
 
-    def say(line: str) -> None:
-        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
-
     with results_folder(out, "compare") as place:
         drawn = charts_or_notice(stderr, f"the same command with --out {place}")
         try:
-            with redirect_stdout(sys.stderr):  # a user's own model may print
+            with shown_progress(stderr) as (say, progress):
                 design = design_of(
                     recipes,
                     dict(assignment(text) for text in set_ or []),
@@ -126,10 +121,11 @@ def compare(
                     tries=tries,
                     seeds=seeds,
                 )
-                result = carry_out(design, None, data_dir, place, budget, workers, say, cluster)
+                result = carry_out_comparison(
+                    design, None, data_dir, place, budget, workers, say, cluster, progress
+                )
         except KeyboardInterrupt:
-            say(f"interrupted; continue with the same command and --out {place}")
-            raise typer.Exit(130) from None
+            raise interrupted(stderr, f"continue with the same command and --out {place}") from None
         if as_json:
             print_json(result.summary())
         else:
@@ -137,10 +133,7 @@ def compare(
         if drawn and any(line.mean is not None for line in result.lines):
             draw_charts(stderr, result, Path(place), ("pdf", "svg"))
     if result.missing:
-        say(
-            f"missing    {len(result.missing)} rows; to continue, give the same command with "
-            f"--out {place}"
-        )
+        say_missing(stderr, result.missing, place)
     if result.refused:
         raise typer.Exit(2)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +16,11 @@ from fedldp.cli._common import (
     draw_charts,
     file,
     folder,
+    interrupted,
     print_json,
     print_rows,
     results_folder,
+    shown_progress,
 )
 from fedldp.core.errors import ConfigError
 
@@ -109,10 +109,8 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedldp.experiments.sweeping.one_run import RunContext
-    from fedldp.experiments.sweeping.progress import SweepProgress
     from fedldp.experiments.sweeping.results import CSV_BEGINS
-    from fedldp.experiments.sweeping.sweeps import View, carry_out_all
+    from fedldp.experiments.sweeping.sweeps import View, carry_out_sweep
     from fedldp.reporting.record import check_replaceable, replace_file
 
     view = View.of(guarantee, metric)
@@ -125,19 +123,18 @@ def sweep(
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
     workers = at_most_cores(workers, stderr)
-    context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     name = Path(next(iter(design.bases))).stem
     with results_folder(resume or out, f"sweep-{name}") as place:
         drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
         try:
-            # A user's own model may print to stdout, and Ray prints when a worker dies.
-            with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
-                result = carry_out_all(design, context, place, workers, progress, view)
+            with shown_progress(stderr) as (say, progress):
+                result = carry_out_sweep(
+                    design, None, data_dir, place, workers, cluster, say, progress, view
+                )
         except KeyboardInterrupt:
             kept = f"continue with: fedldp sweep --resume {place}"
-            text = kept if Path(place, "sweep.json").exists() else "nothing had begun"
-            stderr.print(f"interrupted; {text}", soft_wrap=True, highlight=False)
-            raise typer.Exit(130) from None
+            begun = Path(place, "sweep.json").exists()
+            raise interrupted(stderr, kept if begun else "nothing had begun") from None
         if csv is not None:
             replace_file(csv, result.to_csv().encode())
         if as_json:

@@ -92,6 +92,11 @@ class Diverged(RunError):
     """A run was cut short because its numbers grew too large to represent or to broadcast."""
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error's message on one line."""
+    return " ".join(str(error).split())
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or the error's class name if it has no text."""
     return (str(error).splitlines() or [type(error).__name__])[0]

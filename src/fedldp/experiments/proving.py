@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from fedldp.accounting.guarantees import Adversary
 from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.settings import PrivacyTarget, TargetUnit
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan
 
@@ -19,6 +21,27 @@ BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 
 _COARSE = 1e-3
 """The relative precision of a budget if its statement takes a second to compute."""
+
+
+@dataclass(frozen=True)
+class GuaranteeKind:
+    """A kind of guarantee, without an epsilon.
+
+    Attributes:
+        unit: the protected unit.
+        adversary: the adversary.
+        delta: the largest delta.
+    """
+
+    unit: TargetUnit
+    adversary: Adversary
+    delta: float
+
+    def target(self, epsilon: float) -> PrivacyTarget:
+        """Return the target of a run that must meet ``epsilon``."""
+        return PrivacyTarget(
+            unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary
+        )
 
 
 class ComparisonError(FedldpError):
@@ -31,11 +54,16 @@ class Budgets:
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
 
-    def calibrated(self, contestant: Contestant, config: RunConfig, problem: Problem) -> RunConfig:
+    def calibrated(self, config: RunConfig, problem: Problem, *, quick: bool) -> RunConfig:
         """Return a configuration without a target, whose budget meets the target.
 
         The same budget is assumed for every learning rate, and for every seed if all clients take
         part in each round; ``checked`` reads the statement of the run itself.
+
+        Args:
+            config: the configuration; without a target, it is returned unchanged.
+            problem: the shape of the data.
+            quick: whether the statement takes milliseconds; if not, the budget is coarser.
 
         Raises:
             ConfigError: no budget meets it, or the settings are incompatible.
@@ -51,7 +79,6 @@ class Budgets:
         key = (alike.model_dump_json(), problem)
         if key not in self._found:
             try:
-                quick = contestant.quick_to_state
                 found = plan(alike, problem).config if quick else _coarsely(alike, problem)
             except ConfigError:
                 plan(
@@ -78,24 +105,23 @@ def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget that meets its target, to within a thousandth."""
     target = config.target
     assert target is not None
-    kind = GuaranteeKind(target.unit, target.adversary, target.delta)
     free = config.changed(target=None)
 
     def reached(budget: float) -> float:
         try:
-            return proven(plan(free.with_budget(budget), problem).privacy, kind).size
+            return proven(plan(free.with_budget(budget), problem).privacy, target).size
         except ConfigError:
             return math.inf
 
     low = 1e-3
     if math.isinf(reached(low)):
-        proven(plan(free.with_budget(low), problem).privacy, kind)  # raises, with the reason
+        proven(plan(free.with_budget(low), problem).privacy, target)  # raises, with the reason
     while reached(2 * low) <= target.epsilon:
         low *= 2
     return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
 
 
-def proven(privacy: Statement, kind: GuaranteeKind) -> Proven:
+def proven(privacy: Statement, kind: GuaranteeKind | PrivacyTarget) -> Proven:
     """Return what a statement proves for a kind of guarantee: its smallest epsilon.
 
     Lines for the numbers that are sent take precedence over lines for real arithmetic.
@@ -132,17 +158,17 @@ def _what_it_has(privacy: Statement) -> str:
     )
 
 
-def checked(cell: Cell, kind: GuaranteeKind, privacy: Statement) -> Proven:
-    """Return what is proven for a cell's run; epsilon and delta must not exceed the cell's label.
+def checked(target: PrivacyTarget, privacy: Statement) -> Proven:
+    """Return what is proven for a run; epsilon and delta must not exceed the run's target.
 
     Raises:
         ComparisonError: the proven epsilon or delta is larger.
         ConfigError: nothing is proven.
     """
-    found = proven(privacy, kind)
-    if not found.size <= cell.epsilon or found.delta > kind.delta:
+    found = proven(privacy, target)
+    if not found.size <= target.epsilon or found.delta > target.delta:
         raise ComparisonError(
-            f"{cell.contestant} on {cell.task}, {cell.clients} clients: its statement proves "
-            f"epsilon {found.epsilon!r} at delta {found.delta:g}, above its label {cell.epsilon:g}"
+            f"a run's statement proves epsilon {found.epsilon!r} at delta {found.delta:g}, above "
+            f"its label {target.epsilon:g}"
         )
     return found

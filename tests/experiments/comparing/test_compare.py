@@ -16,10 +16,12 @@ import fedldp
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import load_dataset
-from fedldp.experiments.comparing import Comparison, ComparisonError, held_out
+from fedldp.experiments.comparing import ComparisonError, held_out
 from fedldp.experiments.comparing.running import design_of
 from fedldp.experiments.comparing.tries import default_tries
 from fedldp.experiments.held_out import with_clients
+from fedldp.experiments.making import Maker
+from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
 from fedldp.reporting.scores import Figure, TestSet
 from fedldp.simulation.plan import problem_of
@@ -148,7 +150,7 @@ def test_if_a_row_is_the_unit_rows_of_each_site_are_held_out() -> None:
                       seeds=None)  # fmt: skip
     data = load_dataset("digits")
     comparison = alone.comparison(data)
-    tried = comparison.data_for(alone.cells(comparison)[0], "tried", 100)
+    tried = comparison.maker.data_for(comparison.tries(alone.cells(comparison)[0])[0])
     assert len(tried.test) == len(data.train) // 6
     assert len(tried.train) + len(tried.test) == len(data.train)
 
@@ -306,16 +308,16 @@ def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
     assert [row["mean"] for row in empty.rows] == [None] * 4
     assert not empty.summary()["complete"]
     assert len(empty.missing) == 4
-    real, count = Comparison.made, 0
+    real, count = Maker.make, 0
 
-    def counted(self: Comparison, *task: Any) -> Any:
+    def counted(self: Maker, *run: Any) -> Any:
         nonlocal count
         count += 1
         if count == 5:
             raise KeyboardInterrupt
-        return real(self, *task)
+        return real(self, *run)
 
-    monkeypatch.setattr(Comparison, "made", counted)
+    monkeypatch.setattr(Maker, "make", counted)
     with pytest.raises(KeyboardInterrupt):
         compared(out)
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
@@ -345,16 +347,16 @@ def test_a_folder_with_other_settings_is_refused(made: Any, change: Any, line: s
 def test_a_contestant_that_fails_has_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Comparison.made
+    real = Maker.make
 
-    def failing(self: Comparison, cell: Any, *task: Any) -> Any:
-        if cell.contestant == BOTH[0]:
+    def failing(self: Maker, run: Any, place: Any) -> Any:
+        if run.labels["cell"]["contestant"] == BOTH[0]:
             raise TypeError("a bug of its own")
-        return real(self, cell, *task)
+        return real(self, run, place)
 
-    monkeypatch.setattr(Comparison, "made", failing)
+    monkeypatch.setattr(Maker, "make", failing)
     first, second = compared(tmp_path / "out", epsilon=16, seeds=[0]).rows
-    assert first["refused"] == "failed: TypeError: a bug of its own"
+    assert first["refused"].startswith("failed: TypeError: a bug of its own")
     assert second["mean"] is not None
     monkeypatch.undo()
     assert compared(tmp_path / "out", epsilon=16, seeds=[0]).rows[0]["refused"] is None
@@ -383,7 +385,7 @@ def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> No
     assert found.rows[1]["refused"] is not None  # it has no guarantee
 
 
-def test_scores_through_clients_own_encoders_are_reported(made: Any) -> None:
+def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: Path) -> None:
     """They are a release on any test set, for a contestant with a guarantee and for a reference."""
     from fedldp.experiments.comparing.compared import compared as table
     from fedldp.experiments.comparing.running import design_of
@@ -394,7 +396,8 @@ def test_scores_through_clients_own_encoders_are_reported(made: Any) -> None:
         metric=None, tries=2, seeds=[0],
     )  # fmt: skip
     data = load_dataset("digits")
-    notes = table(design, design.comparison(data), [], data).notes()
+    none = RunStore(tmp_path / "results.jsonl")
+    notes = table(design, design.comparison(data), none, data).notes()
     (own,) = [note for note in notes if "a separate release" in note]
     assert own.startswith("own: scores on own test examples, through an encoder trained on")
     assert not any("a separate release" in note for note in made.notes())

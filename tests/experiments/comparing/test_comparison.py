@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,15 +21,17 @@ from fedldp.experiments.comparing import (
     ComparisonError,
     Contestant,
     GuaranteeKind,
-    Results,
     Task,
     Try,
     checked,
     choose,
     proven,
 )
-from fedldp.experiments.comparing.comparison import Purpose
-from fedldp.experiments.comparing.running import measure_all
+from fedldp.experiments.comparing.comparison import Cells, Purpose
+from fedldp.experiments.executors import Processes
+from fedldp.experiments.making import Maker
+from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.store import RunStore
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
 
@@ -52,24 +53,19 @@ def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contesta
     return Contestant.of(name, resolve("privunit-fl-digits"), tries, KIND)
 
 
-@dataclass(frozen=True)
-class InTurn:
-    """Makes runs in this process, one after the other."""
-
-    comparison: Comparison
-
-    def do(self, tasks: Sequence[Any], *, done: Any, go_on: Any) -> None:
-        for task in tasks:
-            if not go_on():
-                return
-            done(task, self.comparison.made(*task))
-
-
 def measured(
-    found: Comparison, results: Results, cells: Sequence[Cell], go_on: Any = lambda: True
+    found: Comparison, store: RunStore, cells: Sequence[Cell], go_on: Any = lambda: True
 ) -> None:
-    makers: Any = InTurn(found)
-    measure_all(makers, found, results, cells, go_on, lambda line: None)
+    here, quiet = Processes(found.maker, 1, 1), Lines(lambda line: None, lambda row: "")
+    carry_out(Cells(found, cells), store, here, go_on=go_on, watcher=quiet)
+
+
+def made(found: Comparison, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Any:
+    return found.maker.make(found.run(cell, attempt, purpose, seed))
+
+
+def digest(found: Comparison, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> str:
+    return found.run(cell, attempt, purpose, seed).digest
 
 
 def compared() -> Comparison:
@@ -98,15 +94,16 @@ def test_the_first_of_the_best_tries_on_held_out_examples_is_chosen() -> None:
 
 
 def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
-    whole = compared().data_for(PRIVUNIT, "measured", 0)
-    tried = compared().data_for(PRIVUNIT, "tried", 100)
+    found = compared()
+    whole = found.maker.data_for(found.run(PRIVUNIT, FIRST, "measured", 0))
+    tried = found.maker.data_for(found.run(PRIVUNIT, FIRST, "tried", 100))
 
     def keys(examples: Any) -> list[bytes]:
         return sorted(each.tobytes() for each in examples.features)
 
     assert sorted(keys(tried.train) + keys(tried.test)) == keys(whole.train)
     assert len(tried.test) == len(whole.train) // 6
-    other = compared().data_for(PRIVUNIT, "tried", 101)
+    other = found.maker.data_for(found.run(PRIVUNIT, FIRST, "tried", 101))
     assert keys(other.test) != keys(tried.test)
 
 
@@ -115,9 +112,8 @@ def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
 
 def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
     found = compared()
-    data = found.data_for(PRIVUNIT, "measured", 0)
     one, other = (
-        found.calibrated(PRIVUNIT, found.configuration(PRIVUNIT, attempt, seed), data)
+        found.maker.calibrated(found.run(PRIVUNIT, attempt, "measured", seed))
         for attempt, seed in ((FIRST, 0), ({**FIRST, "learning_rate": 0.1}, 2))
     )
     assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
@@ -129,8 +125,7 @@ def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
     solving = Contestant.of("solving", resolve("composed-digits-solution"), tries, KIND)
     task = Task("digits", DIGITS.load, {"dataset": "digits"})
     found, cell = Comparison([solving], [task]), Cell("digits", 20, "solving", 4.0)
-    data = found.data_for(cell, "measured", 0)
-    config = found.calibrated(cell, found.configuration(cell, tries[0], 0), data)
+    config = found.maker.calibrated(found.run(cell, tries[0], "measured", 0))
     assert 3.9 < config.model_dump()["epsilon"] < 4.1
     assert config.target is None
 
@@ -147,7 +142,7 @@ def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> Stat
 @pytest.mark.parametrize("epsilon", [4.0000001, float("inf"), float("nan")])
 def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
     with pytest.raises(ComparisonError, match="above its label 4"):
-        checked(PRIVUNIT, KIND, statement(epsilon))
+        checked(KIND.target(4.0), statement(epsilon))
 
 
 @pytest.mark.parametrize(
@@ -169,15 +164,15 @@ def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
 ) -> None:
     found = compared()
 
-    def generous(cell: Cell, config: Any, data: Any) -> Any:
-        return config.changed(target=None, epsilon=4.5)
+    def generous(run: Any) -> Any:
+        return run.config.changed(target=None, epsilon=4.5)
 
-    monkeypatch.setattr(found, "calibrated", generous)
+    monkeypatch.setattr(Maker, "calibrated", lambda self, run: generous(run))
     not_trained(monkeypatch, "it was trained")
-    results = Results(tmp_path / "results.jsonl")
+    store = RunStore(tmp_path / "results.jsonl")
     with pytest.raises(ComparisonError, match="above its label"):
-        results.add(found.made(PRIVUNIT, FIRST, "tried", 100))
-    assert not results.path.exists()
+        measured(found, store, [PRIVUNIT])
+    assert not store.path.exists()
 
 
 # The file
@@ -185,17 +180,19 @@ def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
 
 def test_a_finished_run_is_known(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    made = Results(path).add(compared().made(PRIVUNIT, FIRST, "measured", 0))
-    assert made["accuracy"] > 0.1
-    assert made["proven"]["epsilon"] <= 4.0
-    assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
-    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 0) == made
-    assert compared().known(Results(path), PRIVUNIT, FIRST, "measured", 1) is None
+    run = made(compared(), PRIVUNIT, FIRST, "measured", 0)
+    RunStore(path).add(run)
+    assert run["accuracy"] > 0.1
+    assert run["proven"]["epsilon"] <= 4.0
+    assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(run)
+    known = RunStore(path).rows
+    assert known[digest(compared(), PRIVUNIT, FIRST, "measured", 0)] == run
+    assert digest(compared(), PRIVUNIT, FIRST, "measured", 1) not in known
 
 
 def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
     keys = {
-        compared().digest(cell, attempt, seed, purpose)
+        digest(compared(), cell, attempt, purpose, seed)
         for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
         for attempt in TRIES
         for seed in (0, 1)
@@ -204,23 +201,25 @@ def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path)
     assert len(keys) == 16
 
 
-def test_a_contestant_that_equals_another_has_its_own_lines(tmp_path: Path) -> None:
-    found = Comparison([contestant("one"), contestant("two")], [DIGITS])
-    one, two = (Cell("digits", 20, name, 4.0) for name in ("one", "two"))
-    results = Results(tmp_path / "results.jsonl")
-    results.add({"cell": asdict(one), "digest": found.digest(one, FIRST, 0, "measured")})
-    assert found.digest(two, FIRST, 0, "measured") == results.rows[0]["digest"]
-    assert found.known(results, one, FIRST, "measured", 0) == results.rows[0]
-    assert found.known(results, two, FIRST, "measured", 0) is None
+def test_a_contestant_that_equals_another_shares_its_runs(tmp_path: Path) -> None:
+    found = Comparison([contestant("one"), contestant("two")], [DIGITS], seeds=[0])
+    cells = [Cell("digits", 20, name, 4.0) for name in ("one", "two")]
+    store = RunStore(tmp_path / "results.jsonl")
+    measured(found, store, cells)
+    assert len(store.rows) == 2 + 1
+    one, two = (found.result(cell, store.rows) for cell in cells)
+    assert len(one.runs) == 1
+    assert one == two
 
 
 def test_a_refusal_is_stored_as_a_line(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
+    store = RunStore(tmp_path / "results.jsonl")
     short = Cell("digits", 20, "signs", 4.0)
-    refused = results.add(compared().made(short, {"rounds": 1000}, "tried", 100))
+    refused = made(compared(), short, {"rounds": 1000}, "tried", 100)
+    store.add(refused)
     assert refused["accuracy"] is None
     assert "examples" in refused["refused"]
-    assert Results(results.path).rows == [refused]
+    assert RunStore(store.path).rows == {refused["digest"]: refused}
 
 
 def test_a_try_whose_update_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,18 +227,18 @@ def test_a_try_whose_update_is_not_finite_is_refused(monkeypatch: pytest.MonkeyP
         raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
 
     monkeypatch.setattr(engine, "simulate", run)
-    refused = compared().made(PRIVUNIT, FIRST, "tried", 100)
+    refused = made(compared(), PRIVUNIT, FIRST, "tried", 100)
     assert refused["accuracy"] is None
     assert "round 3, client 8" in refused["refused"]
 
 
 def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    measured(compared(), results, [PRIVUNIT], lambda: False)
-    assert not results.rows
+    store = RunStore(tmp_path / "results.jsonl")
+    measured(compared(), store, [PRIVUNIT], lambda: False)
+    assert not store.rows
     left = iter([True, False, False])  # the first try, and then no more
-    measured(compared(), results, [PRIVUNIT], lambda: next(left))
-    assert [found["purpose"] for found in results.rows] == ["tried"]
+    measured(compared(), store, [PRIVUNIT], lambda: next(left))
+    assert [found["purpose"] for found in store.rows.values()] == ["tried"]
 
 
 def test_cells_keep_their_order_and_a_reference_has_one() -> None:
@@ -269,14 +268,14 @@ def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
         [Task("own", lambda: data, {"dataset": "own"})],
         seeds=[0],
     )  # fmt: skip
-    results = Results(tmp_path / "results.jsonl")
+    store = RunStore(tmp_path / "results.jsonl")
     (cell,) = found.cells([4], [2.0])
-    measured(found, results, [cell])
-    ((_, runs),) = found.standing(results.rows).items()
-    assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
+    measured(found, store, [cell])
+    runs = found.result(cell, store.rows).runs
+    assert [row["purpose"] for row in store.rows.values()] == ["tried", "tried", "measured"]
     assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0
     assert 0 <= runs[0]["auc"] <= 1
-    tried = found.data_for(cell, "tried", 100)
+    tried = found.maker.data_for(found.tries(cell)[0])
     assert tried.train.people is not None
     assert tried.test.people is not None
     assert not np.intersect1d(tried.train.people, tried.test.people).size

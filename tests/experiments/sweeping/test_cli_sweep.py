@@ -12,8 +12,8 @@ from documents import document
 from folders import assert_same_run
 
 import fedldp
-from fedldp.experiments.sweeping import sweeps
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import cores
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
@@ -99,7 +99,7 @@ def begun(tmp_path: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
+@pytest.mark.skipif(cores() < 2, reason="needs two processors")
 def test_an_interrupted_sweep_leaves_no_process_and_can_be_continued(
     fedldp_process: Any, fedldp_command: Any, tmp_path: Path
 ) -> None:

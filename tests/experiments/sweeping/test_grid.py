@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.experiments.sweeping.grid import Design, jobs, read_grid, read_seeds, shown
+from fedldp.experiments.sweeping.grid import Design, read_grid, read_seeds, runs_of, shown
 from fedldp.simulation.settings import resolve
 
 
@@ -48,20 +48,24 @@ def test_seeds_are_read(text: str, seeds: list[int]) -> None:
 
 
 def test_every_combination_runs_with_the_configuration_of_run() -> None:
-    found = jobs(
+    found = runs_of(
         design(grid={"epsilon": [1, 2], "mechanism": ["laplace", "sign"]}, settings={"rounds": 3},
                seeds=[0, 4]),
         None,
+        None,
     )  # fmt: skip
-    assert len(found) == len({job.folder for job in found}) == 8
-    for job in found:
-        cell = [f"{key}={job.settings[key]}" for key in ("epsilon", "mechanism")]
-        assert job.config == resolve("quickstart", [*cell, "rounds=3", f"seed={job.seed}"])
+    assert (
+        len(found) == len({run.place for run in found}) == len({run.digest for run in found}) == 8
+    )
+    for run in found:
+        settings, seed = run.labels["settings"], run.labels["seed"]
+        cell = [f"{key}={settings[key]}" for key in ("epsilon", "mechanism")]
+        assert run.config == resolve("quickstart", [*cell, "rounds=3", f"seed={seed}"])
 
 
 def test_a_recipe_without_a_setting_runs_once_without_it() -> None:
     swept = design("quickstart", "fedavg-quickstart", grid={"epsilon": [1, 2]})
-    assert [dict(job.settings) for job in jobs(swept, None)] == [
+    assert [run.labels["settings"] for run in runs_of(swept, None, None)] == [
         {"recipe": "quickstart", "epsilon": 1},
         {"recipe": "quickstart", "epsilon": 2},
         {"recipe": "fedavg-quickstart"},

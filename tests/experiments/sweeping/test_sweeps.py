@@ -12,8 +12,9 @@ import pytest
 import fedldp
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import RunError
-from fedldp.experiments import processes
-from fedldp.experiments.sweeping import one_run, sweeps
+from fedldp.experiments import executors
+from fedldp.experiments.making import Maker
+from fedldp.experiments.sweeping import sweeps
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -32,7 +33,7 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "cores", lambda: 2)
+    monkeypatch.setattr(executors, "cores", lambda: 2)
     one, two = swept(tmp_path / "one"), swept(tmp_path / "two", workers=2)
     assert without_times(one) == without_times(two)
     for run in one.runs:
@@ -54,11 +55,9 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
     out = tmp_path / "sweep"
     first = swept(out, grid={"epsilon": [1]})
     done: list[str] = []
-    real = one_run.carry_out
+    real = Maker.make
     monkeypatch.setattr(
-        one_run,
-        "carry_out",
-        lambda order, means: done.append(order.place.name) or real(order, means),
+        Maker, "make", lambda self, run, place: done.append(place.name) or real(self, run, place)
     )
     assert swept(out, grid={"epsilon": [1]}).runs == first.runs
     assert done == []
@@ -83,7 +82,7 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
 def test_a_different_sweep_does_not_continue_in_the_folder(
     tmp_path: Path, change: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "carry_out", lambda order, means: "not here")
+    monkeypatch.setattr(Maker, "attempt", lambda self, run, place: RunError("not here"))
     assert len(swept(tmp_path / "sweep").failed) == 4
     with pytest.raises(RunError, match=line):
         swept(tmp_path / "sweep", **change)
@@ -101,22 +100,22 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
 def test_two_processes_cannot_work_on_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(order: object, means: object) -> str:
+    def again(*_: object) -> RunError:
         with pytest.raises(RunError, match="another process is working"):
             swept(tmp_path / "sweep")
-        return "seen"
+        return RunError("seen")
 
-    monkeypatch.setattr(one_run, "carry_out", again)
+    monkeypatch.setattr(Maker, "attempt", again)
     assert {failure["reason"] for failure in swept(tmp_path / "sweep").failed} == {"seen"}
 
 
 def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "cores", lambda: 2)
-    monkeypatch.setattr(processes, "_PROGRAM", "import os; os._exit(1)")
+    monkeypatch.setattr(executors, "cores", lambda: 2)
+    monkeypatch.setattr(executors, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
-    assert {failure["reason"] for failure in found.failed} == {processes.DIED}
+    assert {failure["reason"] for failure in found.failed} == {executors.DIED}
     assert len(found.failed) == 4
 
 
@@ -151,11 +150,10 @@ def test_rows_are_one_set_however_their_path_is_written(
     Path("more").mkdir()
     config = find_recipe("quickstart").config
     of = [
-        sweeps._rows_of(config.changed(dataset=name), one_run.RunContext())
+        sweeps._rows_of(config.changed(dataset=name), None)
         for name in ("rows.csv", other, "others.csv")
     ]
     assert of[0] == of[1] != of[2]
     data = fedldp.Dataset.from_arrays(np.zeros((4, 2)), np.array([0, 1, 0, 1]))
-    given = one_run.RunContext(dataset=data)
-    names = {sweeps._rows_of(config.changed(dataset=name), given) for name in ("digits", "mnist")}
+    names = {sweeps._rows_of(config.changed(dataset=name), data) for name in ("digits", "mnist")}
     assert len(names) == 1

@@ -5,7 +5,6 @@ The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -45,7 +44,8 @@ from fedldp.experiments.comparing.compared import (
     together_in_words,
 )
 from fedldp.experiments.comparing.comparison import Comparison
-from fedldp.experiments.comparing.results import Row
+from fedldp.experiments.runs import Row
+from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import Figure, TestSet, auc_deviation, is_imbalanced, most_frequent
@@ -674,8 +674,8 @@ class Advice:
         if figure.chosen is None:
             return None
         cell = Cell(TABLE, self.sites, figure.name, epsilon)
-        config = self.comparison.configuration(cell, figure.chosen, 0)
-        return self.comparison.calibrated(cell, config, self.data)
+        run = self.comparison.run(cell, figure.chosen, "measured", 0)
+        return self.comparison.maker.calibrated(run)
 
     def write(self, folder: Path) -> None:
         """Write the document and the advised run into a folder."""
@@ -691,44 +691,41 @@ def advice_of(
     request: AdviceRequest,
     comparison: Comparison,
     data: Dataset,
-    rows: Sequence[Row],
+    store: RunStore,
     out: Path | None,
-    failed: Mapping[Cell, str],
 ) -> Advice:
-    """Return the advice that follows from the lines of a results file.
+    """Return the advice that follows from the rows so far.
 
     Args:
         request: the request for advice.
         comparison: the request's contestants.
         data: the table's data.
-        rows: lines of runs; lines from other comparisons are ignored.
+        store: the rows; rows of other requests count only in what all runs cost together.
         out: the folder.
-        failed: why the runs of a cell could not be made.
 
     Raises:
         ComparisonError: a run's statement has a larger epsilon or delta than its label.
     """
-    current = [row for row in rows if comparison.is_current(row)]
-    standing = comparison.standing(current)
-    refusals = {**failed, **comparison.refusals(current)}
-    figures = {}
+    figures, worked = {}, 0.0
     for cell in request.cells(comparison, len(data.clients or ())):
-        seeds = comparison.seeds_of(cell)
-        runs = [row for row in standing.get(cell, []) if row["seed"] in seeds]
-        epsilon = cell.epsilon or None
-        refused = None if runs else refusals.get(cell)
+        found, epsilon = comparison.result(cell, store.rows, store.failed), cell.epsilon or None
         figures[cell.contestant, epsilon] = Measured(
-            cell.contestant, epsilon, runs, refused, len(seeds), comparison.conditions(cell, runs)
+            cell.contestant,
+            epsilon,
+            found.runs,
+            found.refused,
+            len(comparison.seeds_of(cell)),
+            found.conditions,
         )
-    worked = sum(row.get("cpu_seconds", 0.0) for row in current)
+        worked += found.cpu_seconds
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
-    cost = cost_together(comparison, rows, shown, data.name)
+    cost = cost_together(comparison, store.rows.values(), shown, data.name)
     return Advice(request, data, comparison, figures, out, worked, *cost)
 
 
-def document_of(request: AdviceRequest, data: Dataset) -> bytes:
+def document_of(request: AdviceRequest, data: Dataset) -> dict[str, Any]:
     """Return the record of the request in its folder, with a shareable description of the data."""
-    return as_json(json.loads(json.dumps({**request.document(), "own_data": data.own_data})))
+    return {**request.document(), "own_data": data.own_data}
 
 
 def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:

@@ -21,9 +21,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
-from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind, Settings, Task, Try
+from fedldp.experiments.comparing.cells import Cell, Contestant, Try
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.comparing.design import CHOSEN_ON
+from fedldp.experiments.proving import GuaranteeKind
+from fedldp.experiments.runs import Settings, Task
 from fedldp.simulation.settings import from_mapping
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.core.locks import OwnedFolder, owned
+from fedldp.core.locks import OwnedFolder
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.page import page_of
-from fedldp.experiments.advising.plan import EPSILONS, PEOPLE_TRIES
-from fedldp.experiments.comparing.design import check_seeds, read_time
-from fedldp.experiments.comparing.results import Results
-from fedldp.experiments.comparing.running import Runs, measure_all
-from fedldp.experiments.processes import Processes
+from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES
+from fedldp.experiments.comparing.design import check_seeds
+from fedldp.experiments.comparing.running import Contestants, end_of, measure, outcome_in
+from fedldp.experiments.executors import check_workers
+from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.store import Document, RunStore
 from fedldp.reporting import words
-from fedldp.reporting.record import check_new, replace_file
-from fedldp.simulation.plan import cores
+from fedldp.reporting.record import replace_file
 
-NAME, PAGE = "advise.json", "advice.html"
+PAGE = "advice.html"
 
 
 def advise(
@@ -83,47 +83,25 @@ def advise(
         raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
     if seeds is not None:
         check_seeds(tuple(seeds))
-    seconds = read_time(budget) if isinstance(budget, str) else budget
-    end = None if seconds is None else time.monotonic() + seconds
-    work = Runs(request, None, data_dir)
-    check_data(work.data, request.settings)
-    document = document_of(request, work.data)
+    check_workers(workers, None)
+    end = end_of(budget)
+    source = Contestants(request, None, data_dir)
+    check_data(source.data, request.settings)
+    document = document_of(request, source.data)
     place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
-    comparison = work.comparison
-    cells = request.cells(comparison, len(work.data.clients or ()))
-    with ExitStack() as stack:
-        own = owned(place, "out", "advice", lambda path: _check_place(path, document))
-        folder = stack.enter_context(own).path
-        kept = None if out is None else folder
-        replace_file(folder / NAME, document)
-        results = Results(folder / "results.jsonl")
+    cells = request.cells(source.comparison, len(source.data.clients or ()))
+    with RunStore.opened(place, "advise", document, partial(_lacks, document)) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
-        failed = measure_all(
-            stack.enter_context(Processes(work, min(workers or cores(), cores()))),
-            comparison,
-            results,
-            cells,
-            lambda: end is None or time.monotonic() < end,
-            say,
-            progress,
-        )
-        found = advice_of(request, comparison, work.data, results.rows, kept, failed)
+        measure(source, cells, store, workers, None, end, Lines(say, outcome_in(METRIC), progress))
+        kept = None if out is None else store.folder
+        found = advice_of(request, source.comparison, source.data, store, kept)
         if kept is not None:
             found.write(kept)
             replace_file(kept / PAGE, page_of(found).encode())
     return found
 
 
-def _check_place(out: Path, document: bytes) -> None:
-    """Refuse a folder in which this advice can be neither started nor continued.
-
-    Raises:
-        RunError: the folder holds something else, or advice on other data or settings.
-    """
-    if not (out / NAME).exists():
-        check_new(out)
-    elif (out / NAME).read_bytes() != document:
-        raise RunError(
-            f"out = {out}: the advice there is about different data or columns; give a different "
-            "out"
-        )
+def _lacks(document: Document, old: Document) -> str | None:
+    """Return what advice lacks of the one with another document, or None."""
+    same = json.loads(json.dumps(document)) == old
+    return None if same else "is about different data or columns"

@@ -1,19 +1,15 @@
-"""The parts of a comparison: contestants with their tries, tasks, and cells at an epsilon."""
+"""The parts of a comparison: contestants with their tries, and cells at an epsilon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedldp.accounting.guarantees import Adversary
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.settings import PrivacyTarget, TargetUnit
 from fedldp.core.errors import ConfigError
-from fedldp.data import Dataset
-
-Settings = Mapping[str, Any]
-"""Settings by name."""
+from fedldp.experiments.proving import GuaranteeKind
+from fedldp.experiments.runs import Settings
 
 Try = Mapping[str, Any]
 """One choice of hyperparameters: plain values by name, as in JSON.
@@ -27,29 +23,7 @@ Role = Literal["calibrated", "reference"]
 
 - calibrated: its budget is solved for, so that its statement meets the cell's epsilon.
 - reference: it runs unchanged, at epsilon 0, which means no guarantee.
-- stated: it is not trained; its row says why its statement proves nothing.
 """
-
-
-@dataclass(frozen=True)
-class GuaranteeKind:
-    """A kind of guarantee, without an epsilon.
-
-    Attributes:
-        unit: the protected unit.
-        adversary: the adversary.
-        delta: the largest delta.
-    """
-
-    unit: TargetUnit
-    adversary: Adversary
-    delta: float
-
-    def target(self, epsilon: float) -> PrivacyTarget:
-        """Return the target of a run that must meet ``epsilon``."""
-        return PrivacyTarget(
-            unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,33 +94,6 @@ class Contestant:
             guarantee=guarantee,
             role=role,
         )
-
-
-@dataclass(frozen=True)
-class Task:
-    """A learning task: its data and common settings.
-
-    Attributes:
-        name: the task's name.
-        load: returns the data for training, standardised or not; the test set is only for
-            measuring. It is called for every run, so cache data that take a long time to load.
-        settings: the settings of all contestants on this task: ``dataset``, ``model``,
-            ``partition`` and whatever else must be equal.
-        divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
-            whole clients are held out for the tries; with None, single examples are held out, and
-            no client has them. This has no effect on data that name their clients or people: whole
-            clients or people are then held out.
-        num_examples: the number of training examples to divide; None for all.
-        part: what the data are, in a digest, if not a data set as it was loaded: one site's rows,
-            or other features.
-    """
-
-    name: str
-    load: Callable[[], Dataset]
-    settings: Settings
-    divided: str | None = field(default=None, kw_only=True)
-    num_examples: int | None = field(default=None, kw_only=True)
-    part: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -30,10 +30,13 @@ from fedldp.core.kinds import (
 )
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.cells import Cell, GuaranteeKind
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.cells import Cell
+from fedldp.experiments.comparing.choosing import LESS_IS_BETTER, score
+from fedldp.experiments.comparing.comparison import Comparison, Measured
 from fedldp.experiments.comparing.design import Design
-from fedldp.experiments.comparing.results import LESS_IS_BETTER, Row, score
+from fedldp.experiments.proving import GuaranteeKind
+from fedldp.experiments.runs import Row
+from fedldp.experiments.store import RunStore
 from fedldp.experiments.sweeping.chart import (
     Point,
     check_kind,
@@ -452,38 +455,29 @@ class Compared:
 def compared(
     design: Design,
     comparison: Comparison,
-    rows: Sequence[Row],
+    store: RunStore,
     data: Dataset,
     out: Path | None = None,
-    failed: Mapping[Cell, str] | None = None,
 ) -> Compared:
-    """Return the result of a comparison from the lines of a results file.
+    """Return the result of a comparison from the rows so far.
 
     Args:
         design: what is compared.
         comparison: the design's contestants and task.
-        rows: lines of runs; lines from other comparisons are ignored.
+        store: the rows; rows of other comparisons count only in what all runs cost together.
         data: the data of all contestants.
         out: the folder.
-        failed: why the runs of a cell could not be made; the same command tries to make them again.
 
     Raises:
         ComparisonError: a run's statement has a larger epsilon or delta than its label.
     """
-    current = [row for row in rows if comparison.is_current(row)]
-    standing = comparison.standing(current)
-    refusals = {**(failed or {}), **comparison.refusals(current)}
-    by_cell = comparison.by_cell(current)
-    cells = sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
-    lines = []
     on = TestSet.of(np.bincount(data.test.labels), data.scores_are_private)
-    for cell in cells:
-        tries, _ = by_cell.get(cell, ([], []))
-        wanted = comparison.seeds_of(cell)
-        runs = [row for row in standing.get(cell, []) if row["seed"] in wanted]
-        refused = None if runs else refusals.get(cell)
-        lines.append(_line(design, comparison, cell, tries, runs, current, refused, on))
+    lines = [
+        _line(design, comparison, cell, comparison.result(cell, store.rows, store.failed), on)
+        for cell in sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
+    ]
     kind = design.guarantee
+    rows = store.rows.values()
     cost, uncounted = cost_together(comparison, rows, [(kind.unit, kind.adversary)], data.name)
     return Compared(
         design.guarantee,
@@ -533,7 +527,7 @@ def together_in_words(costs: Sequence[Together], uncounted: int) -> list[str]:
 
 def cost_together(
     comparison: Comparison,
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     shown: Sequence[tuple[Unit, Adversary]],
     data: str,
 ) -> tuple[list[Together], int]:
@@ -541,51 +535,41 @@ def cost_together(
 
     Args:
         comparison: the contestants.
-        rows: all lines; lines of one digest are one run.
+        rows: all rows.
         shown: the units and adversaries; a unit that covers one round becomes the whole run.
         data: the name of the rows that all runs used.
 
     Returns:
         The costs, and the number of runs whose releases are unknown.
     """
-    begun = {row["digest"]: row for row in rows if row.get("begun", True)}.values()
-    found = [comparison.released(row) for row in begun]
+    found = [comparison.released(row) for row in rows if row.get("begun", True)]
     known = [each for each in found if each is not None]
     pairs = {(unit if unit in WHOLE_RUN else "client-run", who): None for unit, who in shown}
     costs = [together(known, unit, who, data) for unit, who in pairs] if known else []
     return costs, len(found) - len(known)
 
 
-def _line(
-    design: Design,
-    comparison: Comparison,
-    cell: Cell,
-    tries: Sequence[Row],
-    runs: Sequence[Row],
-    current: Sequence[Row],
-    refused: str | None,
-    on: TestSet,
-) -> Line:
+def _line(design: Design, comparison: Comparison, cell: Cell, found: Measured, on: TestSet) -> Line:
+    runs = found.runs
     found_scores = [score(row, design.metric) for row in runs]
     scores = [each for each in found_scores if each is not None]
-    found = [row["proven"] for row in runs if row.get("proven")]
+    stated = [row["proven"] for row in runs if row.get("proven")]
     entry = design.entries[cell.contestant]
-    worked = [row["cpu_seconds"] for row in current if Cell(**row["cell"]) == cell]
     chosen: dict[str, Any] = {}
     if runs:
         chosen = {**runs[0]["try"], **{k: v for k, v in runs[0]["settings"].items()
                                        if v is not None and k not in runs[0]["try"]}}  # fmt: skip
-    by = dict.fromkeys(each["stated_by"] for each in found)
+    by = dict.fromkeys(each["stated_by"] for each in stated)
     return Line(
         name=cell.contestant,
         epsilon=cell.epsilon or None,
         scores=scores,
         seeds=len(comparison.seeds_of(cell)),
         chosen=chosen,
-        stated=max((each["epsilon"] for each in found), default=None),
-        idealised=any(each["idealised"] for each in found),
+        stated=max((each["epsilon"] for each in stated), default=None),
+        idealised=any(each["idealised"] for each in stated),
         stated_by=", ".join(by) or whose_word(entry.config),
-        conditions=comparison.conditions(cell, runs),
+        conditions=found.conditions,
         figure=Figure.of(
             design.metric,
             scores,
@@ -593,10 +577,10 @@ def _line(
             doubts_of(runs),
             calibration_error=mean_of(runs, "calibration_error"),
         ),
-        refused=refused,
-        tries=sum(bool(row.get("begun")) for row in tries),
+        refused=found.refused,
+        tries=sum(bool(row.get("begun")) for row in found.tries),
         of_tries=design.tries,
-        cpu_seconds=round(sum(worked), 1),
+        cpu_seconds=round(found.cpu_seconds, 1),
     )
 
 

@@ -21,10 +21,12 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.core.registry import is_address
 from fedldp.data import Dataset, load_dataset
-from fedldp.experiments.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Task, Try
+from fedldp.experiments.comparing.cells import Cell, Contestant, Role, Try
+from fedldp.experiments.comparing.choosing import METRICS
 from fedldp.experiments.comparing.comparison import Comparison
-from fedldp.experiments.comparing.results import METRICS
 from fedldp.experiments.comparing.tries import default_tries, grid_of
+from fedldp.experiments.proving import GuaranteeKind
+from fedldp.experiments.runs import Task
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping, named, nested
 

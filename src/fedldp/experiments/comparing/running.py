@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.core.locks import OwnedFolder, owned
+from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset, as_dataset
-from fedldp.experiments.comparing.cells import Cell, Try
+from fedldp.experiments.comparing.cells import Cell
+from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
-from fedldp.experiments.comparing.comparison import Comparison, Purpose
+from fedldp.experiments.comparing.comparison import Cells, Comparison
 from fedldp.experiments.comparing.design import (
-    CHOSEN_ON,
     TRIES,
     Design,
     Entry,
@@ -33,25 +31,15 @@ from fedldp.experiments.comparing.design import (
     read_time,
     with_settings,
 )
-from fedldp.experiments.comparing.results import Results, Row, choose, score
-from fedldp.experiments.processes import DIED, Processes
-from fedldp.experiments.proving import ComparisonError
+from fedldp.experiments.executors import check_workers, executor_of
+from fedldp.experiments.making import Maker
+from fedldp.experiments.runs import Row, Task
+from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.grid import read_seeds
 from fedldp.reporting import words
-from fedldp.reporting.record import as_json, check_new, replace_file
-from fedldp.simulation.plan import cores
 
-if TYPE_CHECKING:
-    from fedldp.experiments.cluster_tasks import ClusterTasks
-
-NAME = "compare.json"
 DELTA = 1e-5
-
-RunOf = tuple[Cell, Try, Purpose, int]
-"""A run: a cell, a try, a purpose (choosing or measuring), and a seed."""
-
-Makers: TypeAlias = "Processes[RunOf] | ClusterTasks[RunOf]"
-"""Carries out runs, several at the same time."""
 
 
 def compare(
@@ -127,7 +115,7 @@ def compare(
     )  # fmt: skip
     if out is not None and not str(out).strip():
         raise ConfigError(f"out = {out!r}: give the path of a folder")
-    return carry_out(
+    return carry_out_comparison(
         design,
         given,
         None if data_dir is None else Path(data_dir),
@@ -205,7 +193,7 @@ def design_of(
     )
 
 
-def carry_out(
+def carry_out_comparison(
     design: Design,
     given: Dataset | None,
     data_dir: Path | None,
@@ -214,61 +202,37 @@ def carry_out(
     workers: int | None,
     say: Callable[[str], None],
     cluster: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Compared:
     """Make the missing runs, and return the result of all runs; see ``compare``.
 
     Raises:
         FedldpError: the comparison cannot be made; see ``compare``.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if workers is not None and cluster is not None:
-        raise ConfigError(
-            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
-            "leave workers out"
-        )
-    seconds = read_time(budget) if isinstance(budget, str) else budget
-    if seconds is not None and seconds <= 0:
-        raise ConfigError(
-            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
-        )
-    end = None if seconds is None else time.monotonic() + seconds
-    work = Runs(design, given, data_dir)
-    comparison = work.comparison  # loads the data, and refuses incompatible settings
+    check_workers(workers, cluster)
+    end = end_of(budget)
+    source = Contestants(design, given, data_dir)
+    comparison = source.comparison  # loads the data, and refuses incompatible settings
     cells = design.cells(comparison)
-    comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses if nobody can be held out
-    document = {**design.document(), "own_data": work.data.own_data}
-    if not work.data.is_public:
+    comparison.maker.data_for(comparison.tries(cells[0])[0])  # refuses if nobody can be held out
+    document = {**design.document(), "own_data": source.data.own_data}
+    if not source.data.is_public:
         say(f"note: {words.line(SCORES_LOGGED)}")
-    with ExitStack() as stack:
-        own = owned(out, "out", "comparison", lambda path: _check_place(path, document))
-        folder = stack.enter_context(own).path
-        kept = None if out is None else folder
-        replace_file(folder / NAME, as_json(document))
-        results = Results(folder / "results.jsonl")
-        makers = _makers(work, workers, cluster, data_dir)
-        stack.enter_context(makers)
-        failed = measure_all(
-            makers,
-            comparison,
-            results,
+    with RunStore.opened(out, "compare", document, partial(_lacks, document)) as store:
+        measure(
+            source,
             cells,
-            lambda: end is None or time.monotonic() < end,
-            say,
+            store,
+            workers,
+            cluster,
+            end,
+            Lines(say, outcome_in(design.metric), progress),
         )
-        found = compared(design, comparison, results.rows, work.data, kept, failed)
+        kept = None if out is None else store.folder
+        found = compared(design, comparison, store, source.data, kept)
         if kept is not None:
             found.write(kept)
     return found
-
-
-def _makers(work: Runs, workers: int | None, cluster: str | None, data_dir: Path | None) -> Makers:
-    """Return the executor of the runs: processes on this machine, or tasks on a cluster."""
-    if cluster is None:
-        return Processes(work, min(workers or cores(), cores()))
-    from fedldp.experiments.cluster_tasks import ClusterTasks  # imports torch
-
-    return ClusterTasks(cluster, Runs(work.design, work.data, data_dir))
 
 
 class ComparisonFactory(Protocol):
@@ -283,194 +247,108 @@ class ComparisonFactory(Protocol):
         ...
 
 
-class Runs:
-    """Makes the runs of a comparison, in this process or in another; see ``Processes``.
+class Contestants:
+    """The data of a comparison's runs, in any process; see ``fedldp.experiments.runs.Source``.
 
     Attributes:
         design: what is compared.
+        data_dir: the data folder.
     """
 
     def __init__(
         self, design: ComparisonFactory, given: Dataset | None, data_dir: Path | None
     ) -> None:
         self.design = design
+        self.data_dir = data_dir
         self._given = given
-        self._data_dir = data_dir
-        self._made: tuple[Dataset, Comparison] | None = None
 
-    @property
+    @cached_property
     def data(self) -> Dataset:
         """The data, loaded once in each process."""
-        return self._loaded()[0]
+        return self.design.load(self.data_dir) if self._given is None else self._given
 
-    @property
+    @cached_property
     def comparison(self) -> Comparison:
         """The comparison on these data."""
-        return self._loaded()[1]
+        return self.design.comparison(self.data, self.data_dir)
 
-    def carry_out(self, task: RunOf) -> Row | Exception:
-        """Return the line of a run, or the error that prevented it."""
-        cell, attempt, purpose, seed = task
-        try:
-            return self.comparison.made(cell, attempt, purpose, seed)
-        except FedldpError as error:
-            return error
-        except Exception as error:  # a bug in the user's own mechanism or model
-            traceback.print_exc(file=sys.stderr)
-            return RunError(f"{type(error).__name__}: {first_line(error)}")
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The comparison's tasks."""
+        return self.comparison.tasks
 
-    def with_workers(self, workers: int) -> Self:
-        """Return this object unchanged, because each run uses one process."""
-        return self
+    def sent(self) -> Contestants:
+        """Return the same contestants with the data that were loaded, for another machine."""
+        return Contestants(self.design, self.data, self.data_dir)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that another process needs; that process loads the data by name."""
-        return {**vars(self), "_made": None}
-
-    def _loaded(self) -> tuple[Dataset, Comparison]:
-        if self._made is None:
-            data = self.design.load(self._data_dir) if self._given is None else self._given
-            self._made = data, self.design.comparison(data, self._data_dir)
-        return self._made
+        left = {"data", "comparison"}
+        return {name: value for name, value in vars(self).items() if name not in left}
 
 
-def measure_all(
-    makers: Makers,
-    comparison: Comparison,
-    results: Results,
+def measure(
+    source: Contestants,
     cells: Sequence[Cell],
-    go_on: Callable[[], bool],
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[Cell, str]:
-    """Make all missing runs, epsilon by epsilon; return the cells in which runs failed.
-
-    All contestants' tries come first, then all their seeds, so that the results are always about
-    equally complete for all contestants.
+    store: RunStore,
+    workers: int | None,
+    cluster: str | None,
+    end: float | None,
+    watcher: Lines,
+) -> None:
+    """Make the missing runs of some cells until it is time to stop; see ``compare``.
 
     Args:
-        makers: the executor of the runs.
-        comparison: the comparison to which the runs belong.
-        results: the file of runs; runs in this file are not repeated.
+        source: the contestants.
         cells: the cells to measure.
-        go_on: called to ask whether another run may begin.
-        say: called with a line about every run: how many of all runs are done, including the runs
-            that are already in the results. If runs are refused, fewer runs are made than were
-            counted.
-        progress: called with the number of runs that are done and the number of all runs, also
-            before the first run.
+        store: where rows are kept.
+        workers: the number of processes.
+        cluster: a Ray cluster that makes the runs instead.
+        end: when no more runs begin, on the monotonic clock; None for never.
+        watcher: hears of the runs.
     """
-    failed: dict[Cell, str] = {}
-    total = sum(
-        len(comparison.contestant(cell).tries) + len(comparison.seeds_of(cell)) for cell in cells
-    )
-    number = _known(comparison, results, cells)
-    progress(number, total)
-
-    def make(tasks: Sequence[RunOf]) -> None:
-        left = [task for task in tasks if comparison.known(results, *task) is None]
-
-        def done(task: RunOf, result: Any) -> None:
-            nonlocal number
-            number += 1
-            cell, attempt, purpose, seed = task
-            at = "" if not cell.epsilon else f", epsilon {cell.epsilon:g}"
-            words = f"{cell.contestant}{at}, {purpose} {_words(attempt)}, seed {seed}"
-            if isinstance(result, ComparisonError):
-                raise result
-            if isinstance(result, Exception) or result == DIED:
-                end = f"failed: {' '.join(str(result).split())}"
-                failed.setdefault(cell, end)
-            else:
-                results.add(result)
-                end = _outcome(result, comparison.metric)
-            say(f"{number}/{total}  {words}: {end}")
-            progress(number, total)
-
-        if left:
-            makers.do(left, done=done, go_on=go_on)
-
-    for epsilon in dict.fromkeys(cell.epsilon for cell in cells):
-        here = [cell for cell in cells if cell.epsilon == epsilon]
-        most = max(len(comparison.contestant(cell).tries) for cell in here)
-        make(
-            [
-                (cell, comparison.contestant(cell).tries[k], "tried", comparison.chosen_on)
-                for k in range(most)
-                for cell in here
-                if k < len(comparison.contestant(cell).tries)
-            ]
+    plan = Cells(source.comparison, cells)
+    known = {run.digest for run in plan.due(store.rows)} & store.rows.keys()
+    left = plan.total(store.rows) - len(known)
+    maker = Maker(source if cluster is None else source.sent(), source.data_dir)
+    with executor_of(maker, workers, cluster, left) as executor:
+        carry_out(
+            plan,
+            store,
+            executor,
+            go_on=lambda: end is None or time.monotonic() < end,
+            watcher=watcher,
         )
-        best = {cell: _chosen(comparison, results, cell) for cell in here}
-        make(
-            [
-                (cell, attempt, "measured", seed)
-                for k in range(max(len(comparison.seeds_of(cell)) for cell in here))
-                for cell in here
-                if (attempt := best[cell]) is not None and k < len(comparison.seeds_of(cell))
-                for seed in [comparison.seeds_of(cell)[k]]
-            ]
-        )
-        if not go_on():
-            break
-    return failed
 
 
-def _known(comparison: Comparison, results: Results, cells: Sequence[Cell]) -> int:
-    """Return how many runs of these cells are already in the results."""
-    found = 0
-    for cell in cells:
-        runs: list[tuple[Try, Purpose, int]]
-        tries = comparison.contestant(cell).tries
-        runs = [(attempt, "tried", comparison.chosen_on) for attempt in tries]
-        best = _chosen(comparison, results, cell)
-        if best is not None:
-            runs += [(best, "measured", seed) for seed in comparison.seeds_of(cell)]
-        found += sum(comparison.known(results, cell, *run) is not None for run in runs)
-    return found
-
-
-def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
-    """Return the best try of a cell, or None if there is none or some tries are still missing."""
-    tried = [
-        comparison.known(results, cell, attempt, "tried", comparison.chosen_on)
-        for attempt in comparison.contestant(cell).tries
-    ]
-    known = [row for row in tried if row is not None]
-    best = choose(known, comparison.metric) if len(known) == len(tried) else None
-    return None if best is None else best["try"]
-
-
-def _check_place(out: Path, document: Mapping[str, Any]) -> None:
-    """Refuse a folder in which this comparison can be neither started nor continued.
+def end_of(budget: str | float | None) -> float | None:
+    """Return when a budget ends, on the monotonic clock; None if there is none.
 
     Raises:
-        RunError: the folder holds something else, or a comparison with other settings.
+        ConfigError: it is not a time.
     """
-    if not (out / NAME).exists():
-        check_new(out)
-        return
-    try:
-        old = json.loads((out / NAME).read_text(encoding="utf-8"))
-        known = old["contestants"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{out / NAME} is damaged: choose a different folder") from error
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(
+            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
+        )
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _lacks(document: Document, old: Document) -> str | None:
+    """Return what a comparison lacks of the one with another document, or None."""
     new = json.loads(json.dumps(document))
     problem = None
     if old.get("guarantee") != new["guarantee"]:
         problem = "is for a different guarantee"
     elif old.get("own_data") != new["own_data"]:
         problem = "has other data"
-    for name, entry in known.items():
+    for name, entry in old.get("contestants", {}).items():
         if name not in new["contestants"]:
             problem = problem or f"also has {name}"
         elif entry != new["contestants"][name]:
             problem = problem or f"has different settings or a different grid for {name}"
-    if problem is not None:
-        raise RunError(
-            f"out = {out}: the comparison there {problem}; include everything it has, or choose a "
-            "different out"
-        )
+    return problem
 
 
 def _of_own(data: Dataset) -> dict[str, Any]:
@@ -503,14 +381,13 @@ def _seeds(given: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _outcome(row: Row, metric: str) -> str:
-    """Return a run's score for display, in the metric that is compared."""
-    found = score(row, metric)
-    if row["refused"] or found is None:
-        return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"
-    return f"{100 * found:.2f} %" if metric == "accuracy" else f"{metric} {found:.4f}"
+def outcome_in(metric: str) -> Callable[[Row], str]:
+    """Return what says a run's score in words, in the metric that is compared."""
 
+    def outcome(row: Row) -> str:
+        found = score(row, metric)
+        if row["refused"] or found is None:
+            return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"
+        return f"{100 * found:.2f} %" if metric == "accuracy" else f"{metric} {found:.4f}"
 
-def _words(attempt: Try) -> str:
-    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in attempt.items())  # fmt: skip
+    return outcome

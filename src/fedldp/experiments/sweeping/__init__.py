@@ -1,16 +1,6 @@
-"""Many runs: a grid over settings, seeds and recipes, with one table of results."""
+"""A grid over settings, seeds and recipes, with one table of results."""
 
 from fedldp.experiments.sweeping.results import Sweep
 from fedldp.experiments.sweeping.sweeps import sweep
 
-__all__ = [
-    "Sweep",
-    "chart",
-    "folder",
-    "grid",
-    "one_run",
-    "progress",
-    "results",
-    "sweep",
-    "sweeps",
-]
+__all__ = ["Sweep", "chart", "folder", "grid", "results", "sweep", "sweeps"]

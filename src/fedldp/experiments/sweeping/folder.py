@@ -1,12 +1,4 @@
-"""A sweep's folder: its design and its results.
-
-sweep.json         recipes, settings, grid, seeds; a sweep that continues this one must contain them
-results.json       the result, as `fedldp sweep --json` prints it
-results.csv        the runs, one per line
-chart.svg, .png    accuracy against proven epsilon, where Matplotlib is installed
-lock               held by the process that is carrying out the sweep
-and a run folder for each run, see ``fedldp.reporting.record``
-"""
+"""The record of a sweep in its folder, and what a sweep that continues it must contain."""
 
 from __future__ import annotations
 
@@ -16,29 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.experiments.store import Document, read_document
 from fedldp.experiments.sweeping.grid import Design, shown
-from fedldp.reporting.record import as_json, check_new, replace_file
 from fedldp.simulation.settings import from_mapping
-
-VERSION = 1
-NAME = "sweep.json"
-
-
-def check_place(path: Path, design: Design) -> None:
-    """Refuse a folder in which this sweep can be neither started nor continued.
-
-    Raises:
-        FedldpError: the folder holds something else, or a sweep that this one does not contain.
-    """
-    if (path / NAME).exists():
-        _check_contains(design, read_design(path), path)
-    else:
-        check_new(path)
-
-
-def write_design(path: Path, design: Design) -> None:
-    """Write a sweep's design into its folder."""
-    replace_file(path / NAME, as_json(_document(design)))
 
 
 def read_design(path: Path) -> Design:
@@ -47,19 +19,16 @@ def read_design(path: Path) -> Design:
     Raises:
         RunError: there is no sweep, or its file is damaged.
     """
+    return design_from(read_document(path, "sweep"))
+
+
+def design_from(found: Document) -> Design:
+    """Return the design that a sweep's document has.
+
+    Raises:
+        RunError: it is damaged.
+    """
     try:
-        found = json.loads((path / NAME).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(
-            f"resume = {path}: there is no {NAME} in it; give a sweep's folder"
-        ) from error
-    except ValueError as error:
-        raise RunError(f"{path / NAME} is damaged: start the sweep again") from error
-    try:
-        if found["version"] != VERSION:
-            raise RunError(
-                f"{path / NAME}: a different version of fedldp wrote it; continue with that version"
-            )
         return Design(
             bases={name: from_mapping(config) for name, config in found["recipes"].items()},
             settings=found["settings"],
@@ -68,10 +37,8 @@ def read_design(path: Path) -> Design:
             device=found["device"],
             own_data=found["own_data"],
         )
-    except RunError:
-        raise
     except (KeyError, TypeError, AttributeError, FedldpError) as error:
-        raise RunError(f"{path / NAME} is damaged ({error}): start the sweep again") from error
+        raise RunError(f"sweep.json is damaged ({error}): choose another folder") from error
 
 
 def check_plain(name: str, value: Any) -> None:
@@ -89,9 +56,9 @@ def check_plain(name: str, value: Any) -> None:
         ) from error
 
 
-def _document(design: Design) -> dict[str, Any]:
+def document_of(design: Design) -> dict[str, Any]:
+    """Return the record of a sweep for its folder."""
     return {
-        "version": VERSION,
         "recipes": {name: config.model_dump() for name, config in design.bases.items()},
         "settings": dict(design.settings),
         "grid": {key: list(values) for key, values in design.grid.items()},
@@ -101,17 +68,8 @@ def _document(design: Design) -> dict[str, Any]:
     }
 
 
-def _check_contains(new: Design, old: Design, path: Path) -> None:
-    """Refuse a design that lacks a part of the sweep in the folder."""
-    problem = _lacks(new, old)
-    if problem is not None:
-        raise RunError(
-            f"out = {path}: the sweep there {problem}; include everything it has, or choose "
-            "another out"
-        )
-
-
-def _lacks(new: Design, old: Design) -> str | None:
+def lacks(new: Design, old: Design) -> str | None:
+    """Return which part of an old sweep a new one lacks, or None."""
     for name, config in old.bases.items():
         if name not in new.bases:
             return f"also has recipe {name}"

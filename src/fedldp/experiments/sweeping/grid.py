@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.data import resolve_data_dir
+from fedldp.core.errors import ConfigError, FedldpError, one_line
+from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
+from fedldp.experiments.runs import PlannedRun
+from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
 from fedldp.simulation.settings import nested, value_of
 
 MOST_RUNS = 100_000
@@ -75,41 +77,6 @@ class Design:
         return {name: keys for name, keys in found.items() if keys}
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run of a sweep.
-
-    Attributes:
-        recipe: the recipe's name.
-        settings: what identifies the run's cell in the table: "recipe", and the grid's settings.
-        seed: the seed of the run.
-        config: the run's configuration, or None if it is refused.
-        refused: why it is refused, on one line.
-    """
-
-    recipe: str
-    settings: Mapping[str, Any]
-    seed: int
-    config: RunConfig | None
-    refused: str | None = None
-
-    @property
-    def folder(self) -> str:
-        """The name of the run's folder: readable, and different for every configuration."""
-        assert self.config is not None
-        document = json.dumps([self.recipe, self.config.identity()], sort_keys=True)
-        digest = hashlib.sha256(document.encode()).hexdigest()[:12]
-        words = [Path(self.recipe).stem]
-        words += [f"{k}={shown(v)}" for k, v in self.settings.items() if k != "recipe"]
-        text = re.sub(r"[^A-Za-z0-9.=]+", "_", "-".join(words))[:80].strip("._")
-        return f"{text}-seed{self.seed}-{digest}"
-
-    @property
-    def label(self) -> str:
-        """The settings and the seed of the run, in words."""
-        return f"{in_words(self.settings)} seed {self.seed}"
-
-
 def in_words(settings: Mapping[str, Any]) -> str:
     """Return a cell's settings in words."""
     rest = [f"{key}={shown(value)}" for key, value in settings.items() if key != "recipe"]
@@ -121,18 +88,22 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> list[Job]:
+def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> list[PlannedRun]:
     """Return the runs of a sweep; a run that is refused before training carries the reason.
+
+    Their labels are "recipe", "settings" (what identifies the run's cell in the table: the recipe,
+    and the grid's settings) and "seed".
 
     Args:
         design: the design of the sweep.
         data_dir: the data folder.
-        given_data: whether the data are given, so that no data files are read.
+        given: the data, if they are given, so that no data files are read.
 
     Raises:
         ConfigError: all runs are refused, or two runs are the same.
     """
-    found, missing = [], _Missing(None if given_data else [data_dir])
+    found = []
+    data = _Data(design, data_dir, given)
     for name, base in design.bases.items():
         settings = {k: v for k, v in design.settings.items() if _has(base, k)}
         keys = [key for key in design.grid if _has(base, key)]
@@ -140,64 +111,89 @@ def jobs(design: Design, data_dir: Path | None, *, given_data: bool = False) -> 
             cell = dict(zip(keys, values, strict=True))
             for seed in design.seeds:
                 changes = nested([*settings.items(), *cell.items(), ("seed", seed)], base)
-                found.append(_job(name, base, {"recipe": name, **cell}, changes, seed, missing))
-    if all(job.refused is not None for job in found):
+                labels = {"recipe": name, "settings": {"recipe": name, **cell}, "seed": seed}
+                found.append(_run(base, labels, changes, design.device, data))
+    if all(run.refused is not None for run in found):
         raise ConfigError(f"{found[0].refused}")
     _check_different(found)
     return found
 
 
-class _Missing:
-    """Searches for the files of data sets, once per data set."""
+class _Data:
+    """The data of a sweep's runs: which are missing, and their digests, each found once."""
 
-    def __init__(self, data_dirs: Sequence[Path | None] | None) -> None:
-        self._data_dirs = data_dirs
-        self._known: dict[str, str | None] = {}
+    def __init__(self, design: Design, data_dir: Path | None, given: Dataset | None) -> None:
+        names = {each.dataset for each in design.bases.values()} | {*design.grid.get("dataset", ())}
+        self._several = len(names) > 1
+        self._data_dir = data_dir
+        self._given = given
+        self._missing: dict[str, str | None] = {}
+        self._digests: dict[tuple[str, str | None], str] = {}
 
-    def reason(self, dataset: str) -> str | None:
-        if self._data_dirs is None or dataset.lower().endswith(SUFFIXES):
+    def missing(self, config: RunConfig) -> str | None:
+        """Return why a run's data are missing, or None."""
+        dataset = config.dataset
+        if self._given is not None or dataset.lower().endswith(SUFFIXES):
             return None
-        if dataset not in self._known:
+        if dataset not in self._missing:
             try:
-                locate(find_source(dataset), resolve_data_dir(self._data_dirs[0]))
-                self._known[dataset] = None
+                locate(find_source(dataset), resolve_data_dir(self._data_dir))
+                self._missing[dataset] = None
             except FedldpError as error:
-                self._known[dataset] = one_line(error)
-        return self._known[dataset]
+                self._missing[dataset] = one_line(error)
+        return self._missing[dataset]
+
+    def digest(self, config: RunConfig) -> str:
+        """Return the digest of a run's data; a sweep's own tables, if several, have paths in it."""
+        if self._given is not None:
+            return digest_of_data(self._given, config, self._data_dir)
+        key = config.dataset, getattr(config, "public_dataset", None)
+        if key not in self._digests:
+            own = self._several and config.dataset.lower().endswith(SUFFIXES)
+            found = data_digests(config, resolve_data_dir(self._data_dir))[0]
+            self._digests[key] = f"{found} {config.dataset}" if own else found
+        return self._digests[key]
 
 
-def _job(
-    name: str,
+def _run(
     base: RunConfig,
-    cell: Mapping[str, Any],
+    labels: Mapping[str, Any],
     changes: Mapping[str, Any],
-    seed: int,
-    missing: _Missing,
-) -> Job:
+    device: str,
+    data: _Data,
+) -> PlannedRun:
+    words = f"{in_words(labels['settings'])} seed {labels['seed']}"
     try:
         config = base.changed(**changes)
+        refused = data.missing(config)
     except FedldpError as error:
-        return Job(name, cell, seed, None, one_line(error))
-    reason = missing.reason(config.dataset)
-    return Job(name, cell, seed, None if reason else config, reason)
+        refused = one_line(error)
+    if refused is not None:
+        return PlannedRun(digest=words, words=words, labels=labels, config=None, refused=refused)
+    digest = run_digest(config, data.digest(config), device=device)
+    place = _folder_of(labels, config)
+    return PlannedRun(digest=digest, words=words, labels=labels, config=config, place=place)
 
 
-def one_line(error: BaseException) -> str:
-    """Return an error's message on one line."""
-    return " ".join(str(error).split())
+def _folder_of(labels: Mapping[str, Any], config: RunConfig) -> str:
+    """Return a run's folder name: readable, and different for every configuration."""
+    document = json.dumps([labels["recipe"], config.identity()], sort_keys=True)
+    digest = hashlib.sha256(document.encode()).hexdigest()[:12]
+    words = [Path(labels["recipe"]).stem]
+    words += [f"{k}={shown(v)}" for k, v in labels["settings"].items() if k != "recipe"]
+    text = re.sub(r"[^A-Za-z0-9.=]+", "_", "-".join(words))[:80].strip("._")
+    return f"{text}-seed{labels['seed']}-{digest}"
 
 
-def _check_different(found: Iterable[Job]) -> None:
-    seen: dict[str, Job] = {}
-    for job in found:
-        if job.config is None:
-            continue
-        key = json.dumps([job.recipe, job.config.identity()], sort_keys=True)
+def _check_different(found: Iterable[PlannedRun]) -> None:
+    seen: dict[tuple[str, str], PlannedRun] = {}
+    for run in found:
+        key = run.labels["recipe"], run.digest
         if key in seen:
             raise ConfigError(
-                f"grid: {seen[key].label} and {job.label} are the same configuration; leave one out"
+                f"grid: {seen[key].words} and {run.words} are the same configuration; leave one out"
             )
-        seen[key] = job
+        seen[key] = run
 
 
 def _has(config: RunConfig, key: str) -> bool:

@@ -5,28 +5,34 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedldp.accounting.guarantees import Adversary, Unit, unit_and_adversary
 from fedldp.accounting.proven import Released, together
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.facts import Doubt, Unprotected
-from fedldp.core.locks import OwnedFolder, owned
+from fedldp.core.locks import OwnedFolder
+from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset, as_dataset
-from fedldp.experiments.processes import Processes
+from fedldp.experiments.executors import check_workers, executor_of
+from fedldp.experiments.making import Maker, summary_of
+from fedldp.experiments.runs import PlannedRun, Row, Task, WorkerLost
+from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.cells import Cell, Stated
-from fedldp.experiments.sweeping.folder import check_place, check_plain, write_design
-from fedldp.experiments.sweeping.grid import Design, Job, in_words, jobs
-from fedldp.experiments.sweeping.one_run import RunContext, RunTask, summary_of
+from fedldp.experiments.sweeping.folder import check_plain, design_from, document_of, lacks
+from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
-from fedldp.reporting.scores import TestSet
-from fedldp.simulation.plan import cores, plan, problem_of, problem_with, released
+from fedldp.reporting.scores import TestSet, is_imbalanced
+from fedldp.reporting.words import percent
+from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 
 
@@ -43,6 +49,7 @@ def sweep(
     cluster: str | None = None,
     guarantee: str | None = None,
     metric: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> Sweep:
     """Run every combination of recipes, grid values and seeds.
@@ -70,6 +77,7 @@ def sweep(
             first proven guarantee.
         metric: the metric that is shown first and drawn, one of ``METRICS``; None uses the AUC if
             most of the test set is one class, and the accuracy otherwise.
+        say: called with a line about the sweep and about every run.
         settings: settings that are changed in all runs.
 
     Raises:
@@ -99,15 +107,16 @@ def sweep(
         device=device,
         own_data=None if given is None else given.own_data,
     )
-    context = RunContext(
-        dataset=given,
-        data_dir=None if data_dir is None else Path(data_dir),
-        device=device,
-        cluster=cluster,
+    return carry_out_sweep(
+        design,
+        given,
+        None if data_dir is None else Path(data_dir),
+        None if out is None else Path(out),
+        workers,
+        cluster,
+        say,
+        view=View.of(guarantee, metric),
     )
-    view = View.of(guarantee, metric)
-    place = None if out is None else Path(out)
-    return carry_out_all(design, context, place, workers, Watcher(), view)
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -167,173 +176,182 @@ class View:
         return config.target.unit, config.target.adversary
 
 
-class Watcher:
-    """Receives the events of a sweep; this class ignores them."""
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a sweep that are not refused; see ``fedldp.experiments.runs.Plan``."""
 
-    def planned(self, plan: Planned) -> None:
-        """Called when all runs are known, before any begins."""
+    planned: Sequence[PlannedRun]
 
-    def done(self, job: Job, run: Mapping[str, Any] | None, reason: str | None) -> None:
-        """Called when a run has finished, or has failed for a reason."""
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs."""
+        return iter(self.planned)
 
-    def tick(self) -> None:
-        """Called from time to time."""
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there are."""
+        return len({run.digest for run in self.planned})
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What a sweep is about to do.
+class Given:
+    """The data of all runs of a sweep, if they are given; see ``experiments.runs.Source``."""
 
-    Attributes:
-        design: the design of the sweep.
-        jobs: its runs, including the refused ones.
-        places: the folders of the runs that are not refused.
-        finished: how many of these runs had already finished.
-        at_once: how many runs are carried out at the same time.
-        out: the sweep's folder; None if nothing is kept.
-    """
+    dataset: Dataset | None
 
-    design: Design
-    jobs: Sequence[Job]
-    places: Mapping[Path, Job]
-    finished: int
-    at_once: int
-    out: Path | None
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The only task, or none."""
+        data = self.dataset
+        return {} if data is None else {"": Task("", lambda: data, {})}
 
 
-def carry_out_all(
+def carry_out_sweep(
     design: Design,
-    context: RunContext,
+    given: Dataset | None,
+    data_dir: Path | None,
     out: Path | OwnedFolder | None,
     workers: int | None,
-    watcher: Watcher,
+    cluster: str | None,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None] = lambda done, total: None,
     view: View | None = None,
 ) -> Sweep:
     """Carry out the remaining runs of a sweep, and return the result of the whole sweep.
 
     Args:
         design: the design of the sweep.
-        context: the settings and data that the runs share; ``context.workers`` is set later.
+        given: the data, if they are given.
+        data_dir: the data folder.
         out: the sweep's folder, which may hold a part of the sweep, or a folder that the caller
             owns; None keeps nothing.
         workers: the number of processes; None starts one per core.
-        watcher: receives the sweep's events.
+        cluster: a Ray cluster that makes the runs instead.
+        say: called with a line about the sweep and about every run.
+        progress: called with the number of runs that are done and the number of all runs.
         view: which guarantee and which metric to show for the runs.
 
     Raises:
         FedldpError: the sweep cannot be made; see ``sweep``.
     """
-    with ExitStack() as stack:
-        own = owned(out, "out", "sweep", lambda path: check_place(path, design))
-        folder = stack.enter_context(own).path
-        kept = None if out is None else folder
-        found = jobs(design, context.data_dir, given_data=context.dataset is not None)
-        sweep_executor = stack.enter_context(assembled(context, workers))
-        places = {folder / job.folder: job for job in found if job.config is not None}
-        left = [place for place in places if summary_of(place) is None]
-        at_once = max(1, min(sweep_executor.at_most, len(left)))
-        finished = len(places) - len(left)
-        watcher.planned(Planned(design, found, places, finished, at_once, kept))
-        write_design(folder, design)
-        reasons = _do(
-            sweep_executor, [_task_of(places[place], place) for place in left], places, watcher
-        )
-        result = _result(found, places, reasons, kept, view or View(), context)
+    check_workers(workers, cluster, design.device)
+
+    def lacking(old: Document) -> str | None:
+        return lacks(design, design_from(old))
+
+    with RunStore.opened(out, "sweep", document_of(design), lacking) as store:
+        found = runs_of(design, data_dir, given)
+        wanted = Runs([run for run in found if run.config is not None])
+        left = [run for run in wanted.planned if run.digest not in store.rows]
+        maker = Maker(Given(given), data_dir, design.device)
+        kept = None if out is None else store.folder
+        with executor_of(maker, workers, cluster, len(left)) as executor:
+            for line in _planned_in_words(design, found, len(left), executor.slots, kept):
+                say(line)
+            told = Lines(say, partial(_outcome, store), progress)
+            carry_out(wanted, store, executor, watcher=told)
+        result = _result(found, store, kept, view or View(), given, data_dir)
         if kept is not None:
             result.write(kept)
     return result
 
 
-def _task_of(job: Job, place: Path) -> RunTask:
-    assert job.config is not None
-    return RunTask(job.recipe, job.config, place)
+def _planned_in_words(
+    design: Design, found: Sequence[PlannedRun], left: int, at_once: int, out: Path | None
+) -> Iterator[str]:
+    """Yield what a sweep is about to do, and the runs that are refused before they begin."""
+    configs = [run.config for run in found if run.config is not None]
+    rounds = sum(config.rounds for config in configs)
+    several = f", {at_once} at once" if at_once > 1 else ""
+    done = f"; {len(configs) - left} finished before" if left < len(configs) else ""
+    cells = len(configs) // len(design.seeds)
+    yield (
+        f"sweep      {_many(len(configs), 'run')} ({_many(cells, 'combination')}, "
+        f"{_many(len(design.seeds), 'seed')} each), {_many(rounds, 'round')} in all{several}{done}"
+    )
+    if out is not None:
+        yield f"folder     {out}"
+    for name, keys in design.lacking().items():
+        yield f"note       {name} has no {', '.join(keys)}, and runs without"
+    for run in found:
+        if run.refused is not None:
+            yield f"refused    {run.words}: {run.refused}"
 
 
-def _do(
-    sweep_executor: SweepExecutor,
-    tasks: Sequence[RunTask],
-    places: Mapping[Path, Job],
-    watcher: Watcher,
-) -> dict[Path, str]:
-    """Carry out the remaining runs; return why some of them failed."""
-    reasons: dict[Path, str] = {}
+def _outcome(store: RunStore, row: Row) -> str:
+    """Return a finished run's scores for display."""
+    summary = summary_of(store.folder / row["folder"]) or {}
+    final = summary["final"]
+    imbalanced = is_imbalanced(final.get("most_frequent")) and final["auc"] is not None
+    first = f"AUC {final['auc']:.4f}  " if imbalanced else ""
+    return f"{first}accuracy {percent(final['accuracy'])}  {summary['seconds']:.1f} s"
 
-    def done(task: RunTask, reason: str | None) -> None:
-        job, summary = places[task.place], summary_of(task.place)
-        if reason is None and summary is None:
-            reason = f"{task.place} has no summary.json; continue the sweep"
-        if reason is not None:
-            reasons[task.place] = reason
-            watcher.done(job, None, reason)
-        else:
-            assert summary is not None
-            stated = Stated.of(Statement.from_json(summary["privacy"]))
-            watcher.done(job, run_of(job.settings, job.seed, summary, task.place, stated), None)
 
-    sweep_executor.do(tasks, done=done, tick=watcher.tick)
-    return reasons
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _result(
-    found: Sequence[Job],
-    places: Mapping[Path, Job],
-    reasons: Mapping[Path, str],
+    found: Sequence[PlannedRun],
+    store: RunStore,
     out: Path | None,
     view: View,
-    context: RunContext,
+    given: Dataset | None,
+    data_dir: Path | None,
 ) -> Sweep:
-    place_of = {id(job): place for place, job in places.items()}
-    cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
+    cells: dict[str, tuple[PlannedRun, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
     tested_on: dict[str, list[TestSet]] = {}
     doubts_of: dict[str, list[Doubt]] = {}
     failed: list[dict[str, Any]] = []
     private_scores = False
     score_releases: dict[str, tuple[Unprotected, ...]] = {}
     doubts: list[Doubt] = []
-    released_by: dict[str, list[Released]] = {}
+    released_by: dict[str, dict[str, list[Released]]] = {}
     shown: dict[tuple[str, Unit, Adversary], None] = {}
-    for job in found:
-        _, runs, why = cells.setdefault(in_words(job.settings), (job, [], []))
-        place = place_of.get(id(job))
-        summary = None if place is None or place in reasons else summary_of(place)
-        if summary is not None:
-            assert job.config is not None
+    for planned in found:
+        settings, seed = planned.labels["settings"], planned.labels["seed"]
+        name = in_words(settings)
+        _, runs, why = cells.setdefault(name, (planned, [], []))
+        config, row = planned.config, store.rows.get(planned.digest)
+        place = None if row is None else store.folder / row["folder"]
+        if config is not None and place is not None:
+            summary = summary_of(place) or {}
             privacy = Statement.from_json(summary["privacy"])
-            stated = Stated.of(privacy, view.of_run(job.config))
-            run = run_of(job.settings, job.seed, summary, None if out is None else place, stated)
+            stated = Stated.of(privacy, view.of_run(config))
+            run = run_of(settings, seed, summary, None if out is None else place, stated)
             runs.append((run, stated))
-            config = from_mapping(summary["config"])
-            problem = _problem(config, context)
-            data = _rows_of(config, context)
-            released_by.setdefault(data, []).append(released(config, problem, privacy))
+            resolved = from_mapping(summary["config"])
+            data = _rows_of(config, given)
+            of_data = released_by.setdefault(data, {})
+            of_data[planned.digest] = [
+                released(resolved, _problem(resolved, given, data_dir), privacy)
+            ]
             if stated.epsilon < math.inf:
                 whole: Unit = stated.unit if stated.unit in WHOLE_RUN else "client-run"
                 shown[data, whole, stated.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
-            cell = in_words(job.settings)
-            tested_on.setdefault(cell, []).append(TestSet.of_summary(summary, privacy))
-            doubts_of.setdefault(cell, []).extend(map(Doubt.from_json, summary["doubts"]))
-            if told := job.config.composition.local.private_scores:
-                score_releases[job.recipe] = tuple(told)
+            tested_on.setdefault(name, []).append(TestSet.of_summary(summary, privacy))
+            doubts_of.setdefault(name, []).extend(map(Doubt.from_json, summary["doubts"]))
+            if told := config.composition.local.private_scores:
+                score_releases[planned.labels["recipe"]] = tuple(told)
             doubts += map(Doubt.from_json, summary["doubts"][:1])
             continue
-        reason = job.refused if place is None else reasons[place]
-        assert reason is not None
-        if place is not None and job.config is not None:
-            data = _rows_of(job.config, context)
-            released_by.setdefault(data, []).extend(_as_planned(job.config, context))
+        if config is not None:
+            of_data = released_by.setdefault(_rows_of(config, given), {})
+            of_data[planned.digest] = _as_planned(
+                config, given, data_dir, lost=isinstance(store.failed[planned.digest], WorkerLost)
+            )
+        reason = planned.refused or one_line(store.failed[planned.digest])
         why.append(reason)
-        failed.append({"settings": dict(job.settings), "seed": job.seed, "reason": reason})
+        failed.append({"settings": dict(settings), "seed": seed, "reason": reason})
     return Sweep(
         [
             Cell(
-                job.settings,
+                planned.labels["settings"],
                 runs,
                 why[0] if why else None,
                 tested_on.get(name, ()),
                 doubts_of.get(name, ()),
             )
-            for name, (job, runs, why) in cells.items()
+            for name, (planned, runs, why) in cells.items()
         ],
         failed,
         out,
@@ -342,7 +360,7 @@ def _result(
         score_releases,
         doubts,
         [
-            together(released_by[data], unit, who, data)
+            together([each for run in released_by[data].values() for each in run], unit, who, data)
             for data, unit, who in _about(shown, released_by)
         ],
     )
@@ -357,27 +375,36 @@ def _about(
     return found + [(name, "client-run", "server") for name in data if name not in known]
 
 
-def _as_planned(config: RunConfig, context: RunContext) -> list[Released]:
-    """Return what a run that failed may have released: all that was planned, if it was planned."""
+def _as_planned(
+    config: RunConfig, given: Dataset | None, data_dir: Path | None, *, lost: bool
+) -> list[Released]:
+    """Return what a run that failed may have released: all that was planned, if it was planned.
+
+    Planning tries a user's own model, which is not safe where that may be what killed a worker:
+    such a run counts as one that protects nothing.
+    """
+    if lost and is_address(config.model):
+        nothing = Statement(claim=None, guarantees=())
+        return [Released(releases=ReleaseHistory({}), statement=nothing, at=lambda _: nothing)]
     try:
-        planned = plan(config, _problem(config, context))
+        planned = plan(config, _problem(config, given, data_dir))
     except FedldpError:  # refused before any client was asked
         return []
     return [released(planned.config, planned.problem, planned.privacy)]
 
 
-def _rows_of(config: RunConfig, context: RunContext) -> str:
+def _rows_of(config: RunConfig, given: Dataset | None) -> str:
     """Return what names the rows of a run: a file has one name, however its path is written."""
-    if context.dataset is not None:
-        return context.dataset.name
+    if given is not None:
+        return given.name
     own = config.dataset.lower().endswith(SUFFIXES)
     return os.path.relpath(os.path.realpath(config.dataset)) if own else config.dataset
 
 
-def _problem(config: RunConfig, context: RunContext) -> Problem:
-    if context.dataset is None:
-        return problem_of(config, context.data_dir)
-    return problem_with(config, context.dataset, context.data_dir)
+def _problem(config: RunConfig, given: Dataset | None, data_dir: Path | None) -> Problem:
+    if given is None:
+        return problem_of(config, data_dir)
+    return problem_with(config, given, data_dir)
 
 
 def _values(name: str, values: Iterable[Any]) -> list[Any]:
@@ -391,69 +418,3 @@ def _plain(name: str, value: Any) -> Any:
     plain = value.tolist() if hasattr(value, "tolist") else value
     check_plain(name, plain)
     return plain
-
-
-class SweepExecutor(Protocol):
-    """Carries out runs, several at the same time."""
-
-    @property
-    def at_most(self) -> int:
-        """How many runs are carried out at the same time."""
-        ...
-
-    def do(
-        self,
-        tasks: Sequence[RunTask],
-        *,
-        done: Callable[[RunTask, str | None], None],
-        tick: Callable[[], None],
-    ) -> None:
-        """Carry out runs; each folder has, bit for bit, what a single process would write.
-
-        Args:
-            tasks: the runs; a run that was begun continues from its folder.
-            done: called with each run as soon as it has ended, and with the reason if it failed.
-            tick: called from time to time.
-        """
-        ...
-
-
-@contextmanager
-def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecutor]:
-    """Yield the executor of a sweep; at the end, or if interrupted, stop every worker.
-
-    Args:
-        context: the settings and data that the runs share.
-        workers: the number of processes on this machine; None starts one per core.
-
-    Raises:
-        FedldpError: the settings contradict each other, or the cluster cannot be reached.
-    """
-    _check(context, workers)
-    if context.cluster is None:
-        with Processes(context, min(workers or cores(), cores())) as processes:
-            yield processes
-        return
-    from fedldp.experiments.ray_tasks import RayTasks
-    from fedldp.simulation.ray_executor import Cluster  # imports torch
-
-    with Cluster(context.cluster) as cluster:
-        yield RayTasks(cluster, context)
-
-
-def _check(context: RunContext, workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if context.device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device = {context.device}: choose auto, cpu or cuda")
-    if context.cluster is None:
-        return
-    if workers is not None:
-        raise ConfigError(
-            f"workers = {workers}: the nodes of cluster = {context.cluster} set the number of "
-            "workers; leave workers out"
-        )
-    if context.device == "cuda":
-        raise ConfigError(
-            f"device = cuda: cluster = {context.cluster} trains on CPUs; use auto or cpu"
-        )

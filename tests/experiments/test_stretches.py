@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,10 @@ from folders import cut, metrics
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.experiments import ray_tasks
-from fedldp.experiments.sweeping.one_run import RunContext, RunTask
+from fedldp.experiments import cluster
+from fedldp.experiments.making import Maker
+from fedldp.experiments.runs import PlannedRun
+from fedldp.experiments.sweeping.sweeps import Given
 from fedldp.simulation.engine import simulate
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
@@ -29,6 +31,7 @@ class Here:
         self.tasks = 0
         self.puts = 0
         self.ray = SimpleNamespace(wait=lambda found, timeout: (found[:1], found[1:]))
+        self.close = lambda: None
 
     def num_cpus(self) -> int:
         return 1
@@ -49,16 +52,21 @@ class Here:
         return reference()
 
 
-def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
+def done_by(
+    here: Here, runs: Mapping[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str | None]:
     """Execute runs, and return why they failed, by the names of their folders."""
+    monkeypatch.setattr(cluster, "Cluster", lambda address: here)
     reasons: dict[str, str | None] = {}
-    ticks: list[None] = []
-    ray_tasks.RayTasks(here, RunContext(cluster="auto")).do(  # type: ignore[arg-type]
-        tasks,
-        done=lambda task, reason: reasons.update({task.place.name: reason}),
-        tick=lambda: ticks.append(None),
-    )
-    assert ticks
+    with cluster.ClusterExecutor("auto", Maker(Given(None))) as executor:
+        for place, config in runs.items():
+            labels = {"recipe": place.name}
+            run = PlannedRun(digest=place.name, words="", labels=labels, config=config)
+            executor.begin(run, place)
+            while place.name not in reasons:
+                for ended, result in executor.ended():
+                    why = str(result) if isinstance(result, Exception) else None
+                    reasons[ended.digest] = why
     return reasons
 
 
@@ -73,11 +81,11 @@ def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
 def test_stretches_of_one_round_give_the_whole_run(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "SECONDS", 0.0)
     here, place = Here(), tmp_path / "run"
-    assert done_by(here, [RunTask("it", config, place)]) == {"run": None}
+    assert done_by(here, {place: config}, monkeypatch) == {"run": None}
     assert here.tasks == 3
-    simulate(config, recipe="it", out=tmp_path / "whole")
+    simulate(config, recipe="run", out=tmp_path / "whole")
     one, other = (files(tmp_path / name) for name in ("run", "whole"))
     assert one.keys() == other.keys()
     timed = {"environment.json", "metrics.jsonl", "checkpoint", "summary.json", "report.html"}
@@ -88,24 +96,23 @@ def test_stretches_of_one_round_give_the_whole_run(
 
 
 def test_a_damaged_summary_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "SECONDS", 0.0)
     config, place = fedldp.recipe("quickstart", **SHORT), tmp_path / "run"
     cut(config, place, after=1)
     (place / "summary.json").write_text("{")
     here = Here()
-    assert done_by(here, [RunTask("quickstart", config, place)]) == {"run": None}
+    assert done_by(here, {place: config}, monkeypatch) == {"run": None}
     assert here.tasks == 2
     assert len(json.loads((place / "summary.json").read_text())["rounds"]) == 3
 
 
-def test_a_run_that_fails_at_once_leaves_no_folder_and_others_continue(tmp_path: Path) -> None:
+def test_a_run_that_fails_at_once_leaves_no_folder_and_others_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = fedldp.recipe("fedavg-quickstart", **SHORT, model="mlp", learning_rate=1e30)
-    tasks = [
-        RunTask("broken", broken, tmp_path / "broken"),
-        RunTask("it", fedldp.recipe("quickstart", **SHORT), tmp_path / "run"),
-    ]
+    whole = fedldp.recipe("quickstart", **SHORT)
     here = Here()
-    reasons = done_by(here, tasks)
+    reasons = done_by(here, {tmp_path / "broken": broken, tmp_path / "run": whole}, monkeypatch)
     assert reasons["run"] is None
     assert "NaN" in str(reasons["broken"])
     assert not (tmp_path / "broken").exists()

@@ -1,6 +1,7 @@
-"""Many runs at once on a Ray cluster, each split into short tasks on one CPU.
+"""Many runs at once on a Ray cluster, each on one CPU.
 
-A task is a stretch of a run, that is, some consecutive rounds. It starts from the contents of the
+A run that keeps its folder is split into short tasks. Such a task is a stretch of the run, that is,
+some consecutive rounds. It starts from the contents of the
 run's folder, runs rounds for half a minute, and returns the changed files, which this process then
 writes to the folder. It depends on nothing else and changes nothing elsewhere. So if a worker dies,
 Ray repeats the stretch; if this process dies, the sweep continues after the last stretch that was
@@ -14,7 +15,6 @@ import json
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ from fedldp.core.locks import LOCK, remove_empty, scratch
 from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.experiments.sweeping.one_run import RunContext, RunTask, attempt
+from fedldp.experiments.making import Maker, attempted, kept_in_folder
+from fedldp.experiments.runs import Ended, PlannedRun, WorkerLost
 from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, replace_file
@@ -55,7 +56,7 @@ class _Done:
     """The return value of a stretch.
 
     Attributes:
-        reason: why the run failed in the stretch, or None.
+        failed: why the run failed in the stretch, or None.
         finished: whether the run is complete.
         new: the files in the run's folder that were created or changed.
         gone: the files that were removed.
@@ -63,7 +64,7 @@ class _Done:
         said: the output to stdout and stderr.
     """
 
-    reason: str | None
+    failed: Exception | None
     finished: bool
     new: Files
     gone: Sequence[str]
@@ -75,72 +76,95 @@ class _Paused(BaseException):
     """Ends a stretch."""
 
 
-class RayTasks:
-    """The tasks on a Ray cluster, one run per CPU; see ``SweepExecutor``.
+class ClusterExecutor:
+    """The CPUs of a Ray cluster, each of which makes one run at a time; see ``RunExecutor``.
+
+    Use it as a context manager.
 
     Args:
-        cluster: the connection to the cluster.
-        context: the settings and data that the runs share.
+        address: the cluster's address; see ``Cluster``.
+        maker: how to make a run.
+
+    Raises:
+        FedldpError: the cluster cannot be reached.
     """
 
-    def __init__(self, cluster: Cluster, context: RunContext) -> None:
-        self._cluster = cluster
-        self._context = context
-        self._task = cluster.task(_stretch)
+    def __init__(self, address: str, maker: Maker) -> None:
+        self._address = address
+        self._cluster = Cluster(address)
+        self._maker = maker
+        self._tasks = [self._cluster.task(each) for each in (_made, _stretch)]
         self._sent: dict[object, Any] = {}
         self._plans: dict[Path, Plan | None] = {}
+        self._running: dict[Any, tuple[PlannedRun, Path | None]] = {}
+        self._done: list[Ended] = []
+
+    def __enter__(self) -> ClusterExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
 
     @property
-    def at_most(self) -> int:
-        """How many runs are carried out at the same time."""
+    def slots(self) -> int:
+        """How many runs are made at the same time."""
         return self._cluster.num_cpus()
 
-    def do(
-        self,
-        tasks: Sequence[RunTask],
-        *,
-        done: Callable[[RunTask, str | None], None],
-        tick: Callable[[], None],
-    ) -> None:
-        """Carry out runs; see ``SweepExecutor``.
+    def begin(self, run: PlannedRun, place: Path | None) -> None:
+        """Begin a run, or its next stretch; see ``RunExecutor``."""
+        try:
+            begun = self._begun(run) if place is None else self._next_stretch(run, place)
+        except FedldpError as error:
+            self._done.append((run, error))
+        else:
+            self._running[begun] = run, place
+
+    def ended(self) -> list[Ended]:
+        """Return the runs that have ended; see ``RunExecutor``.
 
         Raises:
             FedldpError: a node differs from this machine.
         """
-        waiting, running = deque(tasks), dict[Any, RunTask]()
-        while waiting or running:
-            while waiting and len(running) < self.at_most:
-                task = waiting.popleft()
-                try:
-                    running[self._begin(task)] = task
-                except FedldpError as error:
-                    done(task, " ".join(str(error).split()))
-            ended, _ = self._cluster.ray.wait(list(running), timeout=_TICK) if running else ([], [])
-            for reference in ended:
-                task = running.pop(reference)
-                try:
-                    found: _Done = self._cluster.result(reference, "a run")
-                except LostTask as error:
-                    done(task, str(error))
-                    continue
-                self._keep(task, found)
-                if found.finished or found.reason is not None:
-                    done(task, found.reason)
-                else:
-                    waiting.appendleft(task)
-            tick()
+        found, self._done = self._done, []
+        references = list(self._running)
+        ended, _ = self._cluster.ray.wait(references, timeout=_TICK) if references else ([], [])
+        for reference in ended:
+            run, place = self._running.pop(reference)
+            try:
+                result = self._cluster.result(reference, "a run")
+            except LostTask as error:
+                found.append((run, WorkerLost(str(error))))
+                continue
+            if place is None:
+                found.append((run, *result))
+                continue
+            self._keep(place, result)
+            if result.failed is not None:
+                found.append((run, result.failed))
+            elif result.finished:
+                found.append((run, kept_in_folder(run, place)))
+            else:
+                self.begin(run, place)
+        return found
 
-    def _begin(self, task: RunTask) -> Any:
-        """Begin the next stretch of a run."""
-        check_travels(task.config.model, f"cluster = {self._context.cluster}")
-        if not (task.place / "config.json").exists():
-            shutil.rmtree(task.place, ignore_errors=True)  # killed before it wrote its config
-        return self._task.remote(
-            task,
-            _read(task.place, but=("summary.json", LOCK)),  # all are written again
-            self._plans.pop(task.place, None),
-            self._dataset(task.config),
-            self._public(task.config),
+    def _begun(self, run: PlannedRun) -> Any:
+        """Begin a run that keeps only its row: a task of its own."""
+        maker = self._once("maker", lambda: self._maker)
+        return self._tasks[0].remote(maker, self._once("versions", versions), run)
+
+    def _next_stretch(self, run: PlannedRun, place: Path) -> Any:
+        """Begin the next stretch of a run that keeps its folder."""
+        assert run.config is not None
+        check_travels(run.config.model, f"cluster = {self._address}")
+        if not (place / "config.json").exists():
+            shutil.rmtree(place, ignore_errors=True)  # killed before it wrote its config
+        return self._tasks[1].remote(
+            run,
+            place.name,
+            _read(place, but=("summary.json", LOCK)),  # all are written again
+            self._plans.pop(place, None),
+            self._dataset(run.config),
+            self._public(run.config),
             self._once("versions", versions),
             SECONDS,
         )
@@ -152,7 +176,7 @@ class RayTasks:
         return self._sent[key]
 
     def _dataset(self, config: RunConfig) -> Any:
-        given, data_dir = self._context.dataset, self._context.data_dir
+        given, data_dir = self._maker.given, self._maker.data_dir
         drawn = None if config.rows_per_person is None else (config.rows_per_person, config.seed)
         key = (config.dataset, repr(config.columns), config.test_file, config.standardise, drawn)
         if given is None:
@@ -165,26 +189,37 @@ class RayTasks:
         name = getattr(config, "public_dataset", None)
         if name is None:
             return {}
-        return self._once(("public", name), lambda: _files_of(name, self._context.data_dir))
+        return self._once(("public", name), lambda: _files_of(name, self._maker.data_dir))
 
-    def _keep(self, task: RunTask, found: _Done) -> None:
+    def _keep(self, place: Path, found: _Done) -> None:
         """Write what a stretch returned; if this is interrupted, the run can still continue."""
         sys.stderr.write(found.said)
         if not found.finished:
-            self._plans[task.place] = found.planned
-        place = {  # only this machine knows the run folder's path
-            "environment.json": RunFolder(task.place).start(),
-            "summary.json": {"run_dir": str(task.place)},
+            self._plans[place] = found.planned
+        here = {  # only this machine knows the run folder's path
+            "environment.json": RunFolder(place).start(),
+            "summary.json": {"run_dir": str(place)},
         }
         changed = {
-            name: as_json({**json.loads(found.new[name]), **place[name]})
-            for name in place.keys() & found.new.keys()
+            name: as_json({**json.loads(found.new[name]), **here[name]})
+            for name in here.keys() & found.new.keys()
         }
-        _write(task.place, {**found.new, **changed})
+        _write(place, {**found.new, **changed})
         for name in found.gone:
-            path = task.place / name
+            path = place / name
             path.unlink(missing_ok=True)
             remove_empty([path.parent])
+
+
+def _made(maker: Maker, expected: Mapping[str, str], run: PlannedRun) -> Any:
+    """Make a run on a node; return its row in a tuple, because the row may be an error."""
+    try:
+        check_versions(expected)
+    except FedldpError as error:
+        return error
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    return (maker.attempt(run, None),)
 
 
 def _files_of(name: str, data_dir: Path | None) -> Files:
@@ -211,7 +246,8 @@ def _write(folder: Path, files: Files) -> None:
 
 
 def _stretch(
-    task: RunTask,
+    run: PlannedRun,
+    name: str,
     files: Files,
     planned: Plan | None,
     dataset: Dataset,
@@ -226,21 +262,22 @@ def _stretch(
         return error
     torch.set_num_threads(1)
     keep_freed_memory()
-    plans, said = [planned], io.StringIO()
+    assert run.config is not None
+    config, plans, said = run.config, [planned], io.StringIO()
     with scratch() as place:
-        folder, data_dir = place / task.place.name, place / "data"
+        folder, data_dir = place / name, place / "data"
 
         def work() -> None:
             _write(folder, files)
             _write(data_dir, public)
-            inputs = Inputs.divided(task.config, dataset, data_dir if public else None)
-            _go_on(task, folder, inputs, plans, seconds)
+            inputs = Inputs.divided(config, dataset, data_dir if public else None)
+            _go_on(run.labels["recipe"], config, folder, inputs, plans, seconds)
 
         with redirect_stdout(said), redirect_stderr(said):
-            reason = attempt(work)
+            failed = attempted(work)
         now = _read(folder)
     return _Done(
-        reason=reason,
+        failed=failed,
         finished="summary.json" in now,
         new={name: content for name, content in now.items() if files.get(name) != content},
         gone=[name for name in files if name not in now],
@@ -250,7 +287,12 @@ def _stretch(
 
 
 def _go_on(
-    task: RunTask, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
+    recipe: str,
+    config: RunConfig,
+    folder: Path,
+    inputs: Inputs,
+    plans: list[Plan | None],
+    seconds: float,
 ) -> None:
     """Continue a run to its end, or until it is time to stop; add its plan to ``plans``."""
     begun = RunFolder(folder) if (folder / "config.json").exists() else None
@@ -259,13 +301,13 @@ def _go_on(
     end = time.monotonic() + seconds
 
     def look_at_clock(record: Round) -> None:
-        if time.monotonic() >= end and before < record.round < task.config.rounds:
+        if time.monotonic() >= end and before < record.round < config.rounds:
             raise _Paused
 
     with suppress(_Paused):
         simulate(
-            task.config,
-            recipe=task.recipe,
+            config,
+            recipe=recipe,
             inputs=inputs,
             out=folder if begun is None else None,
             resume=begun,

@@ -1,0 +1,146 @@
+"""The runs of an experiment: what is planned, where their data come from, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import RunError
+from fedldp.data import Dataset
+
+Row = dict[str, Any]
+"""One finished or refused run: a line of results.jsonl; see ``Maker.make``."""
+
+Settings = Mapping[str, Any]
+"""Settings by name."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A learning task: its data and common settings.
+
+    Attributes:
+        name: the task's name.
+        load: returns the data for training, standardised or not; the test set is only for
+            measuring. It is called for every run, so cache data that take a long time to load.
+        settings: the settings of all contestants on this task: ``dataset``, ``model``,
+            ``partition`` and whatever else must be equal.
+        divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
+            whole clients are held out for the tries; with None, single examples are held out, and
+            no client has them. This has no effect on data that name their clients or people: whole
+            clients or people are then held out.
+        num_examples: the number of training examples to divide; None for all.
+        part: what the data are, in a digest, if not a data set as it was loaded: one site's rows,
+            or other features.
+    """
+
+    name: str
+    load: Callable[[], Dataset]
+    settings: Settings
+    divided: str | None = field(default=None, kw_only=True)
+    num_examples: int | None = field(default=None, kw_only=True)
+    part: str = field(default="", kw_only=True)
+
+    def words(self, held_out: bool) -> str:
+        """Return in words what is held out of the training set to choose a try; else nothing."""
+        if not held_out:
+            return ""
+        return "a held-out part" if self.divided is None else "clients that are held out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run that an experiment plans.
+
+    Attributes:
+        digest: the digest of everything that determines the run's numbers; runs of one digest are
+            one run. See ``simulation.identity``.
+        words: the run in words, for progress.
+        labels: what the run's row says besides its numbers; it determines nothing.
+        config: the run's configuration, with its seed; None if its settings are incompatible.
+        refused: why, if they are.
+        task: the name of the task whose data the run uses.
+        held_out: whether the run is tested on a part of the training set that no client then has.
+        calibrated: whether the budget is solved for so that the statement meets ``config.target``.
+        quick: whether the statement takes milliseconds to compute. If not, the budget is found only
+            to within a thousandth, and never exceeds the budget that meets the target.
+        place: the name of the run's own folder, which is kept; None for a run that keeps its row.
+        decides: whether later runs depend on this run's score.
+    """
+
+    digest: str
+    words: str
+    labels: Mapping[str, Any]
+    config: RunConfig | None
+    refused: str | None = None
+    task: str = ""
+    held_out: bool = False
+    calibrated: bool = False
+    quick: bool = True
+    place: str | None = None
+    decides: bool = False
+
+
+class Source(Protocol):
+    """Where runs get their data; it can be pickled, and each process loads the data once."""
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks by name; empty if each run loads the data that its configuration names."""
+        ...
+
+
+class Plan(Protocol):
+    """Which runs are due."""
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield all runs that are decided, the most urgent first, whether or not they are known.
+
+        This depends on the rows alone, so that kills, budgets and the number of workers change
+        nothing about which runs are made in the end.
+
+        Args:
+            known: the rows so far, by digest.
+        """
+        ...
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there will be in all, as far as the rows so far tell."""
+        ...
+
+
+class WorkerLost(RunError):
+    """The process or the node that made a run died, so that nobody knows how far the run got."""
+
+
+Ended = tuple[PlannedRun, Row | Exception]
+"""A run that has ended, and its row, or the error that prevented it."""
+
+
+class RunExecutor(Protocol):
+    """Makes runs; each has, bit for bit, the numbers that a single process would give it."""
+
+    @property
+    def slots(self) -> int:
+        """How many runs are made at the same time."""
+        ...
+
+    def begin(self, run: PlannedRun, place: Path | None) -> None:
+        """Begin a run while fewer than ``slots`` are under way.
+
+        Args:
+            run: the run.
+            place: its own folder, if it keeps one; a run that was begun continues from there.
+        """
+        ...
+
+    def ended(self) -> Sequence[Ended]:
+        """Return the runs that have ended since the last call, after at most half a second.
+
+        Raises:
+            FedldpError: a node of a cluster differs from this machine.
+        """
+        ...

@@ -1,0 +1,107 @@
+"""Makes the runs of an experiment that are due: the only loop over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fedldp.core.errors import one_line
+from fedldp.experiments.proving import ComparisonError
+from fedldp.experiments.runs import Plan, PlannedRun, Row, RunExecutor
+from fedldp.experiments.store import RunStore
+
+
+class Lines:
+    """Tells of each run in a line: how many of all runs are done, and its outcome.
+
+    Args:
+        say: called with each line.
+        outcome: returns the outcome of a run in words, from its row.
+        progress: called with the number of runs that are done and the number of all runs, also
+            before the first run.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        outcome: Callable[[Row], str],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self._say = say
+        self._outcome = outcome
+        self.begun = progress
+
+    def ended(self, done: int, total: int, run: PlannedRun, result: Row | Exception) -> None:
+        """Tell of a run."""
+        if isinstance(result, Exception):
+            outcome = f"failed: {one_line(result)}"
+        else:
+            outcome = self._outcome(result)
+        self._say(f"{done}/{total}  {run.words}: {outcome}")
+        self.begun(done, total)
+
+
+def carry_out(
+    plan: Plan,
+    store: RunStore,
+    executor: RunExecutor,
+    *,
+    go_on: Callable[[], bool] = lambda: True,
+    watcher: Lines,
+) -> None:
+    """Make the runs that are due and not in the store, the most urgent first.
+
+    A run that fails for an unforeseen reason is in ``store.failed`` and is not tried again by this
+    call.
+
+    Args:
+        plan: which runs are due.
+        store: where rows are kept; a row is written as soon as its run has ended.
+        executor: who makes the runs.
+        go_on: called to ask whether another run may begin.
+        watcher: hears of the runs.
+
+    Raises:
+        ComparisonError: a run's statement proves less than its target.
+    """
+    running: set[str] = set()
+    done = sum(1 for _ in _distinct(plan.due(store.rows), lambda key: key in store.rows))
+    total = plan.total(store.rows)
+    watcher.begun(done, total)
+
+    def left() -> Iterator[PlannedRun]:
+        return _distinct(
+            plan.due(store.rows),
+            lambda key: not (key in store.rows or key in store.failed or key in running),
+        )
+
+    waiting = left()
+    while True:
+        while len(running) < executor.slots and (run := next(waiting, None)) is not None:
+            if not go_on():
+                waiting = iter(())
+                break
+            running.add(run.digest)
+            executor.begin(run, store.place(run))
+        if not running:
+            return
+        for run, result in executor.ended():
+            running.discard(run.digest)
+            if isinstance(result, ComparisonError):
+                raise result
+            if isinstance(result, Exception):
+                store.failed[run.digest] = result
+            else:
+                store.add(result)
+            done += 1
+            watcher.ended(done, total, run, result)
+            if run.decides:
+                waiting = left()
+
+
+def _distinct(runs: Iterator[PlannedRun], wanted: Callable[[str], bool]) -> Iterator[PlannedRun]:
+    """Yield each wanted run once; two cells of a table may share a run."""
+    seen: set[str] = set()
+    for run in runs:
+        if run.digest not in seen and wanted(run.digest):
+            seen.add(run.digest)
+            yield run
