@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json
+from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json, shown_progress
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 _DAYS = 2 * 86400
 """Seconds of work above which a reproduction does not start without an explicit limit."""
-
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def reproduce(
@@ -164,13 +161,6 @@ def _quickly(recipe: Recipe) -> Recipe:
     return replace(recipe, config=recipe.config.changed(rounds=rounds), expected=None)
 
 
-def _seconds(budget: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-    if not match or not float(match[1]):
-        raise ConfigError(f"budget = {budget}: write it as 90s, 30m or 2h")
-    return float(match[1]) * _UNITS[match[2]]
-
-
 def _run(
     cells: list[Recipe],
     seeds: int | None,
@@ -183,10 +173,10 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from fedldp.experiments.reproduction.runner import MissingRun, jobs, run_all
-    from fedldp.simulation.plan import cores
+    from fedldp.experiments.reproduction.runner import jobs, run_all
+    from fedldp.experiments.scheduling import read_time
 
-    limit = None if budget is None else _seconds(budget)
+    limit = None if budget is None else read_time(budget)
     if quick:
         cells = [_quickly(recipe) for recipe in cells]
     todo = jobs(cells, range(1 if quick else seeds or 3), store, root, device)
@@ -202,22 +192,16 @@ def _run(
             "or --budget TIME, after which the command stops and can be continued"
         )
 
-    def tell(job: MissingRun) -> None:
-        typer.echo(f"{job.recipe.name}, seed {job.config.seed} ...", err=True)
-
-    for measured in run_all(
-        todo,
-        store,
-        data_dir=root,
-        device=device,
-        workers=at_most_cores(workers, Console(stderr=True)) or cores(),
-        budget=limit,
-        before=tell,
-    ):
-        typer.echo(
-            f"  accuracy {measured.accuracies[-1]:.4f} after {measured.rounds} rounds, "
-            f"{measured.seconds:.0f} s",
-            err=True,
+    stderr = Console(stderr=True)
+    with shown_progress(stderr) as (say, _):
+        run_all(
+            todo,
+            store,
+            data_dir=root,
+            device=device,
+            workers=at_most_cores(workers, stderr),
+            budget=limit,
+            say=say,
         )
 
 

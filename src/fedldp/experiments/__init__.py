@@ -1,5 +1,10 @@
 """Experiments: sets of runs, which runs are due, and what their results say.
 
+An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
+of its rows. One loop makes them (``scheduling``), on this machine or on a cluster, and each run's
+row is kept as soon as it has ended (``store``). So every experiment is continued by the same
+command.
+
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
 - ``advising``: who in a table can be protected, from whom, and at what cost;
@@ -8,4 +13,4 @@
 It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
 """
 
-__all__ = ["advising", "comparing", "reproduction", "sweeping"]
+__all__ = ["advising", "comparing", "reproduction", "runs", "scheduling", "store", "sweeping"]

@@ -32,6 +32,7 @@ from fedldp.reporting.scores import final_of
 from fedldp.simulation.plan import early_plan, plan, problem_with
 
 if TYPE_CHECKING:
+    from fedldp.protocol.server_loop import Round
     from fedldp.simulation.result import Result
 
 _SHOWN = (*BUDGETS, "clip", "range_radius", "learning_rate")
@@ -173,23 +174,37 @@ class Maker:
     def _in_folder(self, run: PlannedRun, place: Path) -> Row:
         """Make a run in its folder, or what is left of it, and return its row."""
         assert run.config is not None
+        if run.keeps_curve:
+            row = {**run.labels, "digest": run.digest, **_curve_of(self._continued(run, place))}
+            shutil.rmtree(place, ignore_errors=True)
+            return row
         if summary_of(place) is None:
-            begun = (place / "config.json").exists()
-            if not begun:
-                shutil.rmtree(place, ignore_errors=True)  # killed before it wrote its config
-            planned = None if self.given is not None else early_plan(run.config, self.data_dir)
-            self._simulated(
-                run.config,
-                self.given,
-                recipe=run.labels["recipe"],
-                device=self.device,
-                workers=self.workers,
-                alone_if_small=True,
-                out=None if begun else place,
-                resume=RunFolder(place) if begun else None,
-                planned=planned,
-            )
+            self._continued(run, place)
         return kept_in_folder(run, place)
+
+    def _continued(self, run: PlannedRun, place: Path) -> Result:
+        """Simulate a run in its folder, from its last complete round if it was interrupted."""
+        assert run.config is not None
+        planned = None if self.given is not None else early_plan(run.config, self.data_dir)
+        more = {
+            "recipe": run.labels["recipe"], "device": self.device, "workers": self.workers,
+            "alone_if_small": True, "planned": planned,
+        }  # fmt: skip
+        if (place / "checkpoint" if run.keeps_curve else place / "config.json").exists():
+            rounds: list[Round] = []
+            try:
+                return self._simulated(
+                    run.config,
+                    self.given,
+                    resume=RunFolder(place),
+                    after_round=rounds.append,
+                    **more,
+                )
+            except RunError:  # the folder is damaged, or the run was begun with other defaults
+                if rounds or not run.keeps_curve:  # it did continue, or is the user's to look at
+                    raise
+        shutil.rmtree(place, ignore_errors=True)  # nothing to continue from
+        return self._simulated(run.config, self.given, out=place, **more)
 
     def _simulated(self, config: RunConfig, data: Dataset | None, **how: Any) -> Result:
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
@@ -224,6 +239,20 @@ def summary_of(place: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _curve_of(result: Result) -> Row:
+    """Return a finished run's metrics after every round."""
+    rounds, found = result.rounds, _where()
+    accuracies = [each.accuracy for each in rounds if each.accuracy is not None]
+    names = [name for name in rounds[0].metrics if all(name in each.metrics for each in rounds)]
+    return {
+        "accuracies": accuracies,
+        "metrics": {name: [each.metrics[name] for each in rounds] for name in names},
+        "hardware": found["hardware"],
+        "date": found["date"].partition("T")[0],
+        "seconds": result.seconds,
+    }
 
 
 def _data_words(run: PlannedRun, task: Task, data: Dataset) -> str:

@@ -67,7 +67,10 @@ class PlannedRun:
         calibrated: whether the budget is solved for so that the statement meets ``config.target``.
         quick: whether the statement takes milliseconds to compute. If not, the budget is found only
             to within a thousandth, and never exceeds the budget that meets the target.
-        place: the name of the run's own folder, which is kept; None for a run that keeps its row.
+        place: the name of the run's own folder, with which an interrupted run continues; None for
+            a run that is made in one go.
+        keeps_curve: whether the run keeps its metrics after every round in its row, and not its
+            folder.
         decides: whether later runs depend on this run's score.
     """
 
@@ -81,6 +84,7 @@ class PlannedRun:
     calibrated: bool = False
     quick: bool = True
     place: str | None = None
+    keeps_curve: bool = False
     decides: bool = False
 
 
@@ -91,6 +95,19 @@ class Source(Protocol):
     def tasks(self) -> Mapping[str, Task]:
         """The tasks by name; empty if each run loads the data that its configuration names."""
         ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """The same data for all runs; without them, each run loads what its configuration names."""
+
+    dataset: Dataset | None = None
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The only task, or none."""
+        data = self.dataset
+        return {} if data is None else {"": Task("", lambda: data, {})}
 
 
 class Plan(Protocol):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator
 
-from fedldp.core.errors import one_line
+from fedldp.core.errors import ConfigError, one_line
 from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.runs import Plan, PlannedRun, Row, RunExecutor
 from fedldp.experiments.store import RunStore
@@ -96,6 +98,34 @@ def carry_out(
             watcher.ended(done, total, run, result)
             if run.decides:
                 waiting = left()
+
+
+def read_time(text: str) -> float:
+    """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
+
+    Raises:
+        ConfigError: the string does not have this form.
+    """
+    match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    found = 3600 * hours + 60 * minutes + seconds
+    if found == 0:
+        raise ConfigError(f"budget {text}: write a time as 90s, 20m or 2h")
+    return float(found)
+
+
+def end_of(budget: str | float | None) -> float | None:
+    """Return when a budget ends, on the monotonic clock; None if there is none.
+
+    Raises:
+        ConfigError: it is not a time.
+    """
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(
+            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
+        )
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def _distinct(runs: Iterator[PlannedRun], wanted: Callable[[str], bool]) -> Iterator[PlannedRun]:

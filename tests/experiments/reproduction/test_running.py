@@ -57,7 +57,18 @@ def run(
     target: PaperTarget, store: MeasurementStore, root: Path, seeds: int = 2, **more: Any
 ) -> list[Measured]:
     todo = jobs(target.cells, range(seeds), store, root, "cpu")
-    return list(run_all(todo, store, data_dir=root, device="cpu", workers=1, **more))
+    return made_of(todo, store, root, **more)
+
+
+def made_of(
+    todo: list[MissingRun], store: MeasurementStore, root: Path, **more: Any
+) -> list[Measured]:
+    """Make runs, and return those that were made, in order."""
+    with store.opened("cpu") as kept:
+        before = set(kept.rows)
+    run_all(todo, store, data_dir=root, device="cpu", workers=1, **more)
+    with store.opened("cpu") as kept:
+        return [Measured.of(row) for key, row in kept.rows.items() if key not in before]
 
 
 def rows_of(target: PaperTarget, store: MeasurementStore, root: Path) -> dict[str, Row]:
@@ -76,7 +87,7 @@ def keep(
     config = recipe.config
     store.write(
         Measured(
-            digest=family_digest(config, data_digests(config)[0]),
+            family=family_digest(config, data_digests(config)[0]),
             recipe=recipe.name,
             seed=seed,
             rounds=len(accuracies),
@@ -170,12 +181,10 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
 def test_a_time_budget_starts_no_run_that_would_exceed_it(
     store: MeasurementStore, tmp_path: Path
 ) -> None:
-    now = iter([0.0, 0.0, 100.0, 100.0])
-    told: list[MissingRun] = []
+    now = iter([0.0, 0.0, 0.0, 0.0, *[100.0] * 4])
+    told: list[str] = []
     apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
-    measured = run(
-        apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), before=told.append
-    )
+    measured = run(apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), say=told.append)
     assert len(measured) == len(told) == 1
     assert len(run(apart, store, tmp_path, 1)) == 1  # the remaining one
 
@@ -184,11 +193,9 @@ def cut_short(job: MissingRun, store: MeasurementStore, root: Path) -> None:
     def stop(record: Any) -> None:
         raise KeyboardInterrupt
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds) as place,
-    ):
-        simulate(job.config, data_dir=root, out=place, after_round=stop)
+    assert job.run.config is not None
+    with pytest.raises(KeyboardInterrupt), store.opened("cpu") as kept:
+        simulate(job.run.config, data_dir=root, out=kept.place(job.run), after_round=stop)
 
 
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -210,15 +217,16 @@ def test_an_interrupted_run_continues(
 ) -> None:
     [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
     cut_short(job, store, tmp_path)
-    [place] = (tmp_path / "kept" / job.digest).glob("*/")
+    [place] = (tmp_path / "kept" / "cpu" / "work").glob("*/")
     if damage == "checkpoint":
         (place / damage).write_bytes(b"?")
     elif damage:  # with other settings
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
     kept = rounds_kept(monkeypatch)
-    [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)
+    [measured] = made_of([job], store, tmp_path)
     assert kept == ([1, 2] if damage else [2])
-    whole = simulate(job.config, data_dir=tmp_path)
+    assert job.run.config is not None
+    whole = simulate(job.run.config, data_dir=tmp_path)
     assert measured.accuracies == [record.accuracy for record in whole.rounds]
     assert not place.exists()
     assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
@@ -236,17 +244,21 @@ def test_a_continued_run_that_fails_keeps_its_rounds(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "write_round", full)
         with pytest.raises(RunError, match="the disk is full"):
-            list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))
+            made_of([job], store, tmp_path)
     kept = rounds_kept(monkeypatch)
-    assert len(list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))) == 1
+    assert len(made_of([job], store, tmp_path)) == 1
     assert kept == [2]
 
 
-def test_a_run_in_another_process_is_left_to_it(store: MeasurementStore, tmp_path: Path) -> None:
-    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
-    with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
-        assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
-    assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
+def test_two_processes_do_not_measure_on_one_device(
+    store: MeasurementStore, tmp_path: Path
+) -> None:
+    todo = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    with (
+        store.opened("cpu"),
+        pytest.raises(RunError, match="another process is working on this reproduction"),
+    ):
+        run_all(todo, store, data_dir=tmp_path, device="cpu", workers=1)
 
 
 def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
@@ -349,7 +361,8 @@ def test_further_seeds_join_a_committed_one_but_not_a_mean_of_several(
     assert jobs([LONG], (0, 1), empty, tmp_path, "cpu") != []
     monkeypatch.setattr(results, "published_documents", lambda: one)
     restore(empty)
-    assert [job.config.seed for job in jobs([LONG], (0, 1), empty, tmp_path, "cpu")] == [1]
+    left = jobs([LONG], (0, 1), empty, tmp_path, "cpu")
+    assert [job.run.labels["seed"] for job in left] == [1]
     keep(empty, LONG, 1, 0.3, 0.7)
     row = long_of(documents([TINY], empty, tmp_path))
     assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)

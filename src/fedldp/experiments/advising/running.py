@@ -17,9 +17,9 @@ from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES
 from fedldp.experiments.comparing.design import check_seeds
-from fedldp.experiments.comparing.running import Contestants, end_of, measure, outcome_in
+from fedldp.experiments.comparing.running import Contestants, measure, outcome_in
 from fedldp.experiments.executors import check_workers
-from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.scheduling import Lines, end_of
 from fedldp.experiments.store import Document, RunStore
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file

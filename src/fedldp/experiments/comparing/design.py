@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -242,20 +241,6 @@ def read_guarantee(text: str, delta: float) -> GuaranteeKind:
         ConfigError: there is no such unit or adversary.
     """
     return GuaranteeKind(*unit_and_adversary(text), delta)
-
-
-def read_time(text: str) -> float:
-    """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
-
-    Raises:
-        ConfigError: the string does not have this form.
-    """
-    match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
-    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
-    found = 3600 * hours + 60 * minutes + seconds
-    if found == 0:
-        raise ConfigError(f"budget {text}: write a time as 90s, 20m or 2h")
-    return float(found)
 
 
 def entries_of(

@@ -28,13 +28,12 @@ from fedldp.experiments.comparing.design import (
     is_compare_file,
     read_compare_file,
     read_guarantee,
-    read_time,
     with_settings,
 )
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.grid import read_seeds
 from fedldp.reporting import words
@@ -319,20 +318,6 @@ def measure(
             go_on=lambda: end is None or time.monotonic() < end,
             watcher=watcher,
         )
-
-
-def end_of(budget: str | float | None) -> float | None:
-    """Return when a budget ends, on the monotonic clock; None if there is none.
-
-    Raises:
-        ConfigError: it is not a time.
-    """
-    seconds = read_time(budget) if isinstance(budget, str) else budget
-    if seconds is not None and seconds <= 0:
-        raise ConfigError(
-            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
-        )
-    return None if seconds is None else time.monotonic() + seconds
 
 
 def _lacks(document: Document, old: Document) -> str | None:

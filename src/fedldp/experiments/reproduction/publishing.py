@@ -72,8 +72,7 @@ def restore(store: MeasurementStore) -> None:
     from them.
     """
     for run in _runs():
-        if not store.has(run):
-            store.write(run)
+        store.write(run)
 
 
 def _runs() -> list[Measured]:
@@ -92,7 +91,7 @@ def _run(rows: list[Published]) -> Measured:
         row.metric: [mean for mean, _ in row.after.values() if mean is not None] for row in rows
     }
     return Measured(
-        digest=first.digest,
+        family=first.digest,
         recipe=first.recipe,
         seed=first.seeds[0],
         rounds=first.rounds,

@@ -7,22 +7,20 @@ A measurement is found by the digest of everything that determines it except the
 from __future__ import annotations
 
 import json
-import os
-import platform
-import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import platformdirs
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import RunError
-from fedldp.core.locks import Held, alone
+from fedldp.core.locks import owned
 from fedldp.experiments.reproduction.targets import papers_with_targets
+from fedldp.experiments.runs import Row
+from fedldp.experiments.store import RESULTS, RunStore
 from fedldp.simulation.identity import family_digest
 
 Device = Literal["cpu", "cuda"]
@@ -33,7 +31,7 @@ class Measured:
     """One run of a cell.
 
     Attributes:
-        digest: a digest of everything that determines it except the seed: ``family_digest``.
+        family: a digest of everything that determines it except the seed: ``family_digest``.
         recipe: the name of the recipe, for display.
         seed: the seed of the simulation.
         rounds: number of rounds.
@@ -45,7 +43,7 @@ class Measured:
         metrics: the system's metrics besides accuracy, each after every round.
     """
 
-    digest: str
+    family: str
     recipe: str
     seed: int
     rounds: int
@@ -55,6 +53,15 @@ class Measured:
     date: str
     seconds: float
     metrics: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Row) -> Measured:
+        """Return a row of a store, or of ``Maker.make``, as a measurement."""
+        return cls(**{each.name: row[each.name] for each in fields(cls)})
+
+    def key(self) -> str:
+        """Return what names it among the user's measurements."""
+        return f"{self.family}-{self.device}-seed{self.seed}-rounds{self.rounds}"
 
     def values(self, metric: str) -> list[float]:
         """Return a metric after every round; empty if it was not stored."""
@@ -98,9 +105,7 @@ def default_cache() -> Path:
 
 
 class MeasurementStore:
-    """The user's own measurements: one file per run, written completely or not at all.
-
-    An unfinished run has a folder there, so that it can continue where it was interrupted.
+    """The user's own measurements: the rows of a folder for each device.
 
     Args:
         folder: created when the first measurement is written.
@@ -108,70 +113,43 @@ class MeasurementStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    def write(self, measured: Measured) -> None:
-        """Store one measurement.
-
-        Raises:
-            RunError: the folder cannot be written to.
-        """
-        from fedldp.reporting.record import replace_file
-
-        path = self._path(measured)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, json.dumps(asdict(measured)).encode())
-        except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; measurements are kept there") from error
-
-    def has(self, measured: Measured) -> bool:
-        """Return whether a measurement exists that ``write`` would replace."""
-        return self._path(measured).exists()
+        self._stores: dict[str, RunStore] = {}
 
     @contextmanager
-    def under_way(
-        self, digest: str, device: Device, seed: int, rounds: int
-    ) -> Iterator[Path | None]:
-        """Reserve a run's folder while it is measured: empty, or as an interrupted run left it.
+    def opened(self, device: Device) -> Iterator[RunStore]:
+        """Own the folder of a device's measurements, to add some.
 
-        The folder is removed when the block ends normally, and kept if the block raises an error.
-        Yields None if another process is measuring the same run.
+        Raises:
+            Held: another process owns it.
+            RunError: the folder cannot be written to, or its file is damaged.
+        """
+        with owned(self._folder / device, "cache", "reproduction") as own:
+            store = self._stores[device] = RunStore(own.path / RESULTS)
+            yield store
+
+    def write(self, measured: Measured) -> None:
+        """Store one measurement; one that exists is kept.
 
         Raises:
             RunError: the folder cannot be written to.
         """
-        path = self._folder / digest / _name(device, seed, rounds)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(alone(path.with_suffix(".lock"), "measurement"))
-            except Held:
-                yield None
-                return
-            yield path
-            shutil.rmtree(path, ignore_errors=True)
+        with self.opened(measured.device) as store:
+            if measured.key() not in store.rows:
+                store.add({"digest": measured.key(), **asdict(measured)})
 
     def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
-        """Return a configuration's measurements of a metric: one per device and seed.
-
-        An unreadable file counts as missing, so the run is measured again.
-        """
+        """Return a configuration's measurements of a metric: one per device and seed."""
         found: dict[tuple[str, int], Measured] = {}
-        for path in sorted((self._folder / family_digest(config, data)).glob("*.json")):
-            try:
-                read = Measured(**json.loads(path.read_text()))
-            except (OSError, ValueError, TypeError):
-                continue
-            if len(read.values(metric)) >= config.rounds:
-                found[read.device, read.seed] = read
+        family = family_digest(config, data)
+        for device in get_args(Device):
+            if device not in self._stores:
+                self._stores[device] = RunStore(self._folder / device / RESULTS)
+            for row in self._stores[device].rows.values():
+                if row["family"] == family:
+                    read = Measured.of(row)
+                    if len(read.values(metric)) >= config.rounds:
+                        found[read.device, read.seed] = read
         return list(found.values())
-
-    def _path(self, measured: Measured) -> Path:
-        name = _name(measured.device, measured.seed, measured.rounds)
-        return self._folder / measured.digest / f"{name}.json"
-
-
-def _name(device: Device, seed: int, rounds: int) -> str:
-    return f"{device}-seed{seed}-rounds{rounds}"
 
 
 @cache
@@ -195,12 +173,3 @@ def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the deviations of committed gains over paired seeds, by target and row."""
     rows = (row for document in published_documents().values() for row in document["gains"])
     return {(row["target"], row["row"]): row for row in rows}
-
-
-def hardware(device: Device) -> str:
-    """Return a description of the machine, for readers of a measurement."""
-    if device == "cuda":
-        import torch
-
-        return torch.cuda.get_device_name()
-    return f"{os.cpu_count()} cores ({platform.machine()}), no GPU"

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import datetime
-import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe
-from fedldp.core.errors import RunError
-from fedldp.experiments.reproduction.results import (
-    Device,
-    Measured,
-    MeasurementStore,
-    hardware,
-)
+from fedldp.experiments.executors import executor_of
+from fedldp.experiments.making import Maker
+from fedldp.experiments.reproduction.results import Device, Measured, MeasurementStore
 from fedldp.experiments.reproduction.targets import source_of
+from fedldp.experiments.runs import Given, PlannedRun, Row
+from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.models import multiplications_of
 from fedldp.simulation.identity import data_digests, family_digest
 from fedldp.simulation.plan import problem_of
 
-if TYPE_CHECKING:
-    from fedldp.protocol.server_loop import Round
-    from fedldp.simulation.result import Result
-
 _PER_SECOND = 2e10
 """The speed of two cores: visited examples times multiplications in a forward pass, per second. It
 serves to estimate the time of a run that resembles no earlier run."""
-
-_SHORT = 20.0
-"""A run that takes fewer seconds than this gets only one process."""
 
 _OVERHEAD = 3.0
 """The estimated time, in seconds, of a run that trains nothing."""
@@ -46,15 +34,11 @@ class MissingRun:
     """One missing run.
 
     Attributes:
-        recipe: the recipe of the cell.
-        config: its configuration, with the seed.
-        digest: a digest of everything that determines the measurement except the seed.
+        run: the run.
         seconds: its estimated duration.
     """
 
-    recipe: Recipe
-    config: RunConfig
-    digest: str
+    run: PlannedRun
     seconds: float
 
 
@@ -70,7 +54,7 @@ def jobs(
     A cell's first seed counts more than its second, and a cell with a paper's number counts twice
     as much as one without. Cells with the same configuration share their runs.
     """
-    made: dict[tuple[str, int, int], tuple[float, MissingRun]] = {}
+    made: dict[tuple[str, int, int], tuple[int, float, MissingRun]] = {}
     for recipe in cells:
         config, data = recipe.config, data_digests(recipe.config, root)[0]
         known = store.find(config, data, source_of(recipe).metric)
@@ -80,14 +64,28 @@ def jobs(
         for count, seed in enumerate(missing, start=len(kept) + 1):
             worth = (1 if recipe.expected is None else 2) / count
             found = family_digest(config, data)
-            job = MissingRun(
-                recipe=recipe, config=config.changed(seed=seed), digest=found, seconds=seconds
-            )
             key = (found, seed, 0 if config.longer_begins_with_shorter else config.rounds)
             # If two runs differ only in length, the longer one serves both.
-            if key not in made or config.rounds > made[key][1].config.rounds:
-                made[key] = (worth / seconds, job)
-    return [job for _, job in sorted(made.values(), key=lambda each: -each[0])]
+            if key not in made or config.rounds > made[key][0]:
+                run = _planned(recipe, found, seed, device)
+                made[key] = config.rounds, worth / seconds, MissingRun(run=run, seconds=seconds)
+    return [job for _, _, job in sorted(made.values(), key=lambda each: -each[1])]
+
+
+def _planned(recipe: Recipe, family: str, seed: int, device: Device) -> PlannedRun:
+    """Return a run of a recipe; a run without a wanted metric is another one."""
+    config, metric = recipe.config.changed(seed=seed), source_of(recipe).metric
+    labels = {"family": family, "recipe": recipe.name, "seed": seed, "rounds": config.rounds}
+    key = f"{family}-{device}-seed{seed}-rounds{config.rounds}"
+    key += "" if metric == "accuracy" else f"-{metric}"
+    return PlannedRun(
+        digest=key,
+        words=f"{recipe.name}, seed {seed}",
+        labels={**labels, "device": device},
+        config=config,
+        place=f"work/{key}",
+        keeps_curve=True,
+    )
 
 
 def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> float:
@@ -117,89 +115,72 @@ def _guessed(config: RunConfig, root: Path) -> float:
     return (config.algorithm(problem).work_before_training() + visits * each) / _PER_SECOND
 
 
+@dataclass(frozen=True)
+class Missing:
+    """Missing runs as a plan; see ``fedldp.experiments.runs.Plan``.
+
+    Attributes:
+        todo: the runs, in order.
+        end: when the time ends, by ``clock``; a run that would take longer is not begun.
+        clock: returns the current time in seconds.
+    """
+
+    todo: Sequence[MissingRun]
+    end: float | None
+    clock: Callable[[], float]
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that still fit into the time."""
+        for each in self.todo:
+            if self.end is None or self.clock() + each.seconds <= self.end:
+                yield each.run
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs are missing."""
+        return len(self.todo)
+
+
 def run_all(
     todo: Sequence[MissingRun],
     store: MeasurementStore,
     *,
     data_dir: Path | None,
     device: Device,
-    workers: int,
+    workers: int | None,
     budget: float | None = None,
-    before: Callable[[MissingRun], None] = lambda job: None,
+    say: Callable[[str], None] = lambda line: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Measured]:
-    """Run jobs in order, and store and yield each measurement as soon as it is complete.
+) -> None:
+    """Make runs in order, and store each measurement as soon as it is complete.
 
-    An interrupted run continues after its last complete round; a run that another process is
-    measuring is left to that process.
+    An interrupted run continues after its last complete round.
 
     Args:
-        todo: the jobs.
+        todo: the runs.
         store: where measurements are kept.
         data_dir: the data folder.
         device: the device that trains.
-        workers: the number of processes on a CPU; a short run gets only one.
+        workers: the number of processes; None for one per core.
         budget: the available time in seconds; a run that would take longer than the remaining time
             is not started.
-        before: is called with each run before it starts.
+        say: called with a line about every run.
         clock: returns the current time in seconds.
 
     Raises:
-        FedldpError: a run or its data were refused.
+        FedldpError: a run or its data were refused; the other runs were made. Or another process is
+            making runs on this device.
     """
+    if not todo:
+        return
     end = None if budget is None else clock() + budget
-    for job in todo:
-        if end is not None and clock() + job.seconds > end:
-            continue
-        with store.under_way(job.digest, device, job.config.seed, job.config.rounds) as place:
-            if place is None:
-                continue
-            before(job)
-            measured = _run(job, data_dir, device, workers, place)
-            store.write(measured)
-        yield measured
+    maker = Maker(Given(), data_dir, device)
+    with store.opened(device) as kept, executor_of(maker, workers, None, len(todo)) as executor:
+        carry_out(Missing(todo, end, clock), kept, executor, watcher=Lines(say, _outcome))
+        for error in kept.failed.values():
+            raise error
 
 
-def _run(
-    job: MissingRun, data_dir: Path | None, device: Device, workers: int, place: Path
-) -> Measured:
-    result = _simulated(job, data_dir, device, workers if job.seconds > _SHORT else 1, place)
-    accuracies = [record.accuracy for record in result.rounds]
-    names = [
-        name for name in result.rounds[0].metrics if all(name in r.metrics for r in result.rounds)
-    ]
-    return Measured(
-        digest=job.digest,
-        recipe=job.recipe.name,
-        seed=job.config.seed,
-        rounds=job.config.rounds,
-        accuracies=[each for each in accuracies if each is not None],
-        device=device,
-        hardware=hardware(device),
-        date=datetime.date.today().isoformat(),
-        seconds=result.seconds,
-        metrics={name: [record.metrics[name] for record in result.rounds] for name in names},
+def _outcome(row: Row) -> str:
+    return (
+        f"accuracy {row['accuracies'][-1]:.4f} after {row['rounds']} rounds, {row['seconds']:.0f} s"
     )
-
-
-def _simulated(
-    job: MissingRun, data_dir: Path | None, device: Device, workers: int, place: Path
-) -> Result:
-    """Run a job in the folder ``place``, or continue an interrupted run there."""
-    # Imported here, because only a run needs them, and importing torch takes seconds.
-    from fedldp.reporting.record import RunFolder
-    from fedldp.simulation.engine import simulate
-
-    run = partial(
-        simulate, job.config, recipe=job.recipe.name, data_dir=data_dir, device=device,
-        workers=workers,
-    )  # fmt: skip
-    if (place / "checkpoint").exists():
-        begun: list[Round] = []
-        try:
-            return run(resume=RunFolder(place), after_round=begun.append)
-        except RunError:  # the folder is damaged, or the run was begun with other defaults
-            if begun:  # the run did continue, so it failed for another reason
-                raise
-    shutil.rmtree(place, ignore_errors=True)  # nothing to continue from
-    return run(out=place)

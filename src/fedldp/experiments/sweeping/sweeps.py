@@ -23,7 +23,7 @@ from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset, as_dataset
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker, summary_of
-from fedldp.experiments.runs import PlannedRun, Row, Task, WorkerLost
+from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.cells import Cell, Stated
@@ -189,19 +189,6 @@ class Runs:
     def total(self, known: Mapping[str, Row]) -> int:
         """Return how many runs there are."""
         return len({run.digest for run in self.planned})
-
-
-@dataclass(frozen=True)
-class Given:
-    """The data of all runs of a sweep, if they are given; see ``experiments.runs.Source``."""
-
-    dataset: Dataset | None
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """The only task, or none."""
-        data = self.dataset
-        return {} if data is None else {"": Task("", lambda: data, {})}
 
 
 def carry_out_sweep(
