@@ -77,7 +77,9 @@ def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int)
 @pytest.mark.parametrize("sites", [1, 2, 5])
 def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> None:
     further = GaussianShare(squared_distance=sites**2 * 90_000, variance=2**14)
-    _, expected = summing_guarantees(further, ROUNDS, summands=SITES - 1, untrusted=1, delta=DELTA)
+    _, expected = summing_guarantees(
+        {further: ROUNDS}, summands=SITES - 1, untrusted=1, delta=DELTA
+    )
     (line,) = lines_of(of_people(SHARE), "summing-server", sites)
     assert line.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
     assert AT_SITES(sites=sites) in line.assumptions
@@ -188,4 +190,4 @@ def test_without_lower_bounds_the_figures_are_those_of_the_statement(event: Even
 
 def test_a_sum_of_bits_does_not_cover_several_clients_at_once() -> None:
     with pytest.raises(ConfigError, match="a sum of bits"):
-        summing_guarantees(BITS, 1, summands=9, untrusted=1, delta=DELTA, shift=2)
+        summing_guarantees({BITS: 1}, summands=9, untrusted=1, delta=DELTA, shift=2)

@@ -88,7 +88,7 @@ def test_a_ledger_charges_each_share_separately() -> None:
 
 def test_a_sum_is_protected_by_all_honest_shares() -> None:
     for summands in (1, 50, 1000):
-        lines = summing_guarantees(SHARE, 4, summands=summands, untrusted=3, delta=1e-5)
+        lines = summing_guarantees({SHARE: 4}, summands=summands, untrusted=3, delta=1e-5)
         assert [line.unit for line in lines] == ["client-round", "client-run"]
         for line, rounds in zip(lines, (1, 4), strict=True):
             mu = math.sqrt(rounds * 3600 / (64 * summands - 16))
@@ -103,7 +103,7 @@ def test_a_sum_is_protected_by_all_honest_shares() -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1e-101])
 def test_there_is_no_line_without_a_proof(delta: float) -> None:
-    assert summing_guarantees(SHARE, 1, summands=5, untrusted=0, delta=delta) == []
+    assert summing_guarantees({SHARE: 1}, summands=5, untrusted=0, delta=delta) == []
 
 
 def epsilon_of_sums(releases: ReleaseHistory, summed: SumInPath) -> float:

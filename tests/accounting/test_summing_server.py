@@ -123,7 +123,7 @@ def test_with_no_trusted_client_the_lines_are_those_of_each_report() -> None:
 )
 def test_events_that_a_sum_does_not_protect_have_no_line(event: Event) -> None:
     assert lines(event) == {}
-    assert summing_guarantees(event, 2, summands=9, untrusted=0, delta=1e-5) == []
+    assert summing_guarantees({event: 2}, summands=9, untrusted=0, delta=1e-5) == []
 
 
 def test_clients_with_different_events_are_kept_apart() -> None:

@@ -33,9 +33,9 @@ from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, problem_with
+from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
     CLASS_WEIGHTS,
-    NORM,
     SUMS,
     DenseGradients,
     NoisySteps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedldp.algorithms.server_update import (
     ServerUpdate,
     Step,
     Weighted,
-    first_averaged,
+    last_of,
     read_plain,
 )
 from fedldp.core.bounding import LARGEST_WEIGHT
@@ -174,16 +175,17 @@ def test_weights_that_a_server_may_not_send_do_not_enter_its_state(
 
 @pytest.mark.parametrize(
     ("share", "rounds", "first"),
-    [(0.0, 10, None), (1.0, 10, 1), (0.5, 10, 6), (0.1, 10, 10), (1e-9, 10, 10), (0.3, 3, 3)],
+    [(0.0, 10, 11), (1.0, 10, 1), (0.5, 10, 6), (0.1, 10, 10), (1e-9, 10, 10), (0.3, 3, 3)],
 )
-def test_which_rounds_are_averaged(share: float, rounds: int, first: int | None) -> None:
-    assert first_averaged(share, rounds) == first
+def test_which_rounds_are_averaged(share: float, rounds: int, first: int) -> None:
+    assert last_of(range(1, rounds + 1), share) == range(first, rounds + 1)
+    assert list(last_of(range(5, rounds + 5), share)) == list(range(first + 4, rounds + 5))
 
 
 def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> None:
     values = list(np.random.default_rng(1).normal(size=(5, SIZE)))
     without = go(ServerUpdate(estimate=plain("weights")), values)
-    update = ServerUpdate(estimate=plain("weights"), average_from=3)
+    update = ServerUpdate(estimate=plain("weights"), averaged=range(3, 9))
     states = go(update, values)
     iterates = [state.weights for state in without]
     for round, state in enumerate(states):
@@ -196,7 +198,7 @@ def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> No
 
 def test_a_server_role_does_not_send_its_steps_state() -> None:
     step = Step(optimizer="adam", rate=0.1)
-    update = ServerUpdate(estimate=plain("weights"), step=step, average_from=1)
+    update = ServerUpdate(estimate=plain("weights"), step=step, averaged=range(1, 9))
     role = update.role(lambda draw: State(weights=START))
     state = go(update, [START + 1])[-1]
     assert role.publish(state).public == {}
@@ -204,6 +206,26 @@ def test_a_server_role_does_not_send_its_steps_state() -> None:
     np.testing.assert_array_equal(role.tested(state).weights, update.result(state))
     # The estimate from single reports does not use the server's state from earlier rounds.
     np.testing.assert_allclose(role.read(state, [sent(START * 3)], draw), START * 3)
+
+
+def test_the_round_after_an_average_starts_from_it_and_is_not_averaged() -> None:
+    values = list(np.random.default_rng(1).normal(size=(5, SIZE)))
+    update = ServerUpdate(estimate=plain("update"), averaged=range(2, 4))
+    states = go(update, values)
+    mean = np.mean([START + values[0] + values[1], START + sum(values[:3])], axis=0)
+    np.testing.assert_allclose(states[3].weights, mean, rtol=1e-6)
+    further = mean, mean + values[3], mean + values[3] + values[4]
+    for state, after in zip(states[3:], further, strict=True):
+        np.testing.assert_allclose(update.result(state), after, rtol=1e-5)
+
+
+def test_an_average_ends_even_if_its_last_round_uses_no_report() -> None:
+    none = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
+    update = ServerUpdate(estimate=plain("weights"), averaged=range(1, 4))
+    state = go(update, [START + 1, START + 3])[-1]
+    after, _ = replace(update, estimate=none)(state, [sent(START, client=0)], draw)
+    np.testing.assert_allclose(after.weights, START + 2)
+    np.testing.assert_allclose(update.result(after), START + 2)
 
 
 # Estimates
@@ -234,7 +256,7 @@ def test_a_mean_by_sender_weights_each_report_by_its_sender() -> None:
 def test_if_no_client_has_a_share_the_weights_stay_and_no_iterate_is_averaged() -> None:
     mean = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
     step = Step(optimizer="momentum")
-    update = ServerUpdate(estimate=mean, step=step, average_from=1)
+    update = ServerUpdate(estimate=mean, step=step, averaged=range(1, 9))
     before = go(update, [])[0]
     after, metrics = update(before, [sent(START + 1, client=0)], draw)
     assert (after.round, after.weights.tobytes()) == (2, START.tobytes())

@@ -9,6 +9,8 @@ import numpy as np
 
 import fedldp
 from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy
+from fedldp.algorithms.features import OnFeatures
+from fedldp.algorithms.people import PersonRelease
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.systems import systems
@@ -17,8 +19,8 @@ from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
+from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
-    NORM,
     SUMS,
     DenseGradients,
     NoisySteps,
@@ -39,6 +41,11 @@ class Planted(Algorithm):
         if isinstance(update, NoisySteps):
             made = {each.name: getattr(update, each.name) for each in fields(update)}
             return self.config.steps(**made)
+        if isinstance(update, OnFeatures):
+            return replace(update, update=self._planted(update.update))
+        return self._planted(update)
+
+    def _planted(self, update: Any) -> Any:
         assert isinstance(update, PersonGradients)
         assert isinstance(update.summed, DenseGradients)
         made = {each.name: getattr(update, each.name) for each in fields(update)}
@@ -49,7 +56,10 @@ class Planted(Algorithm):
         right = found.mechanism
         if not isinstance(right, IntegerGaussian):
             return found
-        return replace(found, mechanism=self.config.noise(*astuple(right)))
+        assert isinstance(found, PersonRelease)
+        planted: Any = self.config.noise
+        stages = tuple((stage, planted(*astuple(each))) for stage, each in found.mechanisms)
+        return replace(found, mechanism=planted(*astuple(right)), mechanisms=stages)
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,9 @@ class RightConfig(person_dp_sgd):
 
         def estimate(release: Release) -> Any:
             found: Any = right.estimate(release)
-            return replace(found, noise=lambda size: self.noise(*astuple(found.noise(size))))
+            return replace(
+                found, noise=lambda size, round: self.noise(*astuple(found.noise(size, round)))
+            )
 
         by_server = EstimateBy(make=estimate, needs="sum", setting="planted")
         return replace(right, estimate=by_server)
@@ -178,7 +190,9 @@ class LastStepPlain(NoisySteps):
         return Sensitive(Update(rows=(rows - 1e-4 * self.rate * sums).astype(np.float32)))
 
 
-def settings(channel: str = "named", **more: Any) -> dict[str, Any]:
-    """Return settings of three sites on digits, in two rounds."""
-    recipe = fedldp.recipe("person-dp-sgd-digits", channel=channel, num_clients=3, rounds=2, **more)
+def settings(channel: str = "named", rounds: int = 2, **more: Any) -> dict[str, Any]:
+    """Return settings of three sites on digits."""
+    recipe = fedldp.recipe(
+        "person-dp-sgd-digits", channel=channel, num_clients=3, rounds=rounds, **more
+    )
     return recipe.model_dump(exclude={"system"}, exclude_defaults=True)

@@ -78,7 +78,7 @@ class Send:
     mechanism: Mechanism
     size: int
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         return self.mechanism.event(self.size)
 
     def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
@@ -162,7 +162,7 @@ class Remembers(Send):
 class OneBit(Send):
     """Sends one bit of the sum of the change: as private as stated."""
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         return self.bit.event(1)
 
     @property

@@ -15,6 +15,7 @@ from fedldp.audit.people_sums import PlannedPeopleCheck
 from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
+from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
 from fedldp.training import person_gradients
 
@@ -48,6 +49,10 @@ def played(config: Any, adversary: str = "server") -> Any:
 
 
 RIGHT = planted.RightConfig
+STAGED = {
+    "model": "linear", "features": "unit-norm", "rounds": 6, "server_optimizer": "none",
+    "measure_share": 0.1, "intercept_share": 0.05,
+}  # fmt: skip
 ROWS_CLIPPED = changed(RIGHT, sums=planted.RowsClipped)
 PRIVATE_DIVISOR = changed(RIGHT, sums=planted.PrivateDivisor)
 NO_NOISE = changed(RIGHT, noise=planted.NoNoise)
@@ -123,6 +128,34 @@ def test_rows_counted_instead_of_persons_are_found(
 
 
 @pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("column_sums", lambda right: lambda *given: right(*given) * 2, "times"),
+        (
+            "ColumnMap",
+            lambda right: type(
+                "OfOwnRows",
+                (right,),
+                {"__call__": lambda self, rows: right(own_means(rows), self.scale)(rows)},
+            ),
+            "the sum of what each person gives alone",
+        ),
+    ],
+)
+def test_mistakes_in_a_measuring_or_a_mapped_round_are_found(
+    monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any, said: str
+) -> None:
+    monkeypatch.setattr(person_gradients, name, wrong(getattr(person_gradients, name)))
+    row = exactly(RIGHT(**planted.settings(**STAGED)))
+    assert row.verdict == "bug"
+    assert said in row.attack
+
+
+def own_means(examples: Examples) -> Any:
+    return examples.features.reshape(len(examples), -1)[:, :-1].mean(axis=0, dtype=float)
+
+
+@pytest.mark.parametrize(
     "more",
     [
         {"held_out_people": 0.3},
@@ -131,6 +164,9 @@ def test_rows_counted_instead_of_persons_are_found(
         {"channel": "sum"},
         {"sample_rate": 0.5},
         {"sample_rate": 0.5, "steps_per_round": 3},
+        STAGED,
+        {**STAGED, "channel": "central"},
+        {**STAGED, "channel": "sum"},
     ],
 )
 def test_every_setting_of_the_correct_sums_is_exact(more: dict[str, Any]) -> None:

@@ -29,9 +29,14 @@ COMPOSED: tuple[dict[str, Any], ...] = (
     {"mechanism": TOY_BITS},
     {"model": DEEP_MODEL},
 )
+STAGED = {
+    "model": "linear", "features": "unit-norm", "rounds": 6, "server_optimizer": "none",
+    "measure_share": 0.1, "intercept_share": 0.05,
+}  # fmt: skip
 PEOPLE: tuple[dict[str, Any], ...] = (
     {"steps_per_round": 3}, {"held_out_people": 0.5}, {"class_count_rounds": 2}, {"channel": "sum"},
     {"channel": "central"}, {"channel": "central", "sample_rate": 0.5},
+    *({"channel": channel, **STAGED} for channel in ("named", "sum", "central")),
 )  # fmt: skip
 
 
@@ -60,7 +65,9 @@ def _named(changes: dict[str, Any]) -> str:
 
 def _short(config: RunConfig) -> RunConfig:
     epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
-    return config.changed(rounds=ROUNDS, seed=SEED, **dict.fromkeys(epochs, 1))
+    trained = config.composition.trained
+    rounds = ROUNDS if trained is None else config.rounds - len(trained) + 1
+    return config.changed(rounds=rounds, seed=SEED, **dict.fromkeys(epochs, 1))
 
 
 def kinds(config: RunConfig) -> Iterator[str]:
@@ -73,6 +80,7 @@ def kinds(config: RunConfig) -> Iterator[str]:
     yield f"features {getattr(config, 'features', 'none')}"
     yield f"bound {type(parts.bound_of(0)).__name__}"
     yield f"mechanism {parts.calibration.kind.__name__}"
+    yield f"stages {len(parts.stages)} {type(parts.channel).__name__}"
     for each in ("server_noise", "downlink", "shaped", "publish", "finish"):
         yield f"{each} {getattr(parts, each) is not None}"
     yield f"per client {any(isinstance(getattr(config, n), list) for n in config.per_client)}"

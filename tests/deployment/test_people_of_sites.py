@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import write_accepted
+from fedldp.deployment.restored import charge_lost
 from fedldp.ledgers.budget import Budget
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -120,6 +122,60 @@ def test_people_all_of_whose_rows_a_round_leaves_out_are_not_counted(tmp_path: P
     np.savez(place / "data.npz", **own)
     with pytest.raises(ConfigError, match=f"come from {stated - 1} people"):
         check_people_of(policy, env.agreement)
+
+
+STAGED = (
+    "model=linear", "features=unit-norm", "rounds=6", "measure_share=0.1", "intercept_share=0.05",
+    "server_optimizer=none",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_sites_run_stages_like_the_simulation_and_pay_each_at_its_own_price(
+    tmp_path: Path, channel: str
+) -> None:
+    env = environment_of(tmp_path, *STAGED, channel=channel)
+    pipe = env.pipe()
+    served = env.serve(pipe)
+    assert bits(served) == bits(simulate(env.config))
+    phases = range(1 if channel == "named" else 4)
+    for index in range(3):
+        assert env.releases(index) == [(r, phase) for r in range(1, 7) for phase in phases]
+    (line,) = [
+        line
+        for line in served.privacy.guarantees
+        if (line.unit, line.adversary) == ("person", AGAINST[channel])
+    ]
+    assert line.epsilon is not None
+    assert 1.9 < line.epsilon <= 2
+    dearest, run = env.policies[0].costs(env.agreement)
+    budget = Budget("zcdp", math.inf, "person")
+    prices = [budget.price(env.agreement.events_of(0, round)[0]) for round in range(1, 7)]
+    assert len(set(prices)) == 3  # one event for each stage
+    assert dearest == max(prices)
+    for index in range(3):
+        ledger = env.ledger(index)
+        assert ledger.spent() == pytest.approx(run) == pytest.approx(sum(prices))
+        paid = [entry.event for entry in ledger.releases() if budget.price(entry.event)]
+        assert [budget.price(event) for event in paid] == prices
+    shares = [price * len(rounds) / sum(prices) for price, rounds in (
+        (prices[0], [1]), (prices[1], [2, 3]), (prices[3], [4, 5, 6])
+    )]  # fmt: skip
+    assert shares == pytest.approx([0.1, 0.85, 0.05], rel=2e-3)
+
+
+def test_a_restored_site_is_charged_every_lost_round_at_its_stages_price(tmp_path: Path) -> None:
+    env = environment_of(tmp_path, *STAGED)
+    ledger, copy = env.policies[0].ledger, tmp_path / "copy"
+    env.agent(0)
+    shutil.copy(ledger, copy)
+    env.serve()
+    spent = env.ledger(0).spent()
+    assert spent == pytest.approx(env.policies[0].costs(env.agreement)[1])
+    shutil.copy(copy, ledger)
+    (lost,) = charge_lost(env.policies[0], [])
+    assert lost.rounds == 6
+    assert env.ledger(0).spent() == pytest.approx(spent)
 
 
 def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(

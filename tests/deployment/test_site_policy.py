@@ -250,7 +250,7 @@ def releasing(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Releasing:
     """Return an agreement under which a site releases a given event in each round."""
 
     def with_event(event: Event) -> Agreement:
-        monkeypatch.setattr(Agreement, "events_of", lambda agreement, site: [event])
+        monkeypatch.setattr(Agreement, "events_of", lambda agreement, site, round=1: [event])
         monkeypatch.setattr("fedldp.deployment.policy.check_stated", lambda agreement: None)
         return env.agreement
 

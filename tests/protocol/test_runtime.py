@@ -202,7 +202,7 @@ def test_an_idealised_event_of_a_later_phase_is_refused_at_the_start_too(
     tmp_path: Path,
 ) -> None:
     class Later(Stating):
-        def event(self, phase: int = 0) -> Event:
+        def event(self, phase: int = 0, round: int = 1) -> Event:
             return SAMPLED if phase == 1 else NoRelease(what="keys")
 
     encoder = Later(NoRelease(what="keys"))
@@ -238,7 +238,7 @@ def test_a_local_update_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -
     seen: list[Any] = []
 
     class Seeing(EachAlone):
-        def event(self, phase: int = 0) -> Event:
+        def event(self, phase: int = 0, round: int = 1) -> Event:
             return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
@@ -292,7 +292,7 @@ def test_requests_that_cannot_be_answered_are_refused_before_training(tmp_path: 
     trained: list[Any] = []
 
     class Needing(EachAlone):
-        def event(self, phase: int = 0) -> Event:
+        def event(self, phase: int = 0, round: int = 1) -> Event:
             return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:

@@ -62,7 +62,7 @@ def test_failed_training_is_answered_like_training_that_gave_nan(
     given: list[Any] = []
 
     class Seeing(EachAlone):
-        def event(self, phase: int = 0) -> Event:
+        def event(self, phase: int = 0, round: int = 1) -> Event:
             return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:

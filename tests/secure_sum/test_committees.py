@@ -113,7 +113,7 @@ def bits_of(client: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 class KnownBits:
     """An encoder of bits that a test knows."""
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         return InClear(what="known bits")
 
     def __call__(

@@ -23,8 +23,8 @@ from fedldp.models import (
     layout_of_module,
 )
 from fedldp.protocol.wire import Layout
+from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
-    NORM,
     DenseGradients,
     ModelGradients,
     Summed,

@@ -759,8 +759,7 @@ def _local_approximate(history: History, unit: Unit, delta: float) -> float:
 
 
 def summing_guarantees(
-    event: Event,
-    rounds: int,
+    history: Mapping[Event, int],
     *,
     summands: int,
     untrusted: int,
@@ -776,8 +775,8 @@ def summing_guarantees(
     no lines if a sum adds nothing to each report's own guarantee.
 
     Args:
-        event: what the client releases in each round.
-        rounds: the number of rounds in which the client releases it.
+        history: how often the client released each event; events computed from no data are left
+            out. If there are several, they were released in different rounds.
         summands: the number of honest clients in the sum of every round that this client took part
             in, including this client, so at least 1; each releases the same event in that round.
         untrusted: the number of clients in a round that may collude with the server or be missing;
@@ -792,14 +791,20 @@ def summing_guarantees(
             committees' sums reveal is independent of the client's input.
 
     Raises:
-        ConfigError: the client releases bits, and several clients change at once.
+        ConfigError: the client releases several kinds of events, not all with Gaussian noise; or it
+            releases bits and several clients change at once.
     """
-    loss = summed_loss(event)
-    if delta == 0 or loss is None:
+    losses = [(summed_loss(event), rounds) for event, rounds in history.items()]
+    if delta == 0 or not any(loss for loss, _ in losses):
         return []
     rests = sum_assumptions(summands, untrusted, committees)
-    if isinstance(loss, Normal):
-        return _of_shares(_moved_normal(loss, shift), rounds, summands, rests, delta)
+    normal = [(_moved_normal(a, shift), rounds) for a, rounds in losses if isinstance(a, Normal)]
+    if len(normal) == len(losses):
+        return _of_shares(normal, summands, rests, delta)
+    if len(history) > 1:
+        raise ConfigError("a sum's guarantee is known only if a client sends one kind of report")
+    ((event, rounds),) = history.items()
+    ((loss, _),) = losses
     if isinstance(loss, Sampled):
         return _of_sampled_shares(loss, rounds, summands, rests, delta, shift)
     if shift > 1:
@@ -817,27 +822,37 @@ def summing_guarantees(
 
 
 def _of_shares(
-    loss: Normal, rounds: int, summands: int, rests: frozenset[Assumption], delta: float
+    losses: list[tuple[Normal, int]], summands: int, rests: frozenset[Assumption], delta: float
 ) -> list[Guarantee]:
     """Return the lines for reports that each add a share of discrete Gaussian noise to the sum.
+
+    Args:
+        losses: the losses of a client's reports, each with the number of rounds that it is released
+            in; no two are of one round.
+        summands: see ``summing_guarantees``.
+        rests: what the lines rest on.
+        delta: the delta of the lines.
 
     There are no lines for a delta below 1e-100, where the closed form for sums is not proven.
     """
     if delta < LEAST_FOR_MU:
         return []
-    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
+    rounds = sum(times for _, times in losses)
+    of_round = max(_normal_epsilon([(loss, 1)], summands, delta) for loss, _ in losses)
+    of_run = _normal_epsilon(losses, summands, delta)
+    units: tuple[tuple[Unit, float], ...] = (("client-round", of_round), ("client-run", of_run))
     return [
         Guarantee(
             unit=unit,
             adversary="summing-server",
-            epsilon=_normal_epsilon([(loss, times)], summands, delta),
+            epsilon=epsilon,
             delta=delta,
             assumptions=rests
             | {DISCRETE, OWN_SHARES(shares=summands)}
             | _taking_part(rounds, unit),
             method=SUM_OF_SHARES(shares=summands),
         )
-        for unit, times in units
+        for unit, epsilon in units
     ]
 
 

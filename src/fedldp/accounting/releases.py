@@ -118,6 +118,18 @@ class ReleaseHistory:
                 blocks[events[group]].append(Cohort(part, 1 << round))
         return cls(blocks, {} if downlink is None else {downlink: _bits(participants)})
 
+    @classmethod
+    def joined(cls, parts: Sequence[ReleaseHistory]) -> ReleaseHistory:
+        """Return what is released in several parts of a run, which have no round in common."""
+        blocks: dict[Event, list[Cohort]] = {}
+        server: Counter[Event] = Counter()
+        for part in parts:
+            for event, each in part._blocks.items():
+                blocks.setdefault(event, []).extend(each)
+            for event, bits in part._server.items():
+                server[event] |= bits
+        return cls(blocks, server)
+
     @property
     def events(self) -> list[Event]:
         """The events that clients release."""

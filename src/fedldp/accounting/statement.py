@@ -574,8 +574,9 @@ def _summed_part_lines(
     clients, and a statement about a part does not say how much the bits hide about a whole client.
     """
     seen = releases.of_side(part)
-    loss = summed_loss(seen.events[0]) if len(seen.events) == 1 else None
-    if not isinstance(loss, Normal | Sampled):
+    losses = [summed_loss(event) for event in seen.events]
+    sampled = len(losses) == 1 and isinstance(losses[0], Sampled)
+    if not sampled and not _normal_one_a_round(seen.crowds()):
         return []
     sites = persons_at_sites if part == "person" else 1
     lines = [
@@ -583,9 +584,16 @@ def _summed_part_lines(
         for line in _summed_lines(summed, seen, delta, shift=sites)
         if line.unit == "client-run"
     ]
-    if isinstance(loss, Sampled):
+    if sampled:
         lines = [line.assuming(SECRET_SAMPLE(of=part)) for line in lines]
     return lines
+
+
+def _normal_one_a_round(crowds: Mapping[Event, Counter[int]]) -> bool:
+    """Return whether every round's reports are of one kind, with Gaussian noise in all of them."""
+    rounds = Counter(round for crowd in crowds.values() for round in crowd)
+    normal = all(isinstance(summed_loss(event), Normal) for event in crowds)
+    return bool(crowds) and normal and max(rounds.values(), default=1) == 1
 
 
 def _summed_lines(
@@ -596,16 +604,20 @@ def _summed_lines(
         return []  # a sum of unprotected values protects nothing
     if not any(summed_loss(event) for event in crowds):
         return []  # the sum adds nothing to each report's own guarantee
-    if len(crowds) > 1:
-        raise ConfigError("a sum's guarantee is known only if all clients send one kind of report")
-    ((event, crowd),) = crowds.items()
+    if len(crowds) > 1 and not _normal_one_a_round(crowds):
+        raise ConfigError(
+            "a sum's guarantee is known only if all clients send one kind of report in a round, "
+            "and one kind in the run unless their noise is Gaussian"
+        )
+    crowd = Counter[int]()
+    for each in crowds.values():
+        crowd |= each
     seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}
     sizes = set(seen.values()) - {0}
     if not sizes:
         return []  # the server saw no sum
     lines = summing_guarantees(
-        event,
-        max(history[event] for history in releases.histories()),
+        functools.reduce(operator.or_, releases.histories()),  # of any client, the most of each
         summands=max(1, min(sizes) - summed.untrusted_clients),
         untrusted=summed.untrusted_clients,
         delta=delta,

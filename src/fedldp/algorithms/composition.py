@@ -38,7 +38,7 @@ from fedldp.algorithms.server_update import (
     Step,
     Values,
     Weighted,
-    first_averaged,
+    last_of,
     read_plain,
     read_report,
 )
@@ -299,9 +299,9 @@ class Composition:
         participation: which clients answer in which round.
         server_noise: gives the noise that the server adds, for a problem and an estimate of a given
             size.
-        downlink: gives, from the problem's facts, what a broadcast of a given number of weights
-            releases about clients to someone who sees nothing else. It is set if the server's noise
-            protects against such an observer.
+        downlink: gives, from the problem's facts, what the broadcast that follows a given round, of
+            a given number of weights, releases about clients to someone who sees nothing else. It
+            is set if the server's noise protects against such an observer.
         arrays: gives the initial values of the other arrays that the server keeps.
         publish: gives the round's broadcast from the server's state; None means the weights, and
             the ranges that the bound announces.
@@ -312,6 +312,12 @@ class Composition:
         averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
             it applies if the setting ``average`` is left out.
         notes: additional caveats of a run's statement; those of a user's own system are sentences.
+        stages: the rounds of each stage of the run, in order. What a client's report releases is
+            the same in all rounds of a stage. Empty if the whole run is one stage.
+        trained: the rounds that train all weights, of which the last are averaged; the next stage
+            starts from the average. None: all rounds.
+        model_of: gives the model from the server's weights and arrays; None if the weights are the
+            model.
     """
 
     calibration: Calibration
@@ -323,7 +329,7 @@ class Composition:
     estimate: EstimateOf = field(default_factory=OwnMean)
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
-    downlink: Callable[[int, Problem], Event] | None = None
+    downlink: Callable[[int, Problem, int], Event] | None = None
     arrays: Callable[[Release, Problem], FirstArrays] = no_arrays
     publish: Callable[[State], Broadcast] | None = None
     finish: Callable[[Release], Finish] | None = None
@@ -332,6 +338,13 @@ class Composition:
     uses: frozenset[str] = frozenset()
     averaged: float = 0.0
     notes: tuple[Caveat | str, ...] = ()
+    stages: tuple[range, ...] = ()
+    trained: range | None = None
+    model_of: Callable[[Values, Arrays], Values] | None = None
+
+    def stages_of(self, rounds: int) -> tuple[range, ...]:
+        """Return the rounds of each stage of a run of ``rounds`` rounds; see ``stages``."""
+        return self.stages or (range(1, rounds + 1),)
 
     def bound_of(self, client: int) -> Bound:
         """Return the chart in which the mechanism for ``client`` works."""
@@ -516,6 +529,7 @@ class Algorithm:
             max_participations=parts.participation.max_rounds(client),
             most_examples=self.most_examples(),
             num_classes=self.problem.num_classes,
+            first_rounds=tuple(stage[0] for stage in parts.stages_of(self.config.rounds)),
         )
 
     def local_update(self, device: torch.device) -> LocalUpdate:
@@ -557,7 +571,10 @@ class Algorithm:
             ),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
             finish=release.bound.accept if parts.finish is None else parts.finish(release),
-            average_from=first_averaged(parts.share_averaged(config), config.rounds),
+            averaged=last_of(
+                parts.trained or range(1, config.rounds + 1), parts.share_averaged(config)
+            ),
+            model_of=parts.model_of,
         )
 
         def publish(state: State) -> Broadcast:
@@ -575,7 +592,9 @@ class Algorithm:
         found = update.role(
             first,
             publish=parts.publish or publish,
-            downlink=None if parts.downlink is None else parts.downlink(release.size, self.problem),
+            downlink=None
+            if parts.downlink is None
+            else partial(parts.downlink, release.size, self.problem),
         )
         return parts.channel.server(found, lambda: self.report_encoder(0))
 

@@ -42,14 +42,27 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
-from fedldp.algorithms.participation import Participation, most_rounds, participation_of
+from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
 from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
+from fedldp.algorithms.stages import (
+    LEAST_SHARE,
+    SHARES,
+    Measured,
+    Stage,
+    intercept_step,
+    nothing_measured,
+    stage_at,
+    stages_of,
+    start_at,
+    tell_columns,
+    to_table_weights,
+)
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import CLASS_COUNT_ROUNDS, PRIVATE_SUMS
+from fedldp.core.kinds import CLASS_COUNT_ROUNDS, PRIVATE_SUMS, STAGE
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -63,11 +76,12 @@ from fedldp.models import layers_of
 from fedldp.protocol.roles import Draw, LocalUpdate, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming
+from fedldp.training.column_sums import BLOCK
+from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (
     CLASS_WEIGHTS,
+    INTERCEPT_CLIP,
     LARGEST_CLIP,
-    MOST_PEOPLE,
-    NORM,
     SMALLEST_CLIP,
     SUMS,
     DenseGradients,
@@ -120,9 +134,6 @@ COUNTED = Offer(
     0,
 )
 
-LEAST_SHARE = 0.01
-"""The lower limit of a class's noisy share, which also bounds the weight of the class."""
-
 _COUNTS = "class_counts"
 
 _FEW_CLASSES = 10
@@ -161,6 +172,9 @@ class PersonSteps(Local):
                 sampled=taken,
                 count_rounds=settings.class_count_rounds,
                 num_classes=problem.num_classes,
+                measured=rounds_of(settings, "measure"),
+                intercepts=rounds_of(settings, "intercept"),
+                intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
             )
         return NoisySteps(
             summed=summed,
@@ -171,12 +185,30 @@ class PersonSteps(Local):
         )
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse to count more classes than a sum has coordinates; see ``Local.check``."""
+        """Refuse what does not fit into a sum, or stages of another model; see ``Local.check``."""
         classes, size = algorithm.problem.num_classes, algorithm.layout.size
         if self.settings.class_count_rounds and classes > size:
             raise ConfigError(
                 f"class_count_rounds = {self.settings.class_count_rounds}: {classes} classes do "
                 f"not fit into a sum of {size} weights; leave it out"
+            )
+        if len(stages_of(self.settings)) == 1:
+            return
+        config, summed = algorithm.config, self.summed(algorithm)
+        linear = isinstance(summed, DenseGradients) and [
+            (layer.bias, layer.relu) for layer in summed.layers
+        ] == [(False, False)]
+        if not linear or self.settings.features != "unit-norm":
+            raise ConfigError(
+                f"{_share_set(self.settings)}, model = {config.model} and features = "
+                f"{self.settings.features}: only one layer without a bias, on columns of norm 1 "
+                "and the constant, has such stages; set model = linear and features = unit-norm"
+            )
+        if config.server_optimizer != "none":
+            raise ConfigError(
+                f"{_share_set(self.settings)} and server_optimizer = {config.server_optimizer}: "
+                "stages start from each other's weights, without an optimiser's memory; set "
+                "server_optimizer = none"
             )
 
     def summed(self, algorithm: Algorithm) -> Summed:
@@ -203,6 +235,17 @@ class PersonSteps(Local):
         if taken < 1:
             steps = of_samples(noise, size, taken, self.settings.steps_per_round)
         return of_people(steps, algorithm.problem.people is None)
+
+
+def _share_set(settings: Settings) -> str:
+    """Return a setting that gives the run several stages, with its value."""
+    name = "measure_share" if settings.measure_share else "intercept_share"
+    return f"{name} = {getattr(settings, name):g}"
+
+
+def rounds_of(settings: Settings, kind: str) -> range:
+    """Return the rounds of a kind of stage; empty if the run has no such stage."""
+    return next((stage.rounds for stage in stages_of(settings) if stage.kind == kind), range(0))
 
 
 def rate_of(settings: Settings) -> float:
@@ -280,12 +323,28 @@ class PersonRelease(Release):
             the same person.
         people: the total number of people across all clients; public.
         sampled: the probability that a step samples a given person.
+        classes: the number of classes.
+        mechanisms: the mechanism of each stage, with the stage's rounds, if there are several
+            stages. They have the same modulus, so that all rounds' reports are equally long.
     """
 
     bound: OfPeople
     of_rows: bool
     people: int
     sampled: float
+    classes: int
+    mechanisms: tuple[tuple[Stage, Mechanism], ...] = ()
+
+    def at(self, round: int) -> PersonRelease:
+        """Return the release of a round, with the mechanism of its stage; see ``Release.at``.
+
+        Raises:
+            RunError: the run has no such round.
+        """
+        if not self.mechanisms:
+            return self
+        found = stage_at([stage for stage, _ in self.mechanisms], round)
+        return replace(self, mechanism=dict(self.mechanisms)[found], mechanisms=())
 
     def event(self) -> Event:
         """Return what the report releases about one person or row; a whole client is not hidden.
@@ -309,19 +368,30 @@ def of_people(of_one: Event, of_rows: bool) -> Event:
     return PerPerson(person=of_one, client=client)
 
 
-def sums_of_people(release: Release, settings: Settings, problem: Problem) -> PersonRelease:
+def sums_of_people(
+    release: Release, settings: Settings, problem: Problem, calibration: PerPersonRun
+) -> PersonRelease:
     """Return a release of sums over the public number of people, instead of weights."""
+    people, stages = people_of(settings, problem), stages_of(settings)
+    mechanism = release.mechanism
+    noisy = isinstance(mechanism, IntegerGaussian) and len(stages) > 1
     return PersonRelease(
         bound=OfPeople(
             rate=settings.learning_rate * per_step(settings, problem),
             votes=settings.held_out_people > 0,
         ),
-        mechanism=release.mechanism,
+        mechanism=mechanism,
         size=release.size,
         sends=SUMS,
         of_rows=problem.people is None,
-        people=people_of(settings, problem),
+        people=people,
         sampled=rate_of(settings),
+        classes=problem.num_classes,
+        mechanisms=tuple(
+            (stage, calibration.noise(release.size, people=people, stage=stage))
+            for stage in stages
+            if noisy
+        ),
     )
 
 
@@ -348,43 +418,42 @@ def people_of(settings: Settings, problem: Problem) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanOfPeople:
-    """The mean of people's gradients, from exact sums, and the votes of held-out people.
+    """The mean of people's gradients, from exact sums, and whatever else they are asked.
 
     Attributes:
-        mechanism: the mechanism for the reports.
-        bound: the bound on the sums.
+        release: the release of the reports.
         clients: the agreed number of clients in a round. A trusted server divides by this number
             wherever dividing by the number of clients that answered would reveal the latter.
         voters: the expected number of voters at a client; public.
         count_rounds: the number of rounds, at the beginning of the run, whose sums are counts of
             classes.
-        noise: returns a trusted server's noise for a sum with a given number of coordinates.
+        noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
+            given round.
+        stages: the stages of the run.
+        classes: the number of classes.
     """
 
     needs: ClassVar[Needs] = "sum"
     gives: ClassVar[Send] = "update"
 
-    mechanism: IntegerGaussian | Integers
-    bound: OfPeople
+    release: PersonRelease
     clients: int
     voters: float
     count_rounds: int
-    noise: Callable[[int], IntegerGaussian] | None
+    noise: Callable[[int, int], IntegerGaussian] | None
+    stages: tuple[Stage, ...]
+    classes: int
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate, and the noisy share of votes for the model; see ``Estimate``."""
-        size = self.bound.size(state.weights.size)
-        total = self.mechanism.aggregate(size)
-        for report in whole(reports):
-            total.add(report.payload, 1 if report.weight is None else int(report.weight))
-        mean = total.mean()
-        if self.noise is not None:
-            noise = self.noise(size)
-            summed = total.total()
-            steps = noise.noisy(summed, stream_of_noise(summed, draw))
-            mean = steps.astype(np.float64) * (noise.step / self.clients)
+        mean, deviation = self._noisy_mean(state, reports, draw)
+        kind = stage_at(self.stages, state.round).kind
+        if kind == "measure":
+            return self._measured(mean, deviation, state)
+        if kind == "intercept":
+            return self._intercept(mean, state, factor)
         if state.round <= self.count_rounds:
             counts = state.arrays[_COUNTS]
             counts = counts + mean[: counts.size] / NORM
@@ -396,9 +465,51 @@ class MeanOfPeople:
                 }
             return Estimated(values=None, metrics=shares, arrays={_COUNTS: counts})
         votes = {}
-        if self.bound.votes:
+        if self.release.bound.votes:
             votes[SCORE] = 0.5 + 0.5 * float(mean[-1]) / NORM / self.voters
-        return Estimated(values=self.bound.restore(mean, state, factor), metrics=votes)
+        return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=votes)
+
+    def _noisy_mean(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return the mean of clients' sums in grid steps, and the deviation of its noise."""
+        size = self.release.coordinates
+        mechanism = self.release.at(state.round).mechanism
+        assert isinstance(mechanism, IntegerGaussian | Integers)
+        total = mechanism.aggregate(size)
+        for report in whole(reports):
+            total.add(report.payload, 1 if report.weight is None else int(report.weight))
+        mean = total.mean()
+        if self.noise is None:
+            of_sum = math.sqrt(total.clients * float(mechanism.variance(mean[:1])[0]))
+            return mean, of_sum / total.clients
+        noise, summed = self.noise(size, state.round), total.total()
+        steps = noise.noisy(summed, stream_of_noise(summed, draw))
+        deviation = math.sqrt(float(noise.variance(mean[:1])[0])) / self.clients
+        return steps.astype(np.float64) * (noise.step / self.clients), deviation
+
+    def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
+        """Return what was measured; the next weights predict the classes' shares, if known."""
+        unit = self.clients / (self.release.people * BLOCK)
+        columns = mean.size // self.classes - 1
+        noisy = mean[: self.classes + 2 * columns] * unit
+        found = Measured.of(noisy, deviation * unit, self.classes)
+        metrics = found.metrics() if self.classes <= _FEW_CLASSES else {}
+        arrays = found.arrays(otherwise=state.arrays[SHARES])
+        if found.shares is None:
+            return Estimated(values=None, metrics=metrics, arrays=arrays)
+        start = start_at(found.shares, state.weights)
+        return Estimated(values=start - state.weights, metrics=metrics, arrays=arrays)
+
+    def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
+        """Return a step of the intercept."""
+        gradient = mean * (self.clients / self.release.people / NORM * INTERCEPT_CLIP)
+        even = np.full(self.classes, 1 / self.classes)
+        rounds = stage_at(self.stages, state.round).rounds
+        step = intercept_step(
+            gradient, state.arrays.get(SHARES, even), 1 + rounds.index(state.round)
+        )
+        return Estimated(values=factor * step)
 
 
 def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -417,6 +528,12 @@ def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def _no_counts(release: Release, problem: Problem) -> FirstArrays:
     """Return the arrays before the first round, when no class has been counted yet."""
     return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
+
+
+def _nothing_measured(release: Release, problem: Problem) -> FirstArrays:
+    """Return the arrays before the first round, when no column has been measured yet."""
+    classes = problem.num_classes
+    return lambda draw: nothing_measured(classes, release.size // classes - 1)
 
 
 def _tell_weights(count_rounds: int, state: State) -> Broadcast:
@@ -445,8 +562,9 @@ class PerPersonRun(Calibration):
 
     Raises:
         ConfigError: delta is too small; a site takes several steps in a round, although other
-            sites' reports should hide its sums; or people are sampled although one person may be in
-            a sum several times, or although a budget is set.
+            sites' reports should hide its sums; people are sampled although one person may be in a
+            sum several times, or although a budget is set; or the run has stages that do not go
+            together with another setting.
     """
 
     uses_rounds: ClassVar[bool] = True
@@ -501,6 +619,34 @@ class PerPersonRun(Calibration):
                 f"be left for training; give at most {self.settings.rounds - 1}"
             )
 
+        self._check_stages()
+
+    def _check_stages(self) -> None:
+        """Refuse stages together with a setting that changes what a round sums, or of whom.
+
+        A client that misses rounds may miss all rounds of a stage, so no stage's budget could be
+        divided among fewer rounds.
+        """
+        settings = self.settings
+        if len(stages_of(settings)) == 1:
+            return
+        together = {
+            "class_count_rounds": settings.class_count_rounds,
+            "class_weights": settings.class_weights,
+            "held_out_people": settings.held_out_people,
+            "steps_per_round": settings.steps_per_round - 1,
+            "sample_rate": 1 - settings.sample_rate,
+            "clients_per_round": settings.clients_per_round is not None,
+            "participation": not isinstance(self.participation, All),
+        }
+        for name, used in together.items():
+            if used:
+                value = getattr(settings, name, None)
+                raise ConfigError(
+                    f"{_share_set(settings)} and {name} = {value}: a stage's rounds ask all people "
+                    "of all clients the same; leave one of the two out"
+                )
+
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
         """The class of the clients' mechanisms."""
@@ -543,19 +689,32 @@ class PerPersonRun(Calibration):
         size = self.settings.layout(problem).size + (self.settings.held_out_people > 0)
         return self.noise(size, client, people_of(self.settings, problem))
 
-    def noise(self, size: int, client: int = 0, people: int = 1) -> IntegerGaussian:
-        """Return the noise for one release.
+    def noise(
+        self, size: int, client: int = 0, people: int = 1, stage: Stage | None = None
+    ) -> IntegerGaussian:
+        """Return the noise for one release of a stage, with the widest modulus of all stages.
 
         Args:
             size: the number of coordinates in the sum.
             client: the client that adds the noise.
             people: the number of people whose vectors must fit into the modulus of a sum.
+            stage: the stage; None for the first one.
 
         Raises:
             ConfigError: no grid is fine enough for ``epsilon``.
         """
+        stages = stages_of(self.settings)
+        every = [self._of_stage(size, client, people, each) for each in stages]
+        found = every[0 if stage is None else stages.index(stage)]
+        return replace(found, bits=max(each.bits for each in every))
+
+    def noise_at(self, size: int, round: int) -> IntegerGaussian:
+        """Return a trusted server's noise for a sum with ``size`` coordinates in a round."""
+        return self.noise(size, stage=stage_at(stages_of(self.settings), round))
+
+    def _of_stage(self, size: int, client: int, people: int, stage: Stage) -> IntegerGaussian:
         settings = self.settings
-        rounds = most_rounds(self.participation, client, settings.rounds)
+        rounds = min(most_rounds(self.participation, client, settings.rounds), len(stage.rounds))
         sites = settings.persons_at_sites
         alone = self.channel == "named"
         steps = max(1, rounds) * settings.steps_per_round
@@ -572,7 +731,7 @@ class PerPersonRun(Calibration):
         return integer_gaussian(
             size,
             largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(steps)
+            / math.sqrt(steps / stage.share)
             / (math.sqrt(sites) if alone else sites),
             distance=2 * NORM,
             shares=shares,
@@ -615,42 +774,64 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     if settings.steps_per_round > 1:
         return {"estimate": WeightedMean()}
 
+    stages = stages_of(settings)
+
     def estimate(release: Release) -> MeanOfPeople:
-        assert isinstance(release.mechanism, IntegerGaussian | Integers)
         assert isinstance(release, PersonRelease)
         return MeanOfPeople(
-            mechanism=release.mechanism,
-            bound=release.bound,
+            release=release,
             clients=settings.round_size,
             voters=release.people
             * (settings.held_out_people * settings.sample_rate / settings.num_clients),
             count_rounds=settings.class_count_rounds,
-            noise=calibration.noise if calibration.channel == "central" else None,
+            noise=calibration.noise_at if calibration.channel == "central" else None,
+            stages=stages,
+            classes=release.classes,
         )
 
-    def downlink(size: int, problem: Problem) -> Event:
+    def downlink(size: int, problem: Problem, round: int) -> Event:
         whole_size, taken = size + (settings.held_out_people > 0), rate_of(settings)
-        noise = calibration.noise(whole_size)
+        noise = calibration.noise_at(whole_size, round)
         of_one: Event = noise.event(whole_size)
         if taken < 1:
             of_one = of_samples(noise, whole_size, taken)
         return of_people(of_one, problem.people is None)
 
     counted = settings.class_count_rounds
-    counting: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
     if counted:
         everybody = settings.round_size == settings.num_clients
-        counting = {
+        asked = {
             "arrays": _no_counts,
             "publish": partial(_tell_weights, counted),
             "notes": (
                 CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),
             ),
         }
+    if len(stages) > 1:
+        asked = {
+            "stages": tuple(stage.rounds for stage in stages),
+            "trained": rounds_of(settings, "train"),
+            "notes": tuple(
+                STAGE(
+                    sums=stage.kind,
+                    first=stage.rounds[0],
+                    last=stage.rounds[-1],
+                    share=str(stage.share),
+                )
+                for stage in stages
+            ),
+        }
+        if settings.measure_share:
+            asked |= {
+                "arrays": _nothing_measured,
+                "publish": tell_columns,
+                "model_of": to_table_weights,
+            }
     return {
-        **counting,
+        **asked,
         "bound": OfPeople(rate=settings.learning_rate),
-        "shaped": lambda release, problem: sums_of_people(release, settings, problem),
+        "shaped": lambda release, problem: sums_of_people(release, settings, problem, calibration),
         "estimate": EstimateBy(make=estimate, needs="sum", setting="the sum over people"),
         "downlink": downlink if calibration.channel == "central" else None,
     }

@@ -53,6 +53,10 @@ class Release:
         """The number of coordinates that are randomised."""
         return self.bound.size(self.size)
 
+    def at(self, round: int) -> Release:
+        """Return the release of a round; most are the same in all rounds."""
+        return self
+
     def event(self) -> Event:
         """Return what one client's report releases, for every update and broadcast."""
         return stated_event(self.mechanism, self.coordinates)
@@ -131,9 +135,9 @@ class Encoder:
     label: float | None = None
     one_category: bool = False
 
-    def event(self, phase: int = 0) -> Event:
-        """Return what one report of one client releases; this is charged."""
-        event = self.release.event() if self.inner is None else self.inner
+    def event(self, phase: int = 0, round: int = 1) -> Event:
+        """Return what one report of one client releases in a round; this is charged."""
+        event = self.release.at(round).event() if self.inner is None else self.inner
         if self.one_category:
             if self.inner is not None or self.tells_examples or self.label is not None:
                 raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
@@ -154,7 +158,7 @@ class Encoder:
         return Reports(
             round=broadcast.round,
             size=size,
-            payloads=self.release.payloads(opened, broadcast, senders),
+            payloads=self.release.at(broadcast.round).payloads(opened, broadcast, senders),
             chunk=self.chunk or size,
             weight=None if counts is None else counts.astype(np.float64),
             epsilon=self.label,

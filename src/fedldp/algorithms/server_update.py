@@ -405,22 +405,24 @@ class ServerUpdate:
         step: the step from the estimate to the next weights.
         noise: gives the server's own noise on the estimate, shape (d,), from its size.
         finish: the last operation on the next weights, in float64; it may refuse them.
-        average_from: the first round whose weights are averaged; None if the model is the last
-            weights.
+        averaged: consecutive rounds whose weights are averaged; the average is what the last of
+            them leaves. Empty if the model is the last weights.
+        model_of: gives the model from the weights and the arrays; None if the weights are it.
     """
 
     estimate: Estimate
     step: Step = Step()
     noise: Callable[[int, Draw], Values] | None = None
     finish: Callable[[Values, State], Values] | None = None
-    average_from: int | None = None
+    averaged: range = range(0)
+    model_of: Callable[[Values, Arrays], Values] | None = None
 
     def role(
         self,
         first: Initial,
         *,
         publish: Callable[[State], Broadcast] = publish_weights,
-        downlink: Event | None = None,
+        downlink: Callable[[int], Event] | None = None,
     ) -> ServerRole:
         """Return the server's role in a system.
 
@@ -434,7 +436,7 @@ class ServerUpdate:
             state = first(draw)
             return replace(state, arrays={**state.arrays, **self._kept(state.weights.size)})
 
-        plain = replace(self, step=Step(), average_from=None)
+        plain = replace(self, step=Step(), averaged=range(0))
         return ServerRole(
             initial=initial,
             publish=publish,
@@ -456,7 +458,7 @@ class ServerUpdate:
         factor = self.step.rate if straight and self._gives_change else 1.0
         found = self.estimate(state, reports, draw, factor)
         if found.values is None:
-            return state.next(state.weights, **found.arrays), found.metrics
+            return self._ended(state.next(state.weights, **found.arrays)), found.metrics
         noise = None if self.noise is None else self.noise(state.weights.size, draw)
         kept: Arrays = {}
         if straight:
@@ -473,17 +475,19 @@ class ServerUpdate:
         if self.finish is not None:
             weights = self.finish(weights, state)
         following = state.next(weights, **found.arrays, **kept)
-        return self._averaged(following), found.metrics
+        return self._ended(self._averaged(following)), found.metrics
 
     def result(self, state: State) -> Vector:
         """Return the weights that are tested and kept as the run's model, float32, shape (d,).
 
-        They are the mean of the iterates since ``average_from``, once there are any.
+        While rounds are being averaged, they are the mean of the iterates so far.
         """
-        if self.average_from is None or not state.arrays[_COUNT][0]:
-            return state.weights
-        mean: Vector = (state.arrays[_SUM] / state.arrays[_COUNT][0]).astype(np.float32)
-        return mean
+        found: Values = state.weights
+        if self.averaged and state.arrays[_COUNT][0] and state.round in self.averaged:
+            found = _mean(state.arrays)
+        if self.model_of is not None:
+            found = self.model_of(found, state.arrays)
+        return found.astype(np.float32)
 
     @property
     def _gives_change(self) -> bool:
@@ -492,7 +496,7 @@ class ServerUpdate:
     def _kept(self, size: int) -> Arrays:
         """Return the arrays of the step and of the average before the first round."""
         kept = dict(self.step.arrays(size))
-        if self.average_from is not None:
+        if self.averaged:
             kept |= {_SUM: np.zeros(size), _COUNT: np.zeros(1, np.int64)}
         return kept
 
@@ -518,23 +522,34 @@ class ServerUpdate:
 
     def _averaged(self, following: State) -> State:
         round = following.round - 1
-        if self.average_from is None or round < self.average_from:
+        if round not in self.averaged:
             return following
         arrays = dict(following.arrays)
         arrays[_SUM] = arrays[_SUM] + following.weights
         arrays[_COUNT] = arrays[_COUNT] + 1
         return replace(following, arrays=arrays)
 
+    def _ended(self, following: State) -> State:
+        """Return the state with the average as its weights, after the last round of an average."""
+        ends = self.averaged and following.round == self.averaged.stop
+        if not ends or not following.arrays[_COUNT][0]:
+            return following
+        return replace(following, weights=_mean(following.arrays))
 
-def first_averaged(share: float, rounds: int) -> int | None:
-    """Return the first round whose weights are averaged; None if ``share`` is 0.
 
-    These are the last rounds: a ``share`` of all ``rounds``, but at least one round.
+def _mean(arrays: Arrays) -> Vector:
+    found: Vector = (arrays[_SUM] / arrays[_COUNT][0]).astype(np.float32)
+    return found
 
-    >>> first_averaged(0.25, 10), first_averaged(1.0, 10), first_averaged(0.01, 10)
-    (9, 1, 10)
+
+def last_of(rounds: range, share: float) -> range:
+    """Return the last ``share`` of some rounds, but at least one round, unless ``share`` is 0.
+
+    >>> last_of(range(1, 11), 0.25), last_of(range(1, 11), 0.01), last_of(range(1, 11), 0)
+    (range(9, 11), range(10, 11), range(11, 11))
     """
-    return None if share == 0 else rounds + 1 - max(1, round(share * rounds))
+    count = max(1, round(share * len(rounds))) if share else 0
+    return rounds[len(rounds) - count :]
 
 
 def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:

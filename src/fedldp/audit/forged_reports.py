@@ -131,9 +131,9 @@ class Forged:
     towards: Callable[[Any, Broadcast], Floats]
     accepts: Callable[[Report, Report], bool]
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         """Return the honest encoder's event, which is all that the ledger sees."""
-        return self.forger.encoder.event(phase)
+        return self.forger.encoder.event(phase, round)
 
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders

@@ -37,6 +37,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.protocol.roles import LocalUpdate
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
 from fedldp.training.person_gradients import CLASS_WEIGHTS, SUMS, NoisySteps, PersonGradients
 from fedldp.training.tensors import one_thread
 
@@ -164,8 +165,8 @@ class PlannedPeopleCheck:
         """Describe how a sum differs from the sum of what each person gives alone."""
         own = [self._sum(told, _of(examples, who)) for who in range(_PEOPLE)]
         longest = max(sum(step**2 for step in _integers(each)) for each in own)
-        if 4 * longest > self._distance**2:
-            times = 2 * math.sqrt(longest) / self._distance
+        if longest > self._longest(told):
+            times = math.sqrt(longest / self._longest(told))
             return f"a person's vector is {times:.9g} times as long as the noise allows for"
         if not _same(self._sum(told, examples), _sum_of(own)):
             return "the sum over all people is not the sum of what each person gives alone"
@@ -196,12 +197,34 @@ class PlannedPeopleCheck:
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
         """Return the broadcast of the round that counts classes, if any, or of another round."""
         update = self._update
+        if isinstance(update, PersonGradients) and (update.measured or update.intercepts):
+            return self._told_in_stages(trial, weights)
         if not isinstance(update, PersonGradients) or not update.count_rounds:
             return Broadcast(round=1, weights=weights)
         if trial % 3 == 0:
             return Broadcast(round=update.count_rounds, weights=weights)
         told = {CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes, dtype=np.float32)}
         return Broadcast(round=update.count_rounds + 1, weights=weights, public=told)
+
+    def _told_in_stages(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
+        """Return the broadcast of a round of each stage in turn, with hostile columns."""
+        stages = self.config.composition.stages
+        first = stages[trial % len(stages)][0]
+        columns = weights.size // self.problem.num_classes - 1
+        of_each = np.resize([0.0, 3.0, -1e30, np.nan, np.inf, 1e-30], columns)
+        told = {name: np.roll(of_each, trial).astype(np.float32) for name in (SHIFT, SCALE)}
+        return Broadcast(round=first, weights=weights, public=told)
+
+    def _longest(self, told: Broadcast) -> float:
+        """Return the squared norm that one person's vector may have in the round of a broadcast.
+
+        Only the distance of two vectors decides how much noise is needed; the norm decides whether
+        sums fit into the modulus.
+        """
+        update = self._update
+        if isinstance(update, PersonGradients) and told.round in update.measured:
+            return LONGEST**2
+        return self._distance**2 / 4
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:
         """Return the sum to which noise is added, for a broadcast."""

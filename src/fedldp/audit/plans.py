@@ -89,7 +89,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
         ConfigError: the system as configured is refused.
     """
     if config.composition.channel.phases > 1:  # every trial plays all phases, so use few clients
-        changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
+        changes = _small_changes(config, ROUNDS)
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
         return [_setting("as configured, but with two clients and a small model", few, SMALL)]
@@ -210,8 +210,8 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Au
     if isinstance(config.composition.bound_of(0).chart, InLabels):
         little = replace(little, num_classes=3)  # two labels would have mirrored weights
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
-        ({"model": "logistic"}, little),
-        ({}, few),
+        ({}, little),
+        ({"model": config.model}, few),
     )
     for unit, adversary in _TARGETS:
         for model, shape in models:
@@ -219,7 +219,7 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Au
                 target = PrivacyTarget(
                     unit=unit, epsilon=BUDGET, delta=config.delta, adversary=adversary
                 )
-                small = config.changed(**changes, **model, target=target)
+                small = config.changed(**{**changes, **model, "target": target})
                 return [_setting(f"small setting with a budget of {BUDGET:g}", small, shape)]
             except (FedldpError, ValueError):
                 continue
@@ -227,12 +227,17 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Au
 
 
 def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
-    """Return the changes that make a run small: at most ``rounds`` rounds of two clients."""
-    rounds = min(rounds, config.rounds)
+    """Return the changes that make a run small: at most ``rounds`` rounds of two clients.
+
+    If the run has several stages, one round trains, and the others stay.
+    """
+    trained = config.composition.trained
+    rounds = min(rounds, config.rounds) if trained is None else config.rounds - len(trained) + 1
     changes: dict[str, Any] = {
         "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
         "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
         "untrusted_clients": 0, "committee": None,
+        "model": "logistic" if trained is None else "linear",
     }  # fmt: skip
     for name in config.per_client:
         value = getattr(config, name)
@@ -369,7 +374,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
     for unit, few, num_clients in units:
         rounds = 1 if config.answers_once else WHOLE
         changes = _small_changes(config, rounds) | {
-            "model": "logistic", "num_clients": num_clients,
+            "num_clients": num_clients,
             "target": PrivacyTarget(unit=unit, epsilon=1.0, delta=config.delta),
         }  # fmt: skip
         try:

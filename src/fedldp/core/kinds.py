@@ -125,6 +125,7 @@ CODE_OF_THE_NODE = Kind("code-of-the-node", Caveat, {}, binds=False)()
 CLASS_COUNT_ROUNDS = Kind(
     "class-count-rounds", Caveat, {"counted": int, "of": int, "everybody": bool}
 )
+STAGE = Kind("stage", Caveat, {"sums": str, "first": int, "last": int, "share": str})
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
 OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})
 

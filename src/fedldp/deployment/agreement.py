@@ -375,10 +375,15 @@ class Agreement:
         """
         return replace(self, config=self.config.changed(epsilon=epsilon))
 
-    def events_of(self, site: int) -> list[Event]:
+    def events_of(self, site: int, round: int = 1) -> list[Event]:
         """Return what a site releases in one round, except messages that depend on no data."""
         encoder = self.config.algorithm(self.problem).encoder(site)
-        return events_of_round(encoder, self.config.composition.channel.phases)
+        return events_of_round(encoder, self.config.composition.channel.phases, round)
+
+    @property
+    def stages(self) -> tuple[range, ...]:
+        """The rounds of each stage; a site releases the same in all rounds of a stage."""
+        return self.config.composition.stages_of(self.config.rounds)
 
     @property
     def in_clear(self) -> list[Unprotected]:
@@ -454,11 +459,6 @@ class Agreement:
                 site is assumed to take part in all of its rounds.
             delta: the delta for approximate guarantees. None: the configuration's delta.
         """
-        groups: dict[Event, list[int]] = {}
-        alike = None if self.budgets else self.events_of(0)
-        for site in sites:
-            for event in self.events_of(site) if alike is None else alike:
-                groups.setdefault(event, []).append(site)
         participation = self.config.composition.participation
         rounds = {site: most_rounds(participation, site, self.config.rounds) for site in sites}
         asked = {
@@ -467,9 +467,18 @@ class Agreement:
         }
         if not self.budgets:
             asked = {round: there_then[:there] for round, there_then in asked.items()}
-        releases = ReleaseHistory.planned(
-            groups, asked, self.config.algorithm(self.problem).server().downlink
-        )
+        downlink = self.config.algorithm(self.problem).server().downlink
+        parts = []
+        for stage in self.stages:
+            groups: dict[Event, list[int]] = {}
+            alike = None if self.budgets else self.events_of(0, stage[0])
+            for site in sites:
+                for event in self.events_of(site, stage[0]) if alike is None else alike:
+                    groups.setdefault(event, []).append(site)
+            asked_then = {round: asked[round] for round in stage if round in asked}
+            told = None if downlink is None else downlink(stage[0])
+            parts.append(ReleaseHistory.planned(groups, asked_then, told))
+        releases = ReleaseHistory.joined(parts)
         return stated(
             self.config,
             self.problem,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
@@ -76,8 +78,9 @@ def _check_values(config: RunConfig) -> None:
 def check_system(config: RunConfig, problem: Problem) -> None:
     """Refuse a system whose privacy holds for real numbers only, and so only in a simulation."""
     encoder = config.algorithm(problem).encoder(0)
-    for phase in range(config.composition.channel.phases):
-        event = encoder.event(phase)
+    firsts = [stage[0] for stage in config.composition.stages_of(config.rounds)]
+    for round, phase in itertools.product(firsts, range(config.composition.channel.phases)):
+        event = encoder.event(phase, round)
         if real_arithmetic_only(event):
             kind = [type(part).__name__ for part in within(event) if real_arithmetic_only(part)][-1]
             raise ConfigError(
@@ -85,7 +88,7 @@ def check_system(config: RunConfig, problem: Problem) -> None:
                 "the floats that would be sent; the system is for simulation only"
             )
     downlink = config.algorithm(problem).server().downlink
-    if downlink is not None and real_arithmetic_only(downlink):
+    if downlink is not None and any(real_arithmetic_only(downlink(round)) for round in firsts):
         raise ConfigError(
             f"system = {config.name()}: its server's noise is private for real numbers only; the "
             "system is for simulation only"

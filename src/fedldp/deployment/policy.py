@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 import stat
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -248,7 +249,8 @@ class SitePolicy(FrozenConfig):
         return [
             what
             for budget in self.budgets
-            for event in self.as_here(agreement).events_of(self.place_in(agreement))
+            for stage in agreement.stages
+            for event in self.as_here(agreement).events_of(self.place_in(agreement), stage[0])
             for what in sent_in_clear(on_side(event, budget.unit))
         ]
 
@@ -384,12 +386,17 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
         budget: sets the unit of the costs; its limit is ignored.
         place: the site's index in the roster.
     """
-    events = agreement.events_of(place)
-    first = total_of(budget.price(event) for event in events)
-    later = total_of(budget.price(event, events) for event in events)
     most = agreement.rounds_of(place)
-    run = first if most == 1 else first + (most - 1) * later
-    return budget.spent([first]), budget.spent([run])
+    dearest: Fraction | float = 0
+    run: Fraction | float = 0
+    for stage in agreement.stages:
+        events = agreement.events_of(place, stage[0])
+        first = total_of(budget.price(event) for event in events)
+        later = total_of(budget.price(event, events) for event in events)
+        times = min(most, len(stage))  # if there are several stages, a site answers all rounds
+        dearest = max(dearest, first)
+        run += first if times == 1 else first + (times - 1) * later
+    return budget.spent([dearest]), budget.spent([run])
 
 
 def protected_part(agreement: Agreement) -> Part | None:

@@ -216,29 +216,33 @@ def _check_all_named(
 
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
-    agreement = placed.agreement
-    # Values without a finite cost never left the site, because no limit ever allowed them.
-    events = [
-        (phase, event)
-        for phase, event in enumerate(agreement.events_of(placed.place))
-        if all(budget.may_cover(event) for budget in ledger.budgets)
-    ]
-    if all(releases_nothing(event) for _, event in events):
-        return UnrecordedSpend(agreement.run, 0)
-    entries = ledger.releases()
+    agreement, entries = placed.agreement, ledger.releases()
     answered = {
         entry.round
         for entry in entries
         if entry.run == agreement.run and not releases_nothing(entry.event)
     }
-    rounds = placed.rounds - len(answered)
+    # Rounds differ only where a site takes part in all of them; else any are as dear as others.
+    lost = [round for round in range(1, agreement.config.rounds + 1) if round not in answered]
+    lost = lost[: placed.rounds - len(answered)]
     taken = {entry.run for entry in entries}
     names = (f"{agreement.run} lost {number}" for number in itertools.count(1))
     name = next(each for each in names if each not in taken)
-    for round in range(1, rounds + 1):
-        for phase, event in events:
-            ledger.charge_lost(name, round, phase, event)
-    return UnrecordedSpend(agreement.run, rounds)
+    number = 0
+    for stage in agreement.stages:
+        # Values without a finite cost never left the site, because no limit ever allowed them.
+        events = [
+            (phase, event)
+            for phase, event in enumerate(agreement.events_of(placed.place, stage[0]))
+            if all(budget.may_cover(event) for budget in ledger.budgets)
+        ]
+        if all(releases_nothing(event) for _, event in events):
+            continue
+        for _ in set(lost).intersection(stage):
+            number += 1
+            for phase, event in events:
+                ledger.charge_lost(name, number, phase, event)
+    return UnrecordedSpend(agreement.run, number)
 
 
 class Restored:

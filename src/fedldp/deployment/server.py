@@ -327,12 +327,12 @@ class Server:
         if not self.agreement.budgets:  # all sites release the same events
             groups = [(0, list(clients))]
         for site, group in groups:
-            for event in self.agreement.events_of(site):
+            for event in self.agreement.events_of(site, round):
                 alike.setdefault(event, []).extend(group)
         for event, sent in alike.items():
             known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
         if self._role.downlink is not None:
-            known.count_downlink(self.agreement.run, round, self._role.downlink)
+            known.count_downlink(self.agreement.run, round, self._role.downlink(round))
 
     def _ended_early(self, error: EndedForGood, sites: Sites) -> EndedForGood:
         """Store what was released and its report; return the error that says so.

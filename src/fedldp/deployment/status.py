@@ -324,7 +324,8 @@ def cannot_pay(
     paid = [entry.event for entry in of_run]
     lefts = ledger.all_remaining(entries)
     for budget, left in zip(ledger.budgets, lefts, strict=True):
-        events = agreement.events_of(index)
+        following = 1 + max((entry.round for entry in of_run), default=0)
+        events = agreement.events_of(index, min(following, agreement.config.rounds))
         cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
         if cost > left:
             of = {"cost": _finite(cost), "left": left, "kind": budget.kind, "unit": budget.unit}

@@ -18,6 +18,7 @@ depend on any example.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -221,8 +222,8 @@ class OneClient:
             raise PrivacyError(
                 f"examples: a label is not one of 0 to {classes - 1}; remove that example"
             )
-        for phase in range(self.role.phases):
-            event = self.role.encoder.event(phase)
+        for round, phase in itertools.product(self.role.first_rounds, range(self.role.phases)):
+            event = self.role.encoder.event(phase, round)
             if real_arithmetic_only(event):
                 raise PrivacyError(
                     f"event {type(event).__name__}: it is private for real numbers only, not for "
@@ -401,7 +402,7 @@ class _Asked:
         open_: list[tuple[EncoderGroup, Event]] = []
         for group in encoder_groups:
             try:
-                event = group.encoder.event(self.request.phase)
+                event = group.encoder.event(self.request.phase, self.broadcast.round)
             except (
                 Exception
             ) as error:  # from a mechanism that states an event that it must not state

@@ -235,8 +235,11 @@ class Encoder(Protocol):
     Whether there is an answer, and its length, must not depend on the update.
     """
 
-    def event(self, phase: int = 0) -> Event:
-        """Return what one client's answer releases for any broadcast; this event is charged."""
+    def event(self, phase: int = 0, round: int = 1) -> Event:
+        """Return what one client's answer in a round releases; this event is charged.
+
+        It is the same for every broadcast of that round.
+        """
         ...
 
     def __call__(
@@ -265,6 +268,8 @@ class ClientRole:
         most_examples: the most examples that a client may have, if the charged event assumes such a
             limit.
         num_classes: labels are 0 to num_classes - 1.
+        first_rounds: the first round of each stage; answers in all rounds of a stage release the
+            same.
     """
 
     local_update: LocalUpdate
@@ -275,6 +280,7 @@ class ClientRole:
     max_participations: int | None = None
     most_examples: int | None = None
     num_classes: int | None = None
+    first_rounds: tuple[int, ...] = (1,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,8 +364,8 @@ class ServerRole:
         publish: returns the round's broadcast, given the state.
         aggregate: see ``ServerStep``.
         dialogue: runs a round of several phases; None for a round of one phase.
-        downlink: what one broadcast releases about the clients to someone who sees nothing else and
-            trusts the server; None unless the server itself adds noise.
+        downlink: what the broadcast that follows a round releases about the clients to someone who
+            sees nothing else and trusts the server; None unless the server itself adds noise.
         result: returns the weights that are tested and kept as the run's model.
         plain: ``aggregate`` without the optimiser, to examine a single report; None if there is no
             optimiser.
@@ -369,7 +375,7 @@ class ServerRole:
     publish: Callable[[State], Broadcast] = publish_weights
     aggregate: ServerStep
     dialogue: Dialogue | None = None
-    downlink: Event | None = None
+    downlink: Callable[[int], Event] | None = None
     result: Callable[[State], Vector] = last_weights
     plain: ServerStep | None = None
 

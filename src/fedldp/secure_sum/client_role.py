@@ -114,7 +114,7 @@ class SummedEncoder:
     setup: SecureSum
     identity: Identity | None = None
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         """Return what the answer in a phase releases; only one phase depends on examples."""
         match Phase(phase):
             case Phase.ADVERTISE:
@@ -122,7 +122,7 @@ class SummedEncoder:
             case Phase.SHARE_KEYS:
                 return NoRelease(what="sealed-shares-of-masks")
             case Phase.MASKED_INPUT:
-                return self.inner.event()
+                return self.inner.event(0, round)
             case Phase.UNMASK:
                 return NoRelease(what="shares-of-masks")
 
@@ -195,7 +195,7 @@ class SummedEncoder:
                 that is charged now. A vector is kept before it is charged, and the client may have
                 chosen another epsilon in between.
         """
-        event = self.inner.event()
+        event = self.inner.event(0, broadcast.round)
         # A report that is released in the clear has no epsilon that a client could choose.
         said = b"" if isinstance(event, InClear) else json.dumps(to_record(event)).encode()
 

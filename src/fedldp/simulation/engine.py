@@ -270,7 +270,7 @@ def _rounds(
         record = replace(record, spent=spent, budgets=budgets)
         start.rounds.append(record)
         if server.downlink is not None:
-            start.ledger.count_downlink(run, record.round, server.downlink)
+            start.ledger.count_downlink(run, record.round, server.downlink(record.round))
         if folder is not None:
             folder.write_round(state, start.rounds, start.ledger)
         after_round(record)

@@ -37,18 +37,36 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
             it; or ``person_budget`` leaves a round without a client that may answer.
     """
     algorithm = config.algorithm(problem)
-    groups, participation = _groups(algorithm), algorithm.parts.participation
+    participation, downlink = algorithm.parts.participation, algorithm.server().downlink
+    stages = algorithm.parts.stages_of(config.rounds)
+    groups_of = {stage: _groups(algorithm, stage[0]) for stage in stages}
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.budgets:
-        _check_may_pay(config.budgets, groups)
-        if config.person_budget is not None:
-            _check_lasts(config.person_budget.budget(), config, groups, asked)
-        asked = _within_budgets(config.budgets, config, groups, asked)
-    return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
+        for groups in groups_of.values():
+            _check_may_pay(config.budgets, groups)
+        if len(groups_of) > 1:
+            _check_pays_all(config.budgets, groups_of)
+        else:
+            (groups,) = groups_of.values()
+            if config.person_budget is not None:
+                _check_lasts(config.person_budget.budget(), config, groups, asked)
+            asked = _within_budgets(config.budgets, config, groups, asked)
+    return ReleaseHistory.joined(
+        [
+            ReleaseHistory.planned(
+                groups,
+                {round: asked[round] for round in stage},
+                None if downlink is None else downlink(stage[0]),
+            )
+            for stage, groups in groups_of.items()
+        ]
+    )
 
 
 def releases_over_draws(config: RunConfig, problem: Problem) -> list[ReleaseHistory]:
     """Return releases of which one costs each client at least as much as any draw's releases.
+
+    Where clients are drawn, all rounds are one stage.
 
     Each client is taken to be drawn as often as it may be, in rounds with as few others that
     release the same event as there may be. The list is empty if all clients answer every round.
@@ -64,7 +82,7 @@ def releases_over_draws(config: RunConfig, problem: Problem) -> list[ReleaseHist
 
 def _most(config: RunConfig, problem: Problem) -> ReleaseHistory:
     algorithm = config.algorithm(problem)
-    groups, participation = _groups(algorithm), algorithm.parts.participation
+    groups, participation = _groups(algorithm, 1), algorithm.parts.participation
     asked: dict[int, list[int]] = {round: [] for round in range(1, config.rounds + 1)}
     for clients in groups.values():
         others = config.num_clients - len(clients)
@@ -76,15 +94,16 @@ def _most(config: RunConfig, problem: Problem) -> ReleaseHistory:
     answering: dict[int, ClientIndices | None] = {r: sorted(each) for r, each in asked.items()}
     if config.budgets:
         answering = _within_budgets(config.budgets, config, groups, answering)
-    return ReleaseHistory.planned(groups, answering, algorithm.server().downlink)
+    downlink = algorithm.server().downlink
+    return ReleaseHistory.planned(groups, answering, None if downlink is None else downlink(1))
 
 
-def _groups(algorithm: Algorithm) -> dict[Event, ClientIndices]:
-    """Return the clients that release each event whenever they take part."""
+def _groups(algorithm: Algorithm, round: int) -> dict[Event, ClientIndices]:
+    """Return the clients that release each event if they take part in a round."""
     found: dict[Event, list[ClientIndices]] = {}
     for group in algorithm.config.encoder_groups():
         encoder = algorithm.encoder(group[0])
-        for event in events_of_round(encoder, algorithm.parts.channel.phases):
+        for event in events_of_round(encoder, algorithm.parts.channel.phases, round):
             found.setdefault(event, []).append(group)
     return {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
@@ -136,6 +155,20 @@ def _check_lasts(
     )
 
 
+def _check_pays_all(
+    budgets: Sequence[Budget], groups_of: Mapping[range, Mapping[Event, ClientIndices]]
+) -> None:
+    """Refuse a budget that does not cover all rounds of all stages; every client answers them."""
+    for budget in budgets:
+        dearest = [(max(of, key=budget.price), len(stage)) for stage, of in groups_of.items()]
+        run = rounded_up(budget.price_of_run(dearest))
+        if run > budget.limit:
+            raise ConfigError(
+                f"{budget.unit} budget, limit = {budget.limit:g}: all stages together cost "
+                f"{budget.amount(run)}: raise the limit to that, or lower epsilon"
+            )
+
+
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
     """Refuse a budget that cannot, at any limit, cover a client's, person's or row's release."""
     for event in events:
@@ -157,7 +190,7 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
     return most if later == 0 else min(most, 1 + int(rest // Fraction(later)))
 
 
-def events_of_round(encoder: Encoder, phases: int) -> list[Event]:
+def events_of_round(encoder: Encoder, phases: int, round: int = 1) -> list[Event]:
     """Return the events that a client releases in one round, except those computed without data."""
-    events = [encoder.event(phase) for phase in range(phases)]
+    events = [encoder.event(phase, round) for phase in range(phases)]
     return [event for event in events if not releases_nothing(event)]

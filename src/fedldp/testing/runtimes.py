@@ -164,7 +164,7 @@ class Stating(EachAlone):
     states: Event
     send: Callable[[Broadcast], Report] | None = None
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         return self.states
 
     def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:

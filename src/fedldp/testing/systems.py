@@ -13,6 +13,7 @@ parts that it may meet.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -157,19 +158,20 @@ def events(at: System) -> Iterator[str]:
     """One event of a round covers all that is computed from examples; a client knows its own."""
     config, problem = at.case.config, at.case.problem
     phases = range(config.composition.channel.phases)
-    for group in config.encoder_groups():
-        first = [at.roles.encoder(group[0]).event(phase) for phase in phases]
+    firsts = [stage[0] for stage in config.composition.stages_of(config.rounds)]
+    for group, round in itertools.product(config.encoder_groups(), firsts):
+        first = [at.roles.encoder(group[0]).event(phase, round) for phase in phases]
         if len([event for event in first if not isinstance(event, NoRelease)]) != 1:
             yield "not exactly one phase releases something"
-        if [at.roles.encoder(group[-1]).event(phase) for phase in phases] != first:
+        if [at.roles.encoder(group[-1]).event(phase, round) for phase in phases] != first:
             yield "two clients of one group of encoders have different events"
     for client in (0, config.num_clients - 1):
         told = config.for_client(client)
         if (told.seed, told.client_budget, told.target) != (0, None, None):
             yield "a client is told the seed, the budget or the target"
         own = told.algorithm(problem).encoder(client)
-        for phase in phases:
-            if own.event(phase) != at.roles.encoder(client).event(phase):
+        for phase, round in itertools.product(phases, firsts):
+            if own.event(phase, round) != at.roles.encoder(client).event(phase, round):
                 yield "what a client is told gives it another event"
 
 
@@ -236,7 +238,7 @@ def charged(at: System) -> Iterator[str]:
         def spied(encoder: Encoder, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
             reports = encode(encoder, update, broadcast, senders)
             for row in pack_reports(reports, run=RUN, phase=senders.phase):
-                made.append((encoder.event(senders.phase), row.tobytes()))
+                made.append((encoder.event(senders.phase, broadcast.round), row.tobytes()))
             return reports
 
         runtime = replace(population.runtime(memory), ledgers=recording)

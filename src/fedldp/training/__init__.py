@@ -1,7 +1,8 @@
 """What clients compute: training by torch, for one client or a group at a time.
 
 ``local_sgd`` trains a client, and ``batched_sgd`` many clients at once. ``private_sgd`` is DP-SGD,
-whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person.
+whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person,
+and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``.
 ``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
 rounds. ``losses`` has losses that a setting may name, ``exported_encoder`` an encoder from a file,
 and ``tensors`` what all of them need from torch.
@@ -13,6 +14,8 @@ It may use core, accounting, data, protocol, mechanisms, models.
 
 __all__ = [
     "batched_sgd",
+    "column_sums",
+    "exact_sums",
     "exported_encoder",
     "linear_models",
     "local_sgd",

@@ -39,23 +39,17 @@ from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.training.column_sums import ColumnMap, column_sums
+from fedldp.training.exact_sums import NORM, Floats, cut, whose_rows
 
 if TYPE_CHECKING:
     from torch import nn
-
-Floats = NDArray[np.float64]
-
-NORM = 1 << 30
-"""The largest L2 norm of one person's vector, in grid steps."""
 
 SUMS = "sums of people"
 """The key under which an update carries these sums in addition to its weights."""
 
 CLASS_WEIGHTS = "class weights"
 """The key under which a broadcast carries class weights that follow from counts of the classes."""
-
-MOST_PEOPLE = 1 << 22
-"""Sums of up to this many vectors are exact in float64; a client's larger sum is clipped."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
@@ -92,7 +86,8 @@ _EXACT = 2.0**50
 _TOGETHER = 2.0**40
 """The same bound where up to ``_BLOCK`` rows are added at a time: the sum is at most 2^51."""
 
-_LARGEST_SUM = NORM * MOST_PEOPLE
+INTERCEPT_CLIP = 0.43
+"""Above sqrt(2) 0.3, the longest gradient of the weights of the constant 0.3, with ``_MARGIN``."""
 
 _MOST_INPUTS = 1 << 13
 """Squares of up to this many input numbers, of any size that is accepted, add up exactly."""
@@ -146,6 +141,9 @@ class PersonGradients:
             reveals how many people it sampled.
         count_rounds: how many rounds count classes.
         num_classes: the number of classes.
+        measured: the rounds that measure columns; later broadcasts have a ``ColumnMap``.
+        intercepts: the rounds that train the intercept alone.
+        intercept: sums the gradients in these rounds.
     """
 
     summed: Summed
@@ -153,6 +151,9 @@ class PersonGradients:
     sampled: float = 1.0
     count_rounds: int = 0
     num_classes: int = 0
+    measured: range = range(0)
+    intercepts: range = range(0)
+    intercept: Summed | None = None
 
     def group(self, most_examples: int) -> int:
         """Return 1: clients compute one after another."""
@@ -160,24 +161,43 @@ class PersonGradients:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the weights unchanged, and sums of shape (n, d), or (n, d + 1) with votes."""
-        weights = broadcast.weights
-        if broadcast.round <= self.count_rounds:
-            size = weights.size + (self.held_out > 0)
-            sums = []
-            for client in batch:
-                taken = client.examples.taken(next(samples(client, self.sampled)))
-                counts = class_counts(taken, self.num_classes)
-                sums.append(np.pad(counts, (0, size - counts.size)))
-        else:
-            summed = self.summed
-            if self.count_rounds:
-                summed = summed.weighted(told_weights(broadcast, self.num_classes))
-            sums = [self._sum(summed, weights, client) for client in batch]
+        weights, asked = broadcast.weights, self._asked(broadcast)
+        sums = np.zeros((len(batch), weights.size + (self.held_out > 0)))
+        for place, client in enumerate(batch):
+            found = asked(client)
+            sums[place, : found.size] = found
         rows = np.repeat(weights[None], len(batch), axis=0)
-        return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
+        return Sensitive(Update(rows=rows, aux={SUMS: sums}))
 
-    def _sum(self, summed: Summed, weights: NDArray[np.float32], client: Client) -> Floats:
-        examples, taken = client.examples, next(samples(client, self.sampled))
+    def _asked(self, broadcast: Broadcast) -> Callable[[Client], Floats]:
+        """Return what a round sums over a client's people, before any example is looked at.
+
+        The kind of sum follows from the round's number and from what was agreed.
+
+        Raises:
+            RunError: the broadcast lacks what it must tell.
+        """
+        round, weights, summed = broadcast.round, broadcast.weights, self.summed
+        if round in self.measured:
+            return lambda client: column_sums(client.examples, self.num_classes)
+        if round <= self.count_rounds:
+            return lambda client: class_counts(
+                client.examples.taken(next(samples(client, self.sampled))), self.num_classes
+            )
+        if self.count_rounds:
+            summed = summed.weighted(told_weights(broadcast, self.num_classes))
+        if round in self.intercepts:
+            assert self.intercept is not None
+            summed = self.intercept
+        if not self.measured:
+            return lambda client: self._sum(summed, weights, client, client.examples)
+        columns = ColumnMap.told(broadcast, weights.size // self.num_classes - 1)
+        return lambda client: self._sum(summed, weights, client, columns(client.examples))
+
+    def _sum(
+        self, summed: Summed, weights: NDArray[np.float32], client: Client, examples: Examples
+    ) -> Floats:
+        taken = next(samples(client, self.sampled))
         if not self.held_out:
             return summed(weights, examples.taken(taken))
         people = whose_rows(examples)
@@ -205,7 +225,7 @@ def class_counts(examples: Examples, num_classes: int) -> Floats:
     pairs, rows = np.unique(people * num_classes + examples.labels, return_counts=True)
     whose, labels = np.divmod(pairs, num_classes)
     given = rows * NORM // np.bincount(people)[whose]
-    return _cut(np.bincount(labels, given, num_classes).astype(np.int64))
+    return cut(np.bincount(labels, given, num_classes).astype(np.int64))
 
 
 def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
@@ -317,12 +337,19 @@ class DenseGradients:
         clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
         class_weights: public factors on the loss of a row, one for each label, at most 1; empty for
             none.
+        intercept: whether all weights but those of the last input, the constant, get the gradient
+            0; for a model of one layer.
     """
 
     layers: tuple[_Layer, ...]
     layout: Layout
     clip: float
     class_weights: tuple[float, ...] = ()
+    intercept: bool = False
+
+    def of_intercept(self) -> DenseGradients:
+        """Return the same for the weights of the constant alone, where no gradient is clipped."""
+        return replace(self, intercept=True, clip=INTERCEPT_CLIP)
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people; see ``Summed``."""
@@ -335,7 +362,7 @@ class DenseGradients:
                 passed = self._passed(parameters, examples.features[own], examples.labels[own])
                 block = self._one_row(passed) if count == 1 else self._rows(passed, count)
                 total += block.astype(np.int64)
-        return _cut(total)
+        return cut(total)
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
         """Return which rows the model classifies correctly; see ``Summed``."""
@@ -403,6 +430,8 @@ class DenseGradients:
                 most = _MARGIN * _LONGEST_BACK / max(1.0, _norm(parameters[at - 1]))
                 back *= np.minimum(1, most / np.maximum(np.sqrt(_squares(back)), 1e-200))[:, None]
             errors.insert(0, _on_grid(back, _ERROR_BITS))
+        if self.intercept:
+            inputs[0][:, :-1] = 0
         return [_Passed(*both) for both in zip(inputs, errors, strict=True)]
 
     def _one_row(self, passed: list[_Passed]) -> Floats:
@@ -520,7 +549,7 @@ class ModelGradients:
         for found in self.vectors(weights, examples):
             if not isinstance(found, Exception):
                 total += found.astype(np.int64)
-        return _cut(total)
+        return cut(total)
 
     def vectors(
         self, weights: NDArray[np.float32], examples: Examples
@@ -617,13 +646,6 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
     return np.asarray(found[0], np.float64)
 
 
-def whose_rows(examples: Examples) -> NDArray[np.int64]:
-    """Return, for each row, the index of its person among the client's people, shape (n,)."""
-    if examples.people is None:
-        return np.arange(len(examples))
-    return np.unique(examples.people, return_inverse=True)[1].astype(np.int64)
-
-
 def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:
     """Return, for each number of rows, the rows of the people who have that many.
 
@@ -673,10 +695,6 @@ def _bounded(values: Floats, bias: bool) -> Floats:
 
 def _on_grid(values: Floats, bits: int) -> Floats:
     return np.rint(values * 2.0**bits) * 2.0**-bits
-
-
-def _cut(total: NDArray[np.int64]) -> Floats:
-    return total.clip(-_LARGEST_SUM, _LARGEST_SUM).astype(np.float64)
 
 
 def _norm(matrix: Floats) -> float:

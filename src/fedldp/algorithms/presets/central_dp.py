@@ -106,7 +106,7 @@ def central_dp(settings: Settings) -> Composition:
             setting="system = central_dp",
         ),
         channel=Central(),
-        downlink=lambda size, problem: of_broadcast(settings, size),
+        downlink=lambda size, problem, round: of_broadcast(settings, size),
         claim=claim,
         unused=unused,
     )
@@ -133,7 +133,7 @@ def discrete(settings: Settings) -> Composition:
             setting="system = central_dp",
         ),
         channel=Central(),
-        downlink=lambda size, problem: steps.noised(size),
+        downlink=lambda size, problem, round: steps.noised(size),
         unused={
             "untrusted_clients": "no line of the statement depends on it, because every client is "
             "charged for every round"

@@ -73,6 +73,7 @@ from fedldp.algorithms.solution import (
     StatisticsOf,
     sends_statistics,
 )
+from fedldp.algorithms.stages import STAGES
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism, find_mechanism
@@ -154,6 +155,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     SAMPLED,
     SCORED,
     COUNTED,
+    *STAGES,
     Offer(
         "average",
         Annotated[float, Field(ge=0, le=1)] | None,
@@ -415,7 +417,7 @@ def bare(settings: Settings) -> Mechanism:
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
     found = dict.fromkeys(
-        (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name),
+        (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
         f"local_update = {settings.local_update} computes no gradients per person",
     )
     if settings.local_update == "sgd":

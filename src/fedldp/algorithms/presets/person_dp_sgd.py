@@ -44,6 +44,7 @@ from fedldp.algorithms.people import (
 )
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, LearningRate, Offer
+from fedldp.algorithms.stages import STAGES
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 
@@ -67,6 +68,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     SAMPLED,
     SCORED,
     COUNTED,
+    *STAGES,
     Offer(
         "average",
         Annotated[float, Field(ge=0, le=1)] | None,

@@ -30,7 +30,7 @@ from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
 from fedldp.data import Examples, Shares
-from fedldp.training.person_gradients import whose_rows
+from fedldp.training.exact_sums import whose_rows
 
 Membership = NDArray[np.bool_]
 

@@ -24,7 +24,7 @@ from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.results import Result
 from fedldp.data import Examples
 from fedldp.data.people import usual_labels
-from fedldp.training.person_gradients import whose_rows
+from fedldp.training.exact_sums import whose_rows
 
 SHARES = tuple(tenths / 10 for tenths in range(10))
 """Shares of the class that clients have."""

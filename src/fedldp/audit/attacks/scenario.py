@@ -49,7 +49,7 @@ from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
-from fedldp.training.person_gradients import whose_rows
+from fedldp.training.exact_sums import whose_rows
 from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]

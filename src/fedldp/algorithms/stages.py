@@ -1,0 +1,244 @@
+"""The stages of a run over people: what is summed in which rounds, at which share of the budget.
+
+    measure     once, first: class shares, and the means and mean squares of the columns
+    train       gradients
+    intercept   last: the gradient of the intercept alone
+
+mu^2 adds up over releases of Gaussian noise. So a stage has a share of the run's mu^2, and divides
+it equally among its own rounds. The shares are rational numbers whose sum is exactly 1: training
+has whatever the other stages leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.data.public_features import CONSTANT
+from fedldp.protocol.roles import Arrays, State
+from fedldp.protocol.wire import Broadcast
+from fedldp.training.column_sums import SCALE, SHIFT, ColumnMap
+
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+STAGES = (
+    Offer(
+        "measure_share",
+        _Share,
+        "share of the budget (of mu^2) for the first round, if it is above 0: that round measures "
+        "the class shares and each column's mean and mean square; training then starts at the "
+        "shares, in columns that are shifted and scaled by these",
+        0.0,
+    ),
+    Offer(
+        "intercept_share",
+        _Share,
+        "share of the budget (of mu^2) for the last 3 rounds, if it is above 0: these train the "
+        "intercept alone, from the average of training, so that predicted risks fit the classes' "
+        "shares",
+        0.0,
+    ),
+)
+
+MEASURE_ROUNDS, INTERCEPT_ROUNDS = 1, 3
+
+LEAST_SHARE = 0.01
+"""The lower limit of a class's noisy share, which also bounds the weight of the class."""
+
+SEEN = 3
+"""A class share below this many standard deviations of its noise counts as not seen."""
+
+SHARES = "class shares"
+"""The key under which the server keeps the classes' shares."""
+
+_CURVATURE = 0.7
+"""What is left of p (1 - p) once a model separates the classes, roughly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Consecutive rounds in which the same is summed.
+
+    Attributes:
+        kind: what is summed.
+        rounds: these rounds.
+        share: the stage's share of the run's mu^2.
+    """
+
+    kind: Literal["measure", "train", "intercept"]
+    rounds: range
+    share: Fraction
+
+
+def stages_of(settings: Any) -> tuple[Stage, ...]:
+    """Return the stages of a run, in order; a run that sets no shares has one, which trains.
+
+    Raises:
+        ConfigError: no round, or nothing of the budget, would be left for training.
+    """
+    measure, intercept = _exact(settings.measure_share), _exact(settings.intercept_share)
+    first, last = MEASURE_ROUNDS * (measure > 0), INTERCEPT_ROUNDS * (intercept > 0)
+    if measure + intercept >= 1:
+        raise ConfigError(
+            f"measure_share = {settings.measure_share:g} and intercept_share = "
+            f"{settings.intercept_share:g}: nothing of the budget would be left for training; "
+            "give shares whose sum is below 1"
+        )
+    if first + last >= settings.rounds:
+        raise ConfigError(
+            f"rounds = {settings.rounds}: of these, {first} measure and {last} train the "
+            "intercept (measure_share, intercept_share), so none would be left for training; give "
+            f"at least {first + last + 1}"
+        )
+    ends = 1, 1 + first, settings.rounds + 1 - last, settings.rounds + 1
+    every = (
+        Stage(kind="measure", rounds=range(*ends[0:2]), share=measure),
+        Stage(kind="train", rounds=range(*ends[1:3]), share=1 - measure - intercept),
+        Stage(kind="intercept", rounds=range(*ends[2:4]), share=intercept),
+    )
+    return tuple(stage for stage in every if stage.rounds)
+
+
+def stage_at(stages: Sequence[Stage], round: int) -> Stage:
+    """Return the stage of a round.
+
+    Raises:
+        RunError: the round is not one of the run.
+    """
+    for stage in stages:
+        if round in stage.rounds:
+            return stage
+    raise RunError(f"round {round}: the run has the rounds 1 to {stages[-1].rounds[-1]}")
+
+
+def _exact(share: float) -> Fraction:
+    """Return a share as it is written: 0.1 is 1/10, not the nearest float."""
+    return Fraction(repr(float(share)))
+
+
+# What the server computes; all of it is post-processing of what was released.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a measuring round tells of a table, whose rows have norm 1 and the constant.
+
+    Attributes:
+        columns: the map that gives every column the mean 0 and the mean square 1/columns.
+        shares: the classes' shares, shape (classes,), whose sum is 1; None if a class was not seen.
+        noise: the standard deviation of a share.
+    """
+
+    columns: ColumnMap
+    shares: NDArray[np.float64] | None
+    noise: float
+
+    @classmethod
+    def of(cls, noisy: NDArray[np.float64], noise: float, classes: int) -> Measured:
+        """Return what a noisy sum tells.
+
+        Args:
+            noisy: class shares, means and mean squares of people, each with noise, in this order;
+                shape (classes + 2 columns,).
+            noise: the standard deviation of each number's noise, above 0.
+            classes: the number of classes.
+        """
+        shares = noisy[:classes]
+        means, squares = np.split(noisy[classes:], 2)
+        least = max(2 * noise, 0.02 / means.size)
+        spread = np.maximum(squares - means**2, least)
+        seen = bool((shares >= SEEN * noise).all())
+        return cls(
+            columns=ColumnMap.agreed(means, 1 / np.sqrt(spread * means.size)),
+            shares=at_least(shares) if seen else None,
+            noise=noise,
+        )
+
+    def arrays(self, otherwise: NDArray[np.float64]) -> Arrays:
+        """Return what the server keeps; ``otherwise`` holds if a class was not seen."""
+        shares = otherwise if self.shares is None else self.shares
+        shift, scale = self.columns.shift, self.columns.scale
+        return {SHIFT: shift, SCALE: scale, SHARES: shares}
+
+    def metrics(self) -> dict[str, float]:
+        """Return the classes' shares that were seen, and the deviation of their noise."""
+        shares = () if self.shares is None else self.shares
+        named = {f"noisy share of class {k}": float(share) for k, share in enumerate(shares)}
+        return {**named, "deviation of a share": self.noise}
+
+
+def at_least(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return positive shares, each at least about ``LEAST_SHARE``, whose sum is 1."""
+    found = np.maximum(shares / shares.sum(), LEAST_SHARE)
+    return np.asarray(found / found.sum(), np.float64)
+
+
+def nothing_measured(classes: int, columns: int) -> Arrays:
+    """Return what the server keeps before it has measured: columns as they are, equal shares."""
+    return {
+        SHIFT: np.zeros(columns),
+        SCALE: np.ones(columns),
+        SHARES: np.full(classes, 1 / classes),
+    }
+
+
+def column_map(arrays: Arrays) -> ColumnMap:
+    """Return the map of columns that the server keeps."""
+    return ColumnMap.agreed(arrays[SHIFT], arrays[SCALE])
+
+
+def tell_columns(state: State) -> Broadcast:
+    """Return a round's broadcast, with the map of columns."""
+    told = column_map(state.arrays).public()
+    return Broadcast(round=state.round, weights=state.weights, public=told)
+
+
+def to_table_weights(weights: NDArray[np.floating], arrays: Arrays) -> NDArray[np.float64]:
+    """Return the model for the table's own columns, from that for mapped columns, shape (d,)."""
+    return column_map(arrays).to_table_weights(weights, CONSTANT)
+
+
+def start_at(shares: NDArray[np.float64], weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the weights with the intercept at log(share): a model without columns predicts it.
+
+    Args:
+        shares: the classes' shares, positive, shape (classes,).
+        weights: of each class in turn, the constant's last, shape (d,).
+    """
+    found = weights.astype(np.float64).reshape(shares.size, -1)
+    start = np.log(shares) / CONSTANT
+    found[:, -1] = start - start.mean()
+    return found.ravel()
+
+
+def intercept_step(
+    gradient: NDArray[np.float64], shares: NDArray[np.float64], step: int
+) -> NDArray[np.float64]:
+    """Return the change of the weights for a noisy mean gradient of the intercept, shape (d,).
+
+    It is nearly a Newton step, at the curvature of the classes' shares. Steps of 1, 1/2, 1/3
+    average the noise of the rounds so far. All coordinates but the constant's hold noise alone, and
+    change nothing.
+
+    Args:
+        gradient: the mean gradient over people, in the units of the weights, shape (d,).
+        shares: the classes' shares, shape (classes,), whose sum is 1.
+        step: the number of the step, from 1.
+    """
+    found = np.zeros((shares.size, gradient.size // shares.size))
+    of_constant = gradient.reshape(found.shape)[:, -1]
+    curvature = _CURVATURE * CONSTANT**2 * (np.diag(shares) - np.outer(shares, shares))
+    # Equal changes of all classes change nothing, so the curvature is singular along them; adding
+    # them as one more direction makes a plain solution possible, without their part.
+    along = np.full(curvature.shape, 1 / shares.size)
+    newton = np.linalg.solve(curvature + along, of_constant - of_constant.mean())
+    found[:, -1] = -(newton - newton.mean()) / step
+    return found.ravel()
