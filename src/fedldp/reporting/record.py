@@ -28,15 +28,16 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, RunError
@@ -119,16 +120,8 @@ class RunFolder:
         Raises:
             RunError: the file is missing or damaged.
         """
-        path = self.path / name
-        try:
-            document: Any = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; check the folder") from error
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{path} is damaged: start the run again") from error
-        if not isinstance(document, dict):
-            raise RunError(f"{path} is damaged: start the run again")
-        return document
+        found: dict[str, Any] = read_as(self.path / name, dict[str, Any])
+        return found
 
     def read_config(self) -> dict[str, Any]:
         """Return the document from which the run started: "recipe", "config" and "own_data".
@@ -136,15 +129,11 @@ class RunFolder:
         Raises:
             RunError: this is not a run folder, or its config.json is damaged.
         """
-        path = self.path / "config.json"
-        if not path.is_file():
-            raise RunError(
-                f"{self.path}: not a run folder (no config.json); give the folder of a run"
-            )
+        check_run_folder(self.path)
         document = self.read_json("config.json")
         whole = {"recipe", "config", "own_data"} <= set(document)
         if not whole or not isinstance(document["config"], dict):
-            raise RunError(f"{path} is damaged: start the run again")
+            raise _damaged(self.path / "config.json", "it is not that of a run")
         return document
 
     def keep_own_data(self, exact: str | None, problem: Problem) -> None:
@@ -280,6 +269,95 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is damaged: start the run again") from error
+
+
+LARGEST_FILE = 64 * 2**20
+"""The size in bytes of the largest file that is read; 100,000 rounds take 55e6 bytes."""
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file in a run folder, which may come from somebody else.
+
+    Raises:
+        RunError: it is missing, too large, or no text.
+    """
+    try:
+        if not path.is_file():
+            raise RunError(
+                f"{path} is missing, so the run folder is incomplete; give another folder"
+            )
+        if path.stat().st_size > LARGEST_FILE:
+            raise RunError(
+                f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes a file that large"
+            )
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; check the folder") from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "not UTF-8 text") from error
+
+
+def parsed(path: Path, text: str) -> Any:
+    """Return what JSON in a file says, in which every number is finite.
+
+    Raises:
+        RunError: it is not JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        reason = "not JSON" if isinstance(error, RecursionError) else f"not JSON: {error}"
+        raise _damaged(path, reason) from error
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def checked(path: Path, kind: Any, document: Any) -> Any:
+    """Return a document of a file as a type that pydantic knows.
+
+    Raises:
+        RunError: it is not of this type.
+    """
+    try:
+        return _adapter(kind).validate_python(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the document"
+        raise _damaged(path, f"{place}: {first['msg']}") from error
+
+
+def read_as(path: Path, kind: Any) -> Any:
+    """Return a JSON file as a type that pydantic knows.
+
+    Raises:
+        RunError: it is missing or damaged.
+    """
+    return checked(path, kind, parsed(path, read_text(path)))
+
+
+def _damaged(path: Path, reason: str) -> RunError:
+    return RunError(f"{path} is damaged ({reason}): use another copy, or repeat the run")
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def check_run_folder(path: Path) -> None:
+    """Refuse a path that is not the folder of a run.
+
+    Raises:
+        RunError: it is not; the message says what to give instead.
+    """
+    if (path / "sweep.json").is_file():
+        raise RunError(
+            f"{path}: it is the folder of a sweep; give the folders of its runs: {path}/*/"
+        )
+    if not (path / "config.json").is_file():
+        raise RunError(f"{path}: not a run folder (no config.json); give the folder of a run")
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
@@ -425,22 +503,10 @@ def read_schema(folder: Path) -> Schema:
     Raises:
         RunError: the schema is missing or damaged.
     """
-    path = folder / FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        names = {
-            key: None if found[key] is None else tuple(map(str, found[key]))
-            for key in ("classes", "features")
-        }
-        total = found["num_examples"]
-        return Schema(
-            input_shape=tuple(map(int, found["input_shape"])),
-            num_classes=int(found["num_classes"]),
-            num_examples=None if total is None else int(total),
-            rounded=bool(found["rounded"]),
-            **names,
-        )
-    except OSError as error:
-        raise RunError(f"{folder}: it has no {FILE}; give the folder of a finished run") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: repeat the run") from error
+    if not (folder / FILE).is_file():
+        raise RunError(f"{folder}: it has no {FILE}; give the folder of a finished run")
+    found = read_as(folder / FILE, dict[str, Any])
+    if lacks := {each.name for each in fields(Schema)} - found.keys():
+        raise _damaged(folder / FILE, f"it lacks {', '.join(sorted(lacks))}")
+    schema: Schema = checked(folder / FILE, Schema, found)
+    return schema

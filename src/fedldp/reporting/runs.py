@@ -7,13 +7,13 @@ text. A page compares the settings of runs and shows the command that repeats on
 from __future__ import annotations
 
 import json
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -21,26 +21,22 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    RootModel,
-    ValidationError,
     model_validator,
 )
 
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
+from fedldp.algorithms.settings_docs import value_text
 from fedldp.algorithms.systems import with_defaults
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt
 from fedldp.protocol.server_loop import means_of
 from fedldp.reporting import words
 from fedldp.reporting.lines import Pair, asked_for, first_line
-from fedldp.reporting.record import Schema, read_schema
+from fedldp.reporting.record import Schema, checked, parsed, read_as, read_schema, read_text
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import run_title
-
-LARGEST_FILE = 64 * 2**20
-"""The size in bytes of the largest file that a report reads; 100,000 rounds take 55e6 bytes."""
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Size = Annotated[FiniteFloat, Field(ge=0)]
@@ -52,25 +48,21 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-def _stated(value: dict[str, Any]) -> dict[str, Any]:
-    try:
-        Statement.from_json(value)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-    return value
+def _holding(read: Callable[[Any], object]) -> AfterValidator:
+    """Return a check that a document can be read."""
+
+    def check(value: Any) -> Any:
+        try:
+            read(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    return AfterValidator(check)
 
 
-def _doubted(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    try:
-        for each in value:
-            Doubt.from_json(each)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-class _Statement(RootModel[Annotated[dict[str, Any], AfterValidator(_stated)]]):
-    pass
+_Stated = Annotated[dict[str, Any], _holding(Statement.from_json)]
+_Doubted = Annotated[dict[str, Any], _holding(Doubt.from_json)]
 
 
 class _Tested(_Document):
@@ -135,12 +127,12 @@ class _Summary(_Document):
     config: dict[str, Any]
     rounds: Annotated[list[_Round], Field(min_length=1)]
     final: _Final
-    privacy: Annotated[dict[str, Any], AfterValidator(_stated)]
+    privacy: _Stated
     seconds: Size
     tested_on: str
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
     figures: list[dict[str, Any]]
-    doubts: Annotated[list[dict[str, Any]], AfterValidator(_doubted)]
+    doubts: list[_Doubted]
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -160,9 +152,6 @@ class _Environment(_Document):
 
 class _Started(_Document):
     own_data: Any
-
-
-_T = TypeVar("_T", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -280,27 +269,13 @@ class FinishedRun:
         }
 
 
-def check_run_folder(path: Path) -> None:
-    """Refuse a path that is not the folder of a run.
-
-    Raises:
-        RunError: it is not; the message says what to give instead.
-    """
-    if (path / "sweep.json").is_file():
-        raise RunError(
-            f"{path}: it is the folder of a sweep; give the folders of its runs: {path}/*/"
-        )
-    if not (path / "config.json").is_file():
-        raise RunError(f"{path}: not a run folder (no config.json); give the folder of a run")
-
-
 def read_statement(path: Path) -> Statement:
     """Return the statement in a run folder.
 
     Raises:
         RunError: it is missing or damaged.
     """
-    return Statement.from_json(_read(path / "privacy.json", _Statement).root)
+    return Statement.from_json(read_as(path / "privacy.json", _Stated))
 
 
 def read_finished(path: Path) -> FinishedRun:
@@ -309,10 +284,9 @@ def read_finished(path: Path) -> FinishedRun:
     Raises:
         RunError: one of its files is missing or damaged.
     """
-    summary = _read(path / "summary.json", _Summary)
-    lines = _text(path / "metrics.jsonl").splitlines()
-    measured = [_checked(path / "metrics.jsonl", _Measured, line) for line in lines]
-    return _run(path, summary, measured, finished=True)
+    place = path / "metrics.jsonl"
+    rounds = [parsed(place, line) for line in read_text(place).splitlines()]
+    return _run(path, read_as(path / "summary.json", _Summary), place, rounds, finished=True)
 
 
 def unfinished(
@@ -329,27 +303,25 @@ def unfinished(
         RunError: one of its files is missing or damaged.
     """
     place = path / "checkpoint"
-    measured = [_valid(place, _Measured, dict(each)) for each in rounds]
-    return _run(path, _valid(place, _Summary, dict(summary)), measured, finished=False)
+    return _run(path, checked(place, _Summary, summary), place, rounds, finished=False)
 
 
 def _run(
-    path: Path, document: _Summary, measured: Sequence[_Measured], *, finished: bool
+    path: Path, document: _Summary, place: Path, rounds: Sequence[Any], *, finished: bool
 ) -> FinishedRun:
-    summary = document.model_dump()
-    refused: dict[str, int] = {}
+    measured = [checked(place, _Measured, each) for each in rounds]
+    refused: Counter[str] = Counter()
     for one in measured:
-        for reason, count in one.refused.items():
-            refused[reason] = refused.get(reason, 0) + count
+        refused.update(one.refused)
     return FinishedRun(
         path=path,
-        summary=summary,
+        summary=document.model_dump(),
         finished=finished,
-        environment=_read(path / "environment.json", _Environment).model_dump(),
-        own_data=_read(path / "config.json", _Started).own_data,
+        environment=read_as(path / "environment.json", _Environment).model_dump(),
+        own_data=read_as(path / "config.json", _Started).own_data,
         means=means_of([one.metrics for one in measured]),
         arrivals=means_of([one.arrivals or {} for one in measured]),
-        refused=refused,
+        refused=dict(refused),
         radii=_of_each_round([one.radii for one in measured]),
         spent=[[each.model_dump() for each in one.spent] for one in measured],
         budgets=[[each.model_dump() for each in one.budgets] for one in measured],
@@ -360,53 +332,6 @@ def _of_each_round(radii: list[list[float] | None]) -> list[list[float]]:
     """Return the radii of every round; an empty list if a round has none."""
     found = [each for each in radii if each is not None]
     return found if len(found) == len(radii) else []
-
-
-def _read(path: Path, kind: type[_T]) -> _T:
-    return _checked(path, kind, _text(path))
-
-
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise RunError(
-                f"{path} is missing, so the run folder is incomplete; give another folder"
-            )
-        if path.stat().st_size > LARGEST_FILE:
-            raise RunError(
-                f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes a file that large"
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; check the folder") from error
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path} is damaged (not UTF-8 text): use another copy") from error
-
-
-def _checked(path: Path, kind: type[_T], text: str) -> _T:
-    try:
-        document = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        reason = "not JSON" if isinstance(error, RecursionError) else f"not JSON: {error}"
-        raise _damaged(path, reason) from error
-    return _valid(path, kind, document)
-
-
-def _valid(path: Path, kind: type[_T], document: Any) -> _T:
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the document"
-        raise _damaged(path, f"{place}: {first['msg']}") from error
-
-
-def _damaged(path: Path, reason: str) -> RunError:
-    return RunError(f"{path} is damaged ({reason}): use another copy, or repeat the run")
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
 
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",
@@ -463,30 +388,11 @@ def command(run: FinishedRun) -> str | None:
     if base.keys() != config.keys():
         return None
     changes = {key: value for key, value in config.items() if value != base[key]}
-    words = ["fedldp", "run", summary["recipe"]]
+    given = ["fedldp", "run", summary["recipe"]]
     for key in ("rounds", "seed"):
         if key in changes:
-            words += [f"--{key}", str(changes.pop(key))]
+            given += [f"--{key}", str(changes.pop(key))]
     for key, value in changes.items():
-        words += ["--set", f"{key}={_toml(value)}"]
-    line = shlex.join(words)
+        given += ["--set", f"{key}={'' if value is None else value_text(value)}"]
+    line = shlex.join(given)
     return line if len(line) <= LONGEST_COMMAND else None
-
-
-def _toml(value: Any) -> str:
-    """Return a setting in the form that ``--set`` reads: TOML, with plain words unquoted."""
-    if value is None:
-        return ""
-    if isinstance(value, dict):
-        parts = (f"{json.dumps(k)} = {_toml_inner(v)}" for k, v in value.items() if v is not None)
-        return "{" + ", ".join(parts) + "}"
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.:/-]*", value)
-    return value if plain and value not in ("true", "false", "inf", "nan") else _toml_inner(value)
-
-
-def _toml_inner(value: Any) -> str:
-    if isinstance(value, dict):
-        return _toml(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml_inner, value)) + "]"
-    return json.dumps(value)

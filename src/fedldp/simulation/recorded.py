@@ -24,10 +24,16 @@ from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting.record import RunFolder, Schema, how_to_resume, read_schema, replace_file
+from fedldp.reporting.record import (
+    RunFolder,
+    Schema,
+    check_run_folder,
+    how_to_resume,
+    read_schema,
+    replace_file,
+)
 from fedldp.reporting.runs import (
     FinishedRun,
-    check_run_folder,
     read_finished,
     read_statement,
     unfinished,
