@@ -240,7 +240,7 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
         "tested_on": run.summary["tested_on"],
         **{name: final[name] for name in names},
         "classes": [
-            {"class": name, **figures}
+            {"class": name, **{key: figures[key] for key in ("examples", "recall", "precision")}}
             for name, figures in zip(run.class_names, run.classes, strict=True)
         ],
     }

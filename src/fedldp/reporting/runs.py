@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -35,7 +36,7 @@ from fedldp.protocol.server_loop import means_of
 from fedldp.reporting import words
 from fedldp.reporting.lines import Pair, asked_for, first_line
 from fedldp.reporting.record import Schema, checked, parsed, read_as, read_schema, read_text
-from fedldp.reporting.scores import is_imbalanced
+from fedldp.reporting.scores import by_class, is_imbalanced
 from fedldp.reporting.text import run_title
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
@@ -245,17 +246,9 @@ class FinishedRun:
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
-        """The number of examples, recall and precision of each class; None where undefined."""
-        matrix = self.summary["confusion"] or []
-        taken = [sum(column) for column in zip(*matrix, strict=True)]
-        return [
-            {
-                "examples": sum(row),
-                "recall": row[k] / sum(row) if sum(row) else None,
-                "precision": row[k] / taken[k] if taken[k] else None,
-            }
-            for k, row in enumerate(matrix)
-        ]
+        """The figures of each class; see ``scores.by_class``."""
+        matrix = self.summary["confusion"]
+        return [] if matrix is None else by_class(np.array(matrix))
 
     def to_record(self) -> dict[str, Any]:
         """Return the run for ``fedldp report --json``."""

@@ -283,8 +283,8 @@ def scores(
 ) -> dict[str, Any]:
     """Return a model's metrics on a test set, JSON-ready.
 
-    The ``FIGURES`` are defined as in ``Evaluation``. Precision is 0 where a class was never
-    predicted. "most_frequent" is the accuracy of always predicting the most frequent class.
+    The ``FIGURES`` are defined as in ``Evaluation``. "most_frequent" is the accuracy of always
+    predicting the most frequent class.
 
     Args:
         labels: shape (n,), n of at least 1.
@@ -294,40 +294,43 @@ def scores(
             predicted; with None, the more probable class is predicted. AUC, average precision and
             the Brier score do not depend on it.
     """
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-
-    places = np.arange(schema.num_classes)
-    predicted = named(probabilities, threshold)
-    precision, recall, f1, support = precision_recall_fscore_support(
-        labels, predicted, labels=places, zero_division=0.0
-    )
-    confusion = confusion_matrix(labels, predicted, labels=places)
+    count, predicted = schema.num_classes, named(probabilities, threshold)
+    confusion = np.bincount(count * labels + predicted, minlength=count**2).reshape(count, count)
     figures = figures_of(labels, probabilities, confusion)
-    areas = [_ranked(labels == label, probabilities[:, label]) for label in places]
-    there = support > 0
+    areas = [_ranked(labels == label, probabilities[:, label]) for label in range(count)]
+    classes = [
+        {"class": schema.class_name(label), **each, "auc": None if area is None else area[0]}
+        for label, (each, area) in enumerate(zip(by_class(confusion), areas, strict=True))
+    ]
     return {
         "examples": len(labels),
         "accuracy": float(np.mean(predicted == labels)),
-        "balanced_accuracy": figures["balanced_accuracy"],
-        "most_frequent": float(support.max() / len(labels)),
-        "f1_macro": float(np.mean(f1[there])),
-        "auc": figures["auc"],
-        "average_precision": figures["average_precision"],
-        "brier": figures["brier"],
-        "calibration_error": figures["calibration_error"],
-        "classes": [
-            {
-                "class": schema.class_name(label),
-                "examples": int(support[label]),
-                "precision": float(precision[label]),
-                "recall": float(recall[label]) if there[label] else None,
-                "f1": float(f1[label]) if there[label] else None,
-                "auc": None if (ranked := areas[label]) is None else ranked[0],
-            }
-            for label in range(schema.num_classes)
-        ],
+        "most_frequent": most_frequent(confusion.sum(1)),
+        "f1_macro": float(np.mean([each["f1"] for each in classes if each["examples"]])),
+        **figures,
+        "classes": classes,
         "confusion": confusion.tolist(),
     }
+
+
+def by_class(confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Return the number of examples, precision, recall and F1 of each class.
+
+    Precision is None for a class that was never predicted, recall and F1 for one without examples.
+
+    Args:
+        confusion: the number of examples of each class (row) predicted as each class (column).
+    """
+    rows = zip(np.diagonal(confusion), confusion.sum(1), confusion.sum(0), strict=True)
+    return [
+        {
+            "examples": support,
+            "precision": right / taken if taken else None,
+            "recall": right / support if support else None,
+            "f1": 2 * right / (support + taken) if support else None,
+        }
+        for right, support, taken in (map(int, row) for row in rows)
+    ]
 
 
 FEW = 10
