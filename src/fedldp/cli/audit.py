@@ -90,7 +90,8 @@ def audit(
 
     from fedldp.audit.playing import check_arguments, play
     from fedldp.core.locks import alone
-    from fedldp.reporting.html import check_place
+    from fedldp.reporting.html import BEGINS
+    from fedldp.reporting.record import check_replaceable
     from fedldp.simulation.plan import cores
 
     if recipe is not None and mechanism is not None:
@@ -100,7 +101,7 @@ def audit(
     check_arguments(confidence, trials)
     with ExitStack() as stack:
         if page is not None:
-            check_place(page, "page")
+            check_replaceable(page, BEGINS.encode(), "page")
             stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
         if client is None:
             _check_no_claim(epsilon, unit, shape)

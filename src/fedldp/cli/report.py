@@ -68,10 +68,10 @@ def report(
 
 
 def _write(place: Path, runs: list[FinishedRun]) -> None:
-    from fedldp.reporting.html import check_place, page
-    from fedldp.reporting.record import replace_file
+    from fedldp.reporting.html import BEGINS, page
+    from fedldp.reporting.record import check_replaceable, replace_file
 
-    check_place(place, "out")
+    check_replaceable(place, BEGINS.encode())
     replace_file(place, page(runs).encode())
 
 

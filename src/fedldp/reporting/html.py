@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.statement import Statement, scores_are_private
-from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
 from fedldp.reporting import charts, words
 from fedldp.reporting.lines import headline_first, own_words
@@ -22,8 +20,13 @@ from fedldp.reporting.text import round_rows
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-GENERATOR = '<meta name="generator" content="fedldp">'
-"""The mark that distinguishes our pages from other files."""
+BEGINS = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="fedldp">"""
+"""The beginning of every page, which distinguishes our pages from other files."""
 
 INSTALL = "pip install 'fedldp[report]'"
 _LONGEST_VALUE = 300
@@ -69,27 +72,9 @@ def page(runs: Sequence[FinishedRun]) -> str:
 
 def render(template: str, **values: Any) -> str:
     """Return a page: a template of this package, filled with values whose text is escaped."""
-    text = _environment().get_template(template).render(generator=GENERATOR, **values)
+    text = _environment().get_template(template).render(begins=BEGINS, **values)
     # A lone surrogate, which JSON can hold, cannot be encoded in a file.
     return text.encode("utf-8", "replace").decode()
-
-
-def check_place(place: Path, argument: str) -> None:
-    """Refuse to replace a file that is not one of our pages.
-
-    Raises:
-        RunError: there is something other than our page, or the file cannot be read.
-    """
-    try:
-        taken = place.exists() and (
-            not place.is_file() or GENERATOR.encode() not in place.read_bytes()[:1000]
-        )
-    except OSError as error:
-        raise RunError(f"{argument} = {place}: {error.strerror}; choose a writable path") from error
-    if taken:
-        raise RunError(
-            f"{argument} = {place}: it exists and is not a fedldp report; choose another file"
-        )
 
 
 @cache

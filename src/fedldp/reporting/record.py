@@ -392,12 +392,13 @@ def how_to_resume(path: Path) -> str:
     return f"fedldp run --resume {shlex.quote(str(path))} (Python: fedldp.resume({str(path)!r}))"
 
 
-def check_replaceable(path: Path, begins: bytes) -> None:
+def check_replaceable(path: Path, begins: bytes, option: str = "out") -> None:
     """Refuse to replace a file of another kind, because it may be somebody's data.
 
     Args:
         path: the file to write.
         begins: the first bytes of a file of the same kind, which may be replaced.
+        option: the name of the option that gives the path.
 
     Raises:
         RunError: the path has something other than such a file, or its folder is missing.
@@ -413,7 +414,7 @@ def check_replaceable(path: Path, begins: bytes) -> None:
                     return
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; check the file") from error
-    raise RunError(f"out = {path}: it exists and is another kind of file; choose another file")
+    raise RunError(f"{option} = {path}: it exists and is another kind of file; choose another file")
 
 
 def replace_file(path: Path, content: bytes) -> None:
