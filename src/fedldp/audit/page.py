@@ -93,6 +93,7 @@ def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
             curves,
             across=f"false-positive rate; {kind}, from {seen}",
             up="true-positive rate",
+            guessing=True,
         )
         names = ", ".join(name for name, _ in curves)
         found.append((svg, f"ROC curves of {kind}, from {seen}: {names}"))

@@ -55,14 +55,11 @@ _STYLE = {
     "grid.linewidth": 0.8,
     "legend.frameon": False,
 }
-_INCHES, _NARROW = 4.4, 5.0
-"""Widths of charts in inches: on a phone the whole chart is visible, with readable text."""
+_INCHES = 4.4
+"""The width of charts in inches: on a phone the whole chart is visible, with readable text."""
 
 _NUMBERS, _NOTHING = 0.68, 0.24
 """Inches left of the vertical axis: with room for numbers at its ticks, and without."""
-
-_MOST_INSIDE = 9
-"""The largest number of lines with the legend inside the chart; otherwise it is below the chart."""
 
 _MOST_MARKED = 40
 """The largest number of rounds for which every point of a line is marked."""
@@ -181,131 +178,77 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         None if no run was tested.
     """
     label, scale = _FIGURES[key]
-    lines = [
-        [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r[key] is not None]
-        for run in runs
+    found = [
+        (
+            f"run {i + 1}" + (" (noise-free twin)" if twins[i] else ""),
+            [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r[key] is not None],
+        )
+        for i, run in enumerate(runs)
     ]
-    if not any(lines):
+    if not any(points for _, points in found):
         return None
+    return lines(name, found, across="round", up=label, columns=2 if any(twins) else 4)
 
-    columns = 2 if any(twins) else 4
-    below = 0.1 + 0.21 * math.ceil(len(runs) / columns) if len(runs) > _MOST_INSIDE else 0.0
+
+def lines(
+    name: str,
+    series: Sequence[tuple[str, Sequence[tuple[float, ...]]]],
+    *,
+    across: str,
+    up: str,
+    levels: Sequence[tuple[str, float]] = (),
+    columns: int = 1,
+    logarithmic: bool = False,
+    guessing: bool = False,
+) -> str:
+    """Return an SVG of labelled lines, with the legend below.
+
+    Args:
+        name: the chart's name, unique on its page.
+        series: for each line, a label in our own words, and points by ascending x: (x, y), or
+            (x, y, deviation).
+        across: the label of the x axis.
+        up: the label of the y axis.
+        levels: for each horizontal line, a label in our own words, and its height.
+        columns: the number of columns of the legend.
+        logarithmic: whether the x axis is; it then has a tick at every x.
+        guessing: whether to draw the line y = x, labelled guessing.
+    """
+    title = textwrap.wrap(across, 46)
+    entries = len(series) + len(levels) + guessing
+    below = 0.18 * (len(title) - 1)
+    below += 0.1 + 0.21 * math.ceil(entries / columns) if entries > 1 else 0.0
 
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes = figure.subplots()
-        for i, points in enumerate(lines):
-            axes.plot(
-                [round for round, _ in points],
-                [value for _, value in points],
-                color=_SERIES[i % len(_SERIES)],
-                linestyle=_DASHES[i % len(_DASHES)],
-                linewidth=1.8,
-                marker=_MARKERS[i % len(_MARKERS)] if len(points) <= _MOST_MARKED else None,
-                markersize=4,
-                label=f"run {i + 1}" + (" (noise-free twin)" if twins[i] else ""),
-            )
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        axes.set_xlabel("round")
-        axes.set_ylabel(label)
-        axes.grid()
-        if below:
-            figure.legend(fontsize=10, ncols=columns, loc="lower center", borderaxespad=0.1)
-        elif len(runs) > 1:
-            axes.legend(fontsize=10)
-
-    return _svg(name, draw, 2.9 + below, below=below)
-
-
-def lines(
-    name: str,
-    curves: Sequence[tuple[str, Sequence[tuple[float, float]]]],
-    *,
-    across: str,
-    up: str,
-) -> str:
-    """Return an SVG of labelled curves in the unit square, and the line y = x, labelled guessing.
-
-    Args:
-        name: the chart's name, unique on its page.
-        curves: for each curve, a label in our own words, and points (x, y) by ascending x.
-        across: the label of the x axis.
-        up: the label of the y axis.
-    """
-    label = textwrap.wrap(across, 46)
-    more = 0.18 * (len(label) - 1)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for i, (name, points) in enumerate(curves):
-            axes.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                color=_SERIES[i % len(_SERIES)],
-                linestyle=_DASHES[i % len(_DASHES)],
-                linewidth=1.8,
-                label=name,
-            )
-        axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, label="guessing")
-        axes.set_xlabel("\n".join(label))
-        axes.set_ylabel(up)
-        axes.grid()
-        axes.legend(fontsize=9, loc="lower right")
-
-    return _svg(name, draw, 3.4 + more, below=more)
-
-
-def against_epsilon(
-    name: str,
-    series: Sequence[tuple[str, Sequence[tuple[float, float, float]]]],
-    levels: Sequence[tuple[str, float]],
-    *,
-    across: str,
-    up: str,
-) -> str:
-    """Return an SVG, sized for a phone, of a metric against epsilon, with lines at some levels.
-
-    Args:
-        name: the chart's name, unique on its page.
-        series: for each line, a label in our own words, and points (epsilon, mean, deviation) by
-            ascending epsilon.
-        levels: for each horizontal line, a label in our own words, and its height; such a line
-            belongs to no epsilon.
-        across: the label of the x axis, which is logarithmic.
-        up: the label of the y axis.
-    """
-    ticks = sorted({epsilon for _, points in series for epsilon, _, _ in points})
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        axes.set_xscale("log")
         for i, (label, points) in enumerate(series):
-            axes.errorbar(
-                [x for x, _, _ in points],
-                [y for _, y, _ in points],
-                yerr=[spread for _, _, spread in points],
-                color=_SERIES[i % len(_SERIES)],
-                linestyle=_DASHES[i % len(_DASHES)],
-                marker=_MARKERS[i % len(_MARKERS)],
-                markersize=5,
-                linewidth=1.8,
-                capsize=3,
-                label=label,
-            )
+            x, y, *spread = zip(*points, strict=True) if points else ((), ())
+            marker = _MARKERS[i % len(_MARKERS)] if len(points) <= _MOST_MARKED else None
+            axes.errorbar(x, y, yerr=spread[0] if spread else None, color=_SERIES[i % len(_SERIES)],
+                          linestyle=_DASHES[i % len(_DASHES)], linewidth=1.8, marker=marker,
+                          markersize=4, capsize=3, label=label)  # fmt: skip
         for i, (label, height) in enumerate(levels, start=len(series)):
             dashes = _DASHES[(i + 1) % len(_DASHES)]
             axes.axhline(height, color=_SERIES[i % len(_SERIES)], linewidth=1.3, linestyle=dashes,
                          label=label)  # fmt: skip
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_xlabel(across)
+        if guessing:
+            axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, label="guessing")
+        if logarithmic:
+            ticks = sorted({point[0] for _, points in series for point in points})
+            axes.set_xscale("log")
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
+        elif not guessing:
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.set_xlabel("\n".join(title))
         axes.set_ylabel(up)
         axes.grid()
-        figure.subplots_adjust(bottom=0.5 if len(series) + len(levels) > 4 else 0.42)
-        figure.legend(fontsize=10, loc="lower left", ncols=1, bbox_to_anchor=(0.02, 0.0))
+        if entries > 1:
+            figure.legend(fontsize=10, ncols=columns, loc="lower center", borderaxespad=0.1)
 
-    return _svg(name, draw, 4.6, width=_NARROW)
+    return _svg(name, draw, 2.9 + below, below=below)
 
 
 def picture(values: NDArray[np.float32]) -> str:
@@ -332,7 +275,6 @@ def _svg(
     *,
     left: float = _NUMBERS,
     below: float = 0.0,
-    width: float = _INCHES,
 ) -> str:
     """Return a drawing as SVG, with the given margins, which are not adjusted to its labels.
 
@@ -345,8 +287,8 @@ def _svg(
 
     text = io.StringIO()
     with rc_context({"font.family": "sans-serif", **_STYLE}):
-        figure = Figure(figsize=(width, inches))
-        figure.subplots_adjust(left / width, (0.47 + below) / inches, 0.985, 1 - 0.08 / inches)
+        figure = Figure(figsize=(_INCHES, inches))
+        figure.subplots_adjust(left / _INCHES, (0.47 + below) / inches, 0.985, 1 - 0.08 / inches)
         figure.patch.set_visible(False)
         draw(figure)
         for axes in figure.axes:

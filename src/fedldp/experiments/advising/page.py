@@ -132,8 +132,13 @@ def _curves(advice: Advice) -> str | None:
         )
         if height is not None
     ]
-    return charts.against_epsilon(
-        "auc", series, levels, across="epsilon: further left is better protected", up="AUC"
+    return charts.lines(
+        "auc",
+        series,
+        levels=levels,
+        across="epsilon: further left is better protected",
+        up="AUC",
+        logarithmic=True,
     )
 
 
