@@ -134,7 +134,7 @@ def _are_private(privacy: Statement) -> bool:
     return (
         scores_are_private(privacy.warnings)
         or SCORES.is_in(sent)
-        or any("score" in each.values["text"] for each in OTHER_SENT.among(sent))
+        or OTHER_SENT.is_in(sent)  # in words of own code, which may be about scores
         or any(map(_is_foreign, (*reasons, *sent)))
     )
 
@@ -159,32 +159,14 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         run: the run.
         scores: whether to include scores that were measured on private rows.
     """
-    config, privacy = run.summary["config"], headline_first(run.privacy, run.asked)
-    target = config.get("target") if run.asked is not None else None
-    hidden, shown = _are_private(privacy) and not scores, words.document(privacy)
     skeleton = _skeleton()
-    found = _filled(skeleton, _values(run, privacy, hidden))
-    return {
-        "document": "fedldp privacy document",
-        "version": VERSION,
-        "run": _run(run),
-        "schema_version": shown["schema_version"],
-        "claim": shown["claim"],
-        "asked": None
-        if target is None
-        else {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
-        "guarantees": shown["guarantees"],
-        "warnings": shown["warnings"],
-        "doubts": None if hidden else words.facts(run.doubts),
-        "scores": None if hidden else _scores(run),
-        **found,
-        "to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(skeleton, found))},
-    }
+    found: dict[str, Any] = _filled(skeleton, _values(run, scores=scores))
+    return found | {"to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(skeleton, found))}}
 
 
 @cache
 def _skeleton() -> dict[str, Any]:
-    """Return the fields that are filled with values; ``card.toml`` says how."""
+    """Return the fields of a privacy document; ``card.toml`` says how they are filled."""
     return tomllib.loads(files("fedldp.reporting").joinpath("card.toml").read_text("utf-8"))
 
 
@@ -193,14 +175,16 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
         part = next(
             each
             for each in part
-            if all(values[name] == wanted for name, wanted in each.get("if", {}).items())
+            if all(
+                words.fits(words.at(values, n), fixed) for n, fixed in each.get("if", {}).items()
+            )
         )
     if isinstance(part, dict):
         return {key: _filled(each, values) for key, each in part.items() if key != "if"}
-    if part.startswith("?"):
-        return values[part[1:]] if part[1:] else None
-    alone = re.fullmatch(r"\{(\w+)\}", part)
-    return values[alone[1]] if alone else words.filled(part, values)
+    alone = re.fullmatch(r"\{([\w.]+)\}|\?([\w.]*)", part)
+    if alone is None:
+        return words.filled(part, values)
+    return words.at(values, alone[1] or alone[2] or "never")
 
 
 def _unfilled(part: Any, found: Any, place: str = "") -> Iterator[str]:
@@ -210,24 +194,6 @@ def _unfilled(part: Any, found: Any, place: str = "") -> Iterator[str]:
             yield from _unfilled(each, found[key], f"{place}/{key}")
     elif isinstance(part, str) and part.startswith("?") and found is None:
         yield place
-
-
-def _run(run: FinishedRun) -> dict[str, Any]:
-    summary, packages = run.summary, run.environment["packages"]
-    config = summary["config"]
-    digest = hashlib.sha256((run.path / "config.json").read_bytes()).hexdigest()
-    return {
-        "recipe": summary["recipe"],
-        "system": summary["system"],
-        "simulated": SIMULATED in run.privacy.warnings,
-        "config_sha256": digest,
-        "begun": run.environment["date"],
-        "software": {"fedldp": packages.get("fedldp"), "torch": packages.get("torch"),
-                     "python": run.environment["python"]},
-        "clients": _whole(config.get("num_clients")),
-        "rounds": len(summary["rounds"]),
-        "refused": run.refused,
-    }  # fmt: skip
 
 
 def _scores(run: FinishedRun) -> dict[str, Any] | None:
@@ -246,68 +212,74 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
     }
 
 
-def _values(run: FinishedRun, privacy: Statement, hidden: bool) -> dict[str, Any]:
+def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
     """Return the values that ``card.toml`` names."""
-    config, line, own = run.summary["config"], run.headline, own_words(privacy)
-    simulated, claim = SIMULATED in privacy.warnings, privacy.claim
+    config, line, privacy = run.summary["config"], run.headline, run.privacy
+    hidden = _are_private(privacy) and not scores
+    privacy = headline_first(privacy, run.asked)
+    proven = None if line is None or line.epsilon is None else line
+    own, target = own_words(privacy), config.get("target") if run.asked is not None else None
     mechanisms = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
     mechanisms += _named(config, "mechanism", "noise", "channel", "bound", "clip")
     bounds = _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person")
-    if line is not None:
-        bounds += map(words.line, AT_SITES.among(line.assumptions))
-    if line is not None and line.epsilon is not None:
-        mechanisms += [words.method_of(line), *words.assumptions_of(line)]
+    bounds += map(words.line, AT_SITES.among(() if line is None else line.assumptions))
     found: dict[str, Any] = {
-        "name": run.name,
-        "description": _description(run),
+        "run": run,
+        "summary": run.summary,
+        "environment": run.environment,
+        "digest": hashlib.sha256((run.path / "config.json").read_bytes()).hexdigest(),
+        "version": VERSION,
+        "shown": words.document(privacy),
+        "asked": target
+        and {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
+        "doubts": None if hidden else words.facts(run.doubts),
+        "scores": None if hidden else _scores(run),
+        "proven": proven,
         "variant": None if line is None else _VARIANTS[line.kind],
+        "description": _description(run),
         "domain": _domain(run.schema),
         "unprotected": _unprotected(run, privacy),
         "explained": words.explain(privacy),
-        "clients": _actors(config),
-        "source": "Static" if simulated else None,
+        "clients": _whole(config.get("num_clients")),
+        "actors": _actors(config),
+        "simulated": SIMULATED in privacy.warnings,
+        "source": "Static" if SIMULATED in privacy.warnings else None,
         "steps": ["", *_named(config, "server_optimizer", "average")],
         "prepared": [*_prepared(config), ""],
-        "mechanisms": "; ".join(mechanisms),
-        "claim": None if claim is None else claim.source,
-        "claimed": claim is not None,
+        "claimed": privacy.claim is not None,
         "warnings": "; ".join(map(words.line, privacy.warnings)),
         "bounds": "; ".join(bounds) or "no bound is set",
         "own": own,
         "is_own": bool(own),
-        "simulated": simulated,
         "fixed_seed": SIMULATED,
         "rounds": len(run.summary["rounds"]),
-        "held_out": scores_are_private(privacy.warnings),
-        "scores": HELD_OUT,
+        "private": scores_are_private(privacy.warnings),
+        "held_out": HELD_OUT,
+        "ideal": IDEALISED,
         "public": "; ".join(_named(config, "features", "initial", "trainable"))
         or "the configuration names no weights file and no public features",
         "utility": _utility(run, hidden),
-        "nothing": None,
-        "proven": False,
-    }
-    if line is None or line.epsilon is None:
-        of_line = ("epsilon", "delta", "unit", "neighbours", "model", "composition")
-        nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
-        return found | dict.fromkeys(of_line) | {"sees": nothing}
-    sees, grid = words.names("trust")[line.adversary], DISCRETE in line.assumptions
-    return found | {
-        "proven": True,
-        "epsilon": line.epsilon,
-        "delta": line.delta,
-        "size": words.amount(line),
-        "standing": words.standing(line),
         "limit": words.MEANINGLESS,
-        "meaningless": line.epsilon > words.MEANINGLESS,
-        "unit": words.names("part")[line.unit],
-        "is_whole": line.unit in ("person", "client-run"),
-        "neighbours": _and(words.names("neighbours")[line.neighbours], line, AT_SITES),
-        "model": _model(line),
+        "never": None,
+    }
+    if proven is None:
+        nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
+        names = ("unit", "neighbours", "model", "composition")
+        return found | dict.fromkeys(names) | {"sees": nothing, "mechanisms": "; ".join(mechanisms)}
+    sees, grid = words.names("trust")[proven.adversary], DISCRETE in proven.assumptions
+    rests_on = [words.method_of(proven), *words.assumptions_of(proven)]
+    return found | {
+        "size": words.amount(proven),
+        "standing": words.standing(proven),
+        "meaningless": proven.size > words.MEANINGLESS,
+        "unit": words.names("part")[proven.unit],
+        "is_whole": proven.unit in ("person", "client-run"),
+        "neighbours": _and(words.names("neighbours")[proven.neighbours], proven, AT_SITES),
+        "model": _model(proven),
         "sees": sees,
-        "trust": "; ".join([sees, *words.assumptions_of(line)]),
-        "composition": _and(words.method_of(line), line, TAKES_PART),
-        "is_idealised": line.is_idealised,
-        "idealised": IDEALISED,
+        "trust": "; ".join([sees, *words.assumptions_of(proven)]),
+        "composition": _and(words.method_of(proven), proven, TAKES_PART),
+        "mechanisms": "; ".join([*mechanisms, *rests_on]),
         "grid": f"; {words.line(DISCRETE)}" if grid else "",
     }
 
@@ -428,7 +400,6 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
 
 def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata, under the names of Hugging Face's model cards."""
-    config = run.summary["config"]
     found: dict[str, Any] = {
         "library_name": "fedldp",
         "tags": ["federated-learning", "differential-privacy", run.summary["system"]],
@@ -436,30 +407,23 @@ def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[st
     task = _task(run)
     if task is not None:
         found["pipeline_tag"] = task
-    if scores is not None:
-        data = _word(config.get("dataset", "the clients' own data"))
-        figures = {
-            _METRICS.get(name, name): scores[name]
-            for name in ("accuracy", *FIGURES)
-            if scores[name] is not None
-        }
-        found["metrics"] = list(figures)
-        found["model-index"] = [
-            {
-                "name": run.name,
-                "results": [
-                    {
-                        "task": {"type": task or "other"},
-                        "dataset": {"name": data, "type": "custom"},
-                        "metrics": [
-                            {"type": name, "value": value, "name": name.replace("_", " ")}
-                            for name, value in figures.items()
-                        ],
-                    }
-                ],
-            }
-        ]
-    return found
+    if scores is None:
+        return found
+    metrics = [
+        {"type": _METRICS.get(name, name), "value": scores[name], "name": name.replace("_", " ")}
+        for name in ("accuracy", *FIGURES)
+        if scores[name] is not None
+    ]
+    data = _word(run.summary["config"].get("dataset", "the clients' own data"))
+    result = {
+        "task": {"type": task or "other"},
+        "dataset": {"name": data, "type": "custom"},
+        "metrics": metrics,
+    }
+    return found | {
+        "metrics": [each["type"] for each in metrics],
+        "model-index": [{"name": run.name, "results": [result]}],
+    }
 
 
 _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
@@ -469,9 +433,9 @@ _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
 def _task(run: FinishedRun) -> str | None:
     """Return the task, if it follows from the data: a table has columns, an image three axes."""
     data = str(run.summary["config"].get("dataset", ""))
-    if data.endswith((".csv", ".parquet")) or (run.schema and run.schema.features):
+    if data.endswith((".csv", ".parquet")) or run.schema.features:
         return "tabular-classification"
-    return "image-classification" if run.schema and len(run.schema.input_shape) == 3 else None
+    return "image-classification" if len(run.schema.input_shape) == 3 else None
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

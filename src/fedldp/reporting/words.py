@@ -147,13 +147,24 @@ def _with_words(fact: Fact, entry: Mapping[str, Any], form: str) -> str:
     if form in entry:
         return filled(entry[form], values)
     for each in entry.get("when", [entry]):
-        if all(_is(values[name], fixed) for name, fixed in each.items() if name != "line"):
+        if all(fits(values[name], fixed) for name, fixed in each.items() if name != "line"):
             return filled(each["line"], values)
     raise LookupError(f"{FILE} has no words for {fact.kind} with {values}")
 
 
-def _is(value: Any, fixed: Any) -> bool:
-    return bool(fixed == "none" if value is None else value == fixed)  # TOML has no None
+def fits(value: Any, fixed: Any) -> bool:
+    """Return whether a value is the one that words are for; "none" is None, which TOML lacks."""
+    return bool(fixed == "none" if value is None else value == fixed)
+
+
+def at(values: Mapping[str, Any], path: str) -> Any:
+    """Return a value by name; a dot leads to a value of a value, and of None only to None."""
+    first, *rest = path.split(".")
+    found = values[first]
+    for name in rest:
+        if found is not None:
+            found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
+    return found
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
@@ -165,7 +176,7 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
     """
     found = ""
     for text, name, spec, how in Formatter().parse(template):
-        found += text + ("" if name is None else _shown(values[name], spec or "", how))
+        found += text + ("" if name is None else _shown(at(values, name), spec or "", how))
     return found
 
 
