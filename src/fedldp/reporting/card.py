@@ -39,7 +39,6 @@ from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.record import (
     MODEL,
     RunFolder,
-    Schema,
     as_json,
     check_replaceable,
     replace_file,
@@ -159,8 +158,9 @@ def privacy_document(run: FinishedRun, *, scores: bool = False) -> dict[str, Any
         run: the run.
         scores: whether to include scores that were measured on private rows.
     """
-    skeleton = _skeleton()
-    found: dict[str, Any] = _filled(skeleton, _values(run, scores=scores))
+    skeleton, values = dict(_skeleton()), _values(run, scores=scores)
+    values |= _filled(skeleton.pop("parts"), values)
+    found: dict[str, Any] = _filled(skeleton, values)
     return found | {"to_be_filled": {"note": TO_FILL, "fields": list(_unfilled(skeleton, found))}}
 
 
@@ -236,19 +236,20 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "scores": None if hidden else _scores(run),
         "proven": proven,
         "variant": None if line is None else _VARIANTS[line.kind],
-        "description": _description(run),
-        "domain": _domain(run.schema),
+        "config": config,
+        "shape": " x ".join(map(str, run.schema.input_shape)),
+        "classes": list(map(run.schema.class_name, range(min(run.schema.num_classes, 100)))),
         "unprotected": _unprotected(run, privacy),
         "explained": words.explain(privacy),
         "clients": _whole(config.get("num_clients")),
-        "actors": _actors(config),
+        "untrusted": _whole(config.get("untrusted_clients")),
         "simulated": SIMULATED in privacy.warnings,
         "source": "Static" if SIMULATED in privacy.warnings else None,
         "steps": ["", *_named(config, "server_optimizer", "average")],
         "prepared": [*_prepared(config), ""],
         "claimed": privacy.claim is not None,
         "warnings": "; ".join(map(words.line, privacy.warnings)),
-        "bounds": "; ".join(bounds) or "no bound is set",
+        "bounds": "; ".join(bounds),
         "own": own,
         "is_own": bool(own),
         "fixed_seed": SIMULATED,
@@ -256,17 +257,22 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "private": scores_are_private(privacy.warnings),
         "held_out": HELD_OUT,
         "ideal": IDEALISED,
-        "public": "; ".join(_named(config, "features", "initial", "trainable"))
-        or "the configuration names no weights file and no public features",
-        "utility": _utility(run, hidden),
+        "public": "; ".join(_named(config, "features", "initial", "trainable")),
+        "hidden": hidden,
+        "confidential": CONFIDENTIAL,
+        "doubtful": DOUBTFUL,
+        "figures": [f"{name} {value}" for name, value in words.scores(run.summary["final"])],
+        "doubtful_as": ["", *map(words.line, run.doubts)],
         "limit": words.MEANINGLESS,
         "never": None,
+        "discrete": DISCRETE,
+        "is_discrete": False,
     }
     if proven is None:
         nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
         names = ("unit", "neighbours", "model", "composition")
         return found | dict.fromkeys(names) | {"sees": nothing, "mechanisms": "; ".join(mechanisms)}
-    sees, grid = words.names("trust")[proven.adversary], DISCRETE in proven.assumptions
+    sees = words.names("trust")[proven.adversary]
     rests_on = [words.method_of(proven), *words.assumptions_of(proven)]
     return found | {
         "size": words.amount(proven),
@@ -280,7 +286,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "trust": "; ".join([sees, *words.assumptions_of(proven)]),
         "composition": _and(words.method_of(proven), proven, TAKES_PART),
         "mechanisms": "; ".join([*mechanisms, *rests_on]),
-        "grid": f"; {words.line(DISCRETE)}" if grid else "",
+        "is_discrete": DISCRETE in proven.assumptions,
     }
 
 
@@ -297,26 +303,6 @@ def _model(line: Guarantee) -> str:
     return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line.adversary, "Federated")
 
 
-def _description(run: FinishedRun) -> str:
-    config, rounds = run.summary["config"], len(run.summary["rounds"])
-    clients = _whole(config.get("num_clients"))
-    over = "" if clients is None else f" over {clients:,} clients"
-    of = "" if run.finished else f" of {_word(config.get('rounds'))}"
-    return (
-        f"A classifier for {run.schema.num_classes} classes (model {_word(config.get('model'))}), "
-        f"trained by federated learning{over} in {rounds:,}{of} round{'' if rounds == 1 else 's'} "
-        f"with the system {run.summary['system']}"
-    )
-
-
-def _domain(known: Schema) -> str:
-    shape = " x ".join(map(str, known.input_shape))
-    inputs = f"numbers of shape {shape}" if known.features is None else ", ".join(known.features)
-    labels = ", ".join(known.class_name(label) for label in range(min(known.num_classes, 100)))
-    count = "" if known.num_examples is None else f"{known.num_examples:,} "
-    return f"{count}labelled examples; inputs: {inputs}; classes: {labels}"
-
-
 def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     """Return what the statement and these documents leave without protection."""
     bare = (line for line in privacy.guarantees if line.epsilon is None)
@@ -331,14 +317,6 @@ def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     if run.own_data is not None:
         found.append(COUNTS)
     return "; ".join(found) or None
-
-
-def _actors(config: Mapping[str, Any]) -> str:
-    clients = _whole(config.get("num_clients"))
-    untrusted = _whole(config.get("untrusted_clients"))
-    count = "" if clients is None else f"{clients:,} "
-    told = f" (up to {untrusted} may collude with the server or drop out)" if untrusted else ""
-    return f"{count}clients{told}"
 
 
 def _prepared(config: Mapping[str, Any]) -> list[str]:
@@ -360,17 +338,6 @@ def _named(config: Mapping[str, Any], *names: str) -> list[str]:
     ]
 
 
-def _utility(run: FinishedRun, hidden: bool) -> str:
-    final = run.summary["final"]
-    if final["accuracy"] is None:
-        return "the model was not tested"
-    if hidden:
-        return f"{CONFIDENTIAL}; {DOUBTFUL}"
-    told = [f"{name} {value}" for name, value in words.scores(final)]
-    told.append("recall and precision of each class are in scores")
-    return "; ".join([*told, *map(words.line, run.doubts)])
-
-
 # The model card
 
 
@@ -390,7 +357,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         document=document,
         scores=scores,
         privacy=privacy,
-        guarantee=words.guarantee_in_words(run.summary["config"], privacy),
+        guarantee=words.lead(run.summary["config"], privacy),
         doubtful=DOUBTFUL,
         confidential=CONFIDENTIAL if _are_private(privacy) else None,
         settings=json.dumps(run.summary["config"], indent=2, ensure_ascii=False),

@@ -49,7 +49,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "summary": run.summary,
                 "privacy": shown[i],
                 "doubts": [words.line(each) for each in run.doubts],
-                "guarantee": words.guarantee_in_words(run.summary["config"], shown[i]),
+                "guarantee": words.lead(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,

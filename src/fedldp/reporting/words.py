@@ -274,13 +274,10 @@ def rows(privacy: Statement) -> tuple[list[str], list[list[str]]]:
     return ["protected", "against", "epsilon", "delta", told], found
 
 
-NO_CLAIM = "no publication claims privacy for this configuration"
-
-
 def claim_text(claim: Claim | None) -> str:
     """Return the source's claim in words that present it as a claim."""
     if claim is None:
-        return f"none: {NO_CLAIM}"
+        return "none: no publication claims privacy for this configuration"
     delta = f", delta {claim.delta:g}" if claim.delta else ""
     return f"epsilon {claim.epsilon:g}{delta} per {claim.unit} ({claim.source})"
 
@@ -319,59 +316,31 @@ def _grouped(of: Iterable[Guarantee], name: str) -> dict[Any, list[Guarantee]]:
     return found
 
 
-def guarantee_in_words(config: Mapping[str, Any], privacy: Statement) -> list[str]:
-    """Return what a run protects, in sentences; the run's documents begin with the first sentence.
+def lead(config: Mapping[str, Any], privacy: Statement) -> str:
+    """Return what a run protects, in the sentences with which its documents begin.
 
-    The first sentence states the requested guarantee, or else the ``first_line``. The other
-    sentences say what holds for the same unit against other adversaries, and what is not protected.
+    They are about the requested guarantee, or else about the ``first_line``.
     """
-    asked = asked_for(config)
-    line, best = first_line(privacy, asked), best_lines(privacy)
-    if asked is not None:
-        unit, adversary = asked
-        found = [f"Asked for: {asked_in_words(config, privacy)}."]
-        if SIMULATED in privacy.warnings and line is not None and line.epsilon is not None:
-            found.append(
-                "This run was simulated and protects nothing itself: the guarantee holds for "
-                + ("ideal real numbers." if line.is_idealised else "a deployment.")
-            )
-    elif line is None or line.epsilon is None:
-        return [
+    told = asked_in_words(config, privacy)
+    line = first_line(privacy, asked_for(config))
+    proven = line is not None and line.epsilon is not None
+    if told is not None:
+        found = f"Asked for: {told}."
+    elif line is not None and proven:
+        much = ", which is practically no protection" if line.size > MEANINGLESS else ""
+        by = standing(line)
+        found = f"{by[:1].upper()}{by[1:]}: {size_of(line)}{much}."
+    else:
+        found = (
             "No guarantee: nothing is proven, against any adversary, about all that one client "
             "sends in the run, all data of one person, or one training example."
-        ]
-    else:
-        of = ""
-        if line.is_idealised:
-            of = ", for ideal real numbers, not for the numbers that a computer sends"
-        elif SIMULATED in privacy.warnings:
-            of = ", for a deployment with these settings"
-        unit, adversary = line.unit, line.adversary
-        told = standing(line)
-        found = [f"{told[:1].upper()}{told[1:]}{of}: {_against(line)}."]
-    for other, who in names("adversary").items():
-        known = best.get((unit, other))
-        if other == adversary or (known is None and other != "server"):
-            continue
-        bound = "no guarantee"
-        if known is not None and known.epsilon is not None:
-            bound = f"epsilon {size(known)}{_much(known)}"
-        found.append(f"Against {_small(who)}: {bound}.")
-    whole = first_line(privacy)
-    if unit in ("weight", "client-round") and whole is not None and whole.epsilon is not None:
-        found.append(f"Over the whole run: {_against(whole)}.")
-    client = best.get(("client-run", "server"))
-    if unit in ("person", "record") and (client is None or client.epsilon is None):
-        found.append("A client as a whole is not protected.")
+        )
+    if line is not None and proven and SIMULATED in privacy.warnings:
+        of = "ideal real numbers" if line.is_idealised else "a deployment"
+        found += (
+            f" This run was simulated and protects nothing itself: the guarantee holds for {of}."
+        )
     return found
-
-
-def _against(line: Guarantee) -> str:
-    return f"{_epsilon(line)}, against {_small(names('adversary')[line.adversary])}{_much(line)}"
-
-
-def _much(line: Guarantee) -> str:
-    return ", which is practically no protection" if line.size > MEANINGLESS else ""
 
 
 def _small(text: str) -> str:
@@ -445,21 +414,13 @@ def facts(of: Iterable[Fact]) -> list[dict[str, Any]]:
     return [each.to_json() | {"text": line(each)} for each in of]
 
 
-def conditions(of: Mapping[str, Sequence[Fact]]) -> list[str]:
-    """Return the conditions of several epsilons in sentences, those of all of them first.
+def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
+    """Return conditions or doubts of several rows in sentences, those of all rows first.
 
     Args:
-        of: the conditions of each row of a table, by the row's name.
+        what: what they are: "condition" or "doubt".
+        of: the facts of each row of a table, by the row's name.
     """
-    return _by_rows("condition", of)
-
-
-def doubts(of: Mapping[str, Sequence[Fact]]) -> list[str]:
-    """Return the doubts about several scores in sentences; see ``conditions``."""
-    return _by_rows("doubt", of)
-
-
-def _by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
     found: dict[str, dict[str, None]] = {}
     for name, each in of.items():
         for fact in each:

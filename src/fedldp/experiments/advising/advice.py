@@ -543,7 +543,7 @@ class Advice:
         return [
             *conditions_in_words(known),
             *words.conditions_together(self.together),
-            *words.doubts(doubtful),
+            *words.by_rows("doubt", doubtful),
             *together_in_words(self.together, self.uncounted),
         ]
 

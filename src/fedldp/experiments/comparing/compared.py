@@ -232,7 +232,7 @@ class Compared:
             *told,
             *words.conditions_together(self.together),
             *words.baselines(each.figure for each in done),
-            *words.doubts({_row_name(each): each.figure.doubts for each in done}),
+            *words.by_rows("doubt", {_row_name(each): each.figure.doubts for each in done}),
             *together_in_words(self.together, self.uncounted),
         ]
 
@@ -516,7 +516,7 @@ def conditions_in_words(
             found |= {f"{name} at epsilon {epsilon:g}": each for epsilon, each in own.items()}
     unknown = dict.fromkeys(name for name, _, conditions in rows if conditions is None)
     told = f"the conditions of {', '.join(unknown)} were not recorded and are unknown"
-    return [*words.conditions(found), *([told] if unknown else [])]
+    return [*words.by_rows("condition", found), *([told] if unknown else [])]
 
 
 def together_in_words(costs: Sequence[Together], uncounted: int) -> list[str]:

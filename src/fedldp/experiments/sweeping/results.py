@@ -187,10 +187,10 @@ class Sweep:
         done = {self._name_of(cell): cell for cell in self.cells if cell.runs}
         figures = {name: cell.figure(self.first) for name, cell in done.items()}
         return [
-            *words.conditions({name: cell.conditions for name, cell in done.items()}),
+            *words.by_rows("condition", {name: cell.conditions for name, cell in done.items()}),
             *words.conditions_together(self.together),
             *words.baselines(figures.values()),
-            *words.doubts({name: each.doubts for name, each in figures.items()}),
+            *words.by_rows("doubt", {name: each.doubts for name, each in figures.items()}),
         ]
 
     @property
