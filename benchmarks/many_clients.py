@@ -33,6 +33,7 @@ from fedldp.experiments.comparing import (
     Task,
     Try,
 )
+from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import Contestants, outcome_in
 from fedldp.experiments.comparing.running import measure as make_runs
 from fedldp.experiments.scheduling import Lines
@@ -195,7 +196,15 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             if cell.contestant in names and only in str(cell)
         ]
         source = Contestants(At(dataset, features, epsilon), None, None)
-        make_runs(source, cells, store, 1, None, end, Lines(_say, outcome_in("accuracy")))
+        make_runs(
+            source,
+            Cells(source.comparison, cells),
+            store,
+            1,
+            None,
+            end,
+            Lines(_say, outcome_in("accuracy")),
+        )
 
 
 def figures(rows: Mapping[str, Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:

@@ -38,6 +38,7 @@ from fedldp.experiments.comparing import (
     Task,
     Try,
 )
+from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import Contestants, outcome_in
 from fedldp.experiments.comparing.running import measure as make_runs
 from fedldp.experiments.scheduling import Lines
@@ -251,7 +252,15 @@ def measure(store: RunStore, only: str, budget: float) -> None:
     for place in PLACES:
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
         source = Contestants(At(place), None, None)
-        make_runs(source, wanted, store, 1, None, end, Lines(_say, outcome_in("accuracy")))
+        make_runs(
+            source,
+            Cells(source.comparison, wanted),
+            store,
+            1,
+            None,
+            end,
+            Lines(_say, outcome_in("accuracy")),
+        )
 
 
 # Pages

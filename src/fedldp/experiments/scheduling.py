@@ -11,6 +11,9 @@ from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.runs import Plan, PlannedRun, Row, RunExecutor
 from fedldp.experiments.store import RunStore
 
+_GROWTH = 1.2
+"""How much the rows grow until what they say is shown again."""
+
 
 class Lines:
     """Tells of each run in a line: how many of all runs are done, and its outcome.
@@ -49,6 +52,7 @@ def carry_out(
     *,
     go_on: Callable[[], bool] = lambda: True,
     watcher: Lines,
+    show: Callable[[], None] = lambda: None,
 ) -> None:
     """Make the runs that are due and not in the store, the most urgent first.
 
@@ -61,6 +65,8 @@ def carry_out(
         executor: who makes the runs.
         go_on: called to ask whether another run may begin.
         watcher: hears of the runs.
+        show: called when the first rows are in, when they have grown by a fifth, and at the end, to
+            show what they say.
 
     Raises:
         ComparisonError: a run's statement proves less than its target.
@@ -76,7 +82,7 @@ def carry_out(
             lambda key: not (key in store.rows or key in store.failed or key in running),
         )
 
-    waiting = left()
+    waiting, shown = left(), 0
     while True:
         while len(running) < executor.slots and (run := next(waiting, None)) is not None:
             if not go_on():
@@ -85,6 +91,7 @@ def carry_out(
             running.add(run.digest)
             executor.begin(run, store.place(run))
         if not running:
+            show()
             return
         for run, result in executor.ended():
             running.discard(run.digest)
@@ -97,7 +104,10 @@ def carry_out(
             done += 1
             watcher.ended(done, total, run, result)
             if run.decides:
-                waiting = left()
+                waiting, total = left(), plan.total(store.rows)
+        if len(store.rows) > shown * _GROWTH:
+            shown = len(store.rows)
+            show()
 
 
 def read_time(text: str) -> float:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fedldp.experiments.advising.plan import (
     SUM,
     WHOLE,
     AdviceRequest,
+    BreadthFirst,
     unit_of,
 )
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
@@ -299,6 +301,64 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
     page_of(less)
 
 
+# Answers before all runs are made
+
+
+def early(tmp_path: Path, auc: float, deviation: float | None, alone: float = 0.6) -> str:
+    """Return the state at epsilon 2 from a first answer, or from two seeds with a deviation."""
+    found = advice(tmp_path, {FREE: 0.9}, alone)
+    seeds = [auc] if deviation is None else [auc - deviation, auc + deviation]
+    runs = [{"metrics": {**dict.fromkeys(METRICS, 0.5), "auc": each}, "try": {}} for each in seeds]
+    settled = deviation is not None
+    figure = Measured(ANY, 2.0, runs, None, 3, settled=settled)
+    less = replace(found, figures={**found.figures, (ANY, 2.0): figure})
+    assert "the same command continues" in less.verdict("none")[1]
+    assert not less.summary()["complete"]
+    return less.state("none", 2.0)
+
+
+def test_one_seed_is_never_viable_against_its_interval(tmp_path: Path) -> None:
+    needed = 0.5 + KEPT * 0.4
+    two_errors = 2 * advice(tmp_path, {FREE: 0.9}).chance
+    assert 0.02 < two_errors < 0.2
+    assert early(tmp_path, needed + two_errors - 1e-3, None) == "not clear yet"
+    assert early(tmp_path, needed + two_errors + 1e-3, None) == "viable"
+    assert early(tmp_path, needed - two_errors + 1e-3, None) == "not clear yet"
+    assert early(tmp_path, needed - two_errors - 1e-3, None) == "lost"
+    assert early(tmp_path, needed + 0.01, 1e-4) == "viable"
+    assert early(tmp_path, needed + 0.01, 0.02) == "not clear yet"
+    assert early(tmp_path, needed + 0.01, 1e-4, alone=0.95) == "no gain"
+
+
+def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path) -> None:
+    found, data = asked(write(tmp_path / "t.csv", visits(300)))
+    comparison = found.comparison(data)
+    plan = BreadthFirst(comparison, found.cells(comparison, len(data.clients)))
+    known: dict[str, Any] = {}
+    count = len(plan.cells)
+    runs = list(plan.due(known))
+    assert [run.labels["purpose"] for run in runs[:count]] == ["measured"] * count
+    assert {run.labels["purpose"] for run in runs[count:]} == {"tried"}
+    assert len(runs) == count + 6 * count
+    cell = plan.cells[-1]
+    scores = {run.digest: 0.5 + k / 100 for k, run in enumerate(comparison.tries(cell))}
+
+    def tell(run: Any) -> None:
+        score = scores.get(run.digest, 0.7)
+        known[run.digest] = {**run.labels, "digest": run.digest, "refused": None,
+                             "accuracy": score, "metrics": {"auc": score}}  # fmt: skip
+
+    for run in comparison.tries(cell)[1:]:
+        tell(run)
+    assert plan.first(cell) in plan.due(known)  # the rung is not complete
+    tell(comparison.tries(cell)[0])
+    assert plan.first(cell) not in plan.due(known)
+    assert comparison.chosen(cell, known) == comparison.contestant(cell).tries[5]
+    assert {run.digest for run in comparison.measured(cell, known)} <= {
+        run.digest for run in plan.due(known)
+    }
+
+
 # A whole run
 
 
@@ -316,25 +376,28 @@ def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -
     ended: list[tuple[int, int]] = []
     found = advise(path, out=out, say=lines.append, progress=lambda *at: ended.append(at), **SMALL)
     assert found.missing == []
-    assert ended[0] == (0, 39)
-    assert ended[-1] == (39, 39)
-    runs = [line for line in lines if not line.startswith("note")]
-    assert [line.split()[0] for line in runs] == [f"{number}/39" for number in range(1, 40)]
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    made = len(rows)
+    assert 39 <= made <= 39 + 13  # first answers whose try was not chosen
+    assert ended[0] == (0, 39 + 13)
+    assert ended[-1] == (made, made)
+    runs = [line for line in lines if not line.startswith("note")]
+    assert [line.split("/")[0] for line in runs] == [f"{number}" for number in range(1, made + 1)]
+    assert {row["purpose"] for row in rows[:13]} == {"measured"}
+    assert len({json.dumps(row["cell"]) for row in rows[:13]}) == 13  # one of each before a second
     proven = [row for row in rows if row["cell"]["epsilon"]]
-    assert len(proven) == 3 * 7
+    assert 3 * 7 <= len(proven) <= 4 * 7
     assert all(0 < row["proven"]["epsilon"] <= row["cell"]["epsilon"] for row in proven)
     assert all(0 <= row["metrics"]["calibration_error"] <= 1 for row in rows)
     again = advise(path, out=out, say=lines.append, **SMALL)
-    assert len([line for line in lines if not line.startswith("note")]) == 39
+    assert len([line for line in lines if not line.startswith("note")]) == made
     assert again.summary() == found.summary() == json.loads((out / "results.json").read_text())
     assert (found.summary()["complete"], begun.summary()["complete"]) == (True, False)
     for row in found.rows:
         assert {"simulated", "discrete-noise"} <= {each["kind"] for each in row["conditions"]}
     sums = {each["adversary"]: each for each in found.summary()["together"]}
-    assert [(each["runs"], each["unprotected"]) for each in sums.values()] == [
-        (12, 27), (12, 27), (21, 18)
-    ]  # fmt: skip
+    assert {each["runs"] + each["unprotected"] for each in sums.values()} == {made}
+    assert sums["downlink"]["runs"] == len(proven)
     assert min(each["epsilon"] for each in sums.values()) > 8
     pages = ((out / "advice.html").read_text(), page_of(found))
     assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1

@@ -32,6 +32,7 @@ from fedldp.experiments.advising.plan import (
     TRUSTS,
     WHOLE,
     AdviceRequest,
+    BreadthFirst,
     alone,
     alone_name,
     unit_of,
@@ -69,7 +70,9 @@ NEXT = "next.toml"
 SMALL = 0.01
 """A difference in AUC up to this value is not called a cost."""
 
-State = Literal["viable", "no gain", "lost", "nothing learned", "refused", "not measured"]
+State = Literal[
+    "viable", "no gain", "lost", "not clear yet", "nothing learned", "refused", "not measured"
+]
 
 TRUST_WORDS = {
     "none": "Trust in nobody",
@@ -90,6 +93,8 @@ class Measured:
         refused: why there are no runs, or None.
         seeds: the number of seeds to measure.
         conditions: what its epsilon rests on, and the warnings; None if that is not known.
+        settled: whether the hyperparameters are chosen; if not, the run is a first answer, with
+            those that usually do well.
     """
 
     name: str
@@ -98,6 +103,7 @@ class Measured:
     refused: str | None
     seeds: int
     conditions: tuple[Fact, ...] | None = ()
+    settled: bool = True
 
     def values(self, metric: str) -> list[float]:
         """Return the values of a metric, one per seed."""
@@ -122,7 +128,7 @@ class Measured:
     @property
     def is_whole(self) -> bool:
         """Whether all runs are measured."""
-        return self.refused is not None or len(self.runs) >= self.seeds
+        return self.refused is not None or (self.settled and len(self.runs) >= self.seeds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,6 +251,9 @@ class Advice:
 
         A result is viable if it keeps ``KEPT`` of the way from guessing to a model without
         protection, and if it beats a site that trains alone by two standard errors over the seeds.
+
+        While runs are missing, the rule must hold for every value in the interval of the runs so
+        far; if it holds for some of them only, the result is not clear yet.
         """
         figure = self.at(trust, epsilon)
         if figure.refused is not None:
@@ -252,18 +261,34 @@ class Advice:
         kept = self.kept(figure)
         if self.learns is False:
             return "nothing learned"
-        if kept is None or not figure.is_whole or not self._sites_known:
+        if kept is None or not self._sites_known:
             return "not measured"
-        if kept < KEPT:
-            return "lost"
-        mean, own = figure.mean(), self.alone_mean()
+        mean, error = figure.mean(), self._error(figure)
         assert mean is not None
-        error = 2 * (figure.deviation() or 0.0) / math.sqrt(len(figure.runs))
-        return "no gain" if own is not None and mean - error <= own else "viable"
+        if figure.is_whole and kept < KEPT:
+            return "lost"
+        if not figure.is_whole:
+            free = self.free(FREE).mean() or 1.0
+            needed = GUESS + KEPT * (free - GUESS)
+            if mean + error < needed:
+                return "lost"
+            if mean - error < needed:
+                return "not clear yet"
+        own = self.alone_mean()
+        if own is None or mean - error > own:
+            return "viable"
+        return "no gain" if figure.is_whole or mean + error <= own else "not clear yet"
+
+    def _error(self, figure: Measured) -> float:
+        """Return two standard errors over the seeds; for one seed, those of the test set."""
+        deviation = figure.deviation()
+        if deviation is None:
+            return 2 * self.chance
+        return 2 * deviation / math.sqrt(len(figure.runs))
 
     @property
     def _sites_known(self) -> bool:
-        return all(figure.is_whole for figure in self.alone)
+        return all(figure.runs or figure.refused is not None for figure in self.alone)
 
     def viable(self, trust: str) -> list[float]:
         """Return the epsilons that are viable under a kind of trust, ascending."""
@@ -272,7 +297,18 @@ class Advice:
     def verdict(self, trust: str) -> tuple[str, str]:
         """Return the verdict on a kind of trust, as a short label and as full sentences."""
         word, text = self._verdict(trust)
-        return word, text + self._same_noise(trust)
+        return word, text + self._same_noise(trust) + self._so_far(trust)
+
+    def _so_far(self, trust: str) -> str:
+        """Return a sentence if runs are missing on which a verdict rests."""
+        wanted = [self.free(FREE), *self.alone, *(self.at(trust, e) for e in self.epsilons)]
+        if all(figure.is_whole for figure in wanted):
+            return ""
+        return (
+            " This is what the runs so far say, some of them from one seed or from settings that "
+            "are not chosen yet: the same command continues. Whoever stops it because she likes a "
+            "page chooses by private scores."
+        )
 
     def _same_noise(self, trust: str) -> str:
         """Return a sentence if the verdicts for sums and a trusted server differ at equal noise."""
@@ -280,7 +316,7 @@ class Advice:
         if trust not in two or self.unit == "client-run" or not self.learns:
             return ""
         states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
-        if {"not measured", "refused"} & {*states[0], *states[1]}:
+        if {"not measured", "not clear yet", "refused"} & {*states[0], *states[1]}:
             return ""  # runs that are missing may explain the difference
         if self.viable("sum") == self.viable("central"):
             return ""
@@ -290,7 +326,8 @@ class Advice:
         )
 
     def _verdict(self, trust: str) -> tuple[str, str]:
-        states = {each: self.state(trust, each) for each in self.epsilons}
+        found = {each: self.state(trust, each) for each in self.epsilons}
+        states = {each: state for each, state in found.items() if state != "not measured"}
         free, own = self.free(FREE).mean(), self.alone_mean()
         if self.learns is False:
             assert free is not None
@@ -301,7 +338,7 @@ class Advice:
             )
         if good := self.viable(trust):
             first = good[0]
-            above = [each for each in self.epsilons if each >= first]
+            above = [each for each in states if each >= first]
             gaps = [each for each in above if each not in good]
             return f"viable from epsilon {first:g}", (
                 (f"It is not viable at {_epsilons(gaps)}. " if gaps else "")
@@ -313,11 +350,13 @@ class Advice:
                 )
                 + self._doubted(trust, first)
             )
-        if "not measured" in states.values():
-            return "not measured yet", "Some runs are missing; the same command continues."
+        measured = [each for each, state in states.items() if state != "refused"]
+        if len(states) < len(found) and not measured:
+            return "not measured yet", "There is no run yet, or none to compare it with."
+        if len(states) < len(found) or "not clear yet" in states.values():
+            return "not clear yet", self._reached(trust, measured[-1])
         if set(states.values()) == {"refused"}:
             return "not viable", f"Refused: {self.at(trust, self.epsilons[0]).refused}."
-        measured = [each for each, state in states.items() if state != "refused"]
         last = measured[-1]
         if (gains := [each for each in measured if states[each] == "no gain"]) and own is not None:
             last = gains[-1]
@@ -589,7 +628,10 @@ class Advice:
             "unit": self.unit,
             "rows": self.rows,
             "together": [words.together_document(each) for each in self.together],
-            "complete": all(len(figure.runs) >= figure.seeds for figure in self.figures.values()),
+            "complete": all(
+                figure.settled and len(figure.runs) >= figure.seeds
+                for figure in self.figures.values()
+            ),
             "advice": self.advice,
             "warnings": self.warnings,
         }
@@ -689,7 +731,7 @@ class Advice:
 
 def advice_of(
     request: AdviceRequest,
-    comparison: Comparison,
+    plan: BreadthFirst,
     data: Dataset,
     store: RunStore,
     out: Path | None,
@@ -698,7 +740,7 @@ def advice_of(
 
     Args:
         request: the request for advice.
-        comparison: the request's contestants.
+        plan: the request's contestants, and their cells.
         data: the table's data.
         store: the rows; rows of other requests count only in what all runs cost together.
         out: the folder.
@@ -706,16 +748,25 @@ def advice_of(
     Raises:
         ComparisonError: a run's statement has a larger epsilon or delta than its label.
     """
-    figures, worked = {}, 0.0
-    for cell in request.cells(comparison, len(data.clients or ())):
+    comparison, figures, worked = plan.comparison, {}, 0.0
+    for cell in plan.cells:
         found, epsilon = comparison.result(cell, store.rows, store.failed), cell.epsilon or None
+        runs, conditions = found.runs, found.conditions
+        first = store.rows.get(plan.first(cell).digest)
+        settled = bool(runs) or first is None or first["accuracy"] is None
+        if first is not None and first not in runs:
+            worked += first["cpu_seconds"]
+            comparison.check(cell, first)
+        if first is not None and not settled and found.refused is None:
+            runs, conditions = [first], comparison.conditions(cell, [first])
         figures[cell.contestant, epsilon] = Measured(
             cell.contestant,
             epsilon,
-            found.runs,
+            runs,
             found.refused,
             len(comparison.seeds_of(cell)),
-            found.conditions,
+            conditions,
+            settled,
         )
         worked += found.cpu_seconds
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]

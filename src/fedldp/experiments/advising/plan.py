@@ -6,7 +6,7 @@ many clients; else a row. Every contestant has the same number of tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +22,10 @@ from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
 from fedldp.experiments.comparing.cells import Cell, Contestant, Try
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.comparison import Comparison, in_turn
 from fedldp.experiments.comparing.design import CHOSEN_ON
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import Settings, Task
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
 from fedldp.simulation.settings import from_mapping
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -302,6 +302,55 @@ class AdviceRequest:
             guarantee=guarantee or GuaranteeKind("client-run", "server", DELTA),
             role="reference" if guarantee is None else "calibrated",
         )
+
+
+@dataclass(frozen=True)
+class BreadthFirst:
+    """The cells of advice as a plan that answers every question before it improves any answer.
+
+    First each cell has one measured run with a try that usually does well; then come the tries of
+    the references and of the middle epsilon, the other tries, and the seeds of the chosen tries.
+    So whatever ends this early, the rows are a valid, smaller answer. A choice is made when all of
+    a cell's tries are in, and not before, so that the number of workers changes none.
+
+    See ``fedldp.experiments.runs.Plan``.
+
+    Attributes:
+        comparison: the contestants.
+        cells: the cells, those of the middle epsilon before those of the others.
+    """
+
+    comparison: Comparison
+    cells: Sequence[Cell]
+
+    def first(self, cell: Cell) -> PlannedRun:
+        """Return a cell's first answer: a measured run of the try in the middle of its list."""
+        tries = self.comparison.contestant(cell).tries
+        seed = self.comparison.seeds_of(cell)[0]
+        return self.comparison.run(cell, tries[len(tries) // 2], "measured", seed)
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that are decided, the most informative first."""
+        for cell in self.cells:
+            first = self.first(cell)
+            if first.digest in known or self.comparison.chosen(cell, known) is None:
+                yield first
+        middle = next((cell.epsilon for cell in self.cells if cell.epsilon), 0.0)
+        near = [cell for cell in self.cells if cell.epsilon in (0.0, middle)]
+        far = [cell for cell in self.cells if cell.epsilon not in (0.0, middle)]
+        yield from in_turn(map(self._tries, near))
+        yield from in_turn(map(self._tries, far))
+        yield from in_turn([self.comparison.measured(cell, known) for cell in self.cells])
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there will be in all; a first answer may be among the seeds."""
+        decided = {run.digest for run in self.due(known)}
+        open_ = [cell for cell in self.cells if not self.comparison.is_tried(cell, known)]
+        return len(decided) + sum(len(self.comparison.seeds_of(cell)) for cell in open_)
+
+    def _tries(self, cell: Cell) -> list[PlannedRun]:
+        found = self.comparison.tries(cell)
+        return [found.pop(len(found) // 2), *found]
 
 
 def alone(data: Dataset) -> list[int]:

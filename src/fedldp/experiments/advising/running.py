@@ -15,7 +15,7 @@ from fedldp.core.locks import OwnedFolder
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.page import page_of
-from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES
+from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES, BreadthFirst
 from fedldp.experiments.comparing.design import check_seeds
 from fedldp.experiments.comparing.running import Contestants, measure, outcome_in
 from fedldp.experiments.executors import check_workers
@@ -92,13 +92,19 @@ def advise(
     cells = request.cells(source.comparison, len(source.data.clients or ()))
     with RunStore.opened(place, "advise", document, partial(_lacks, document)) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
-        measure(source, cells, store, workers, None, end, Lines(say, outcome_in(METRIC), progress))
         kept = None if out is None else store.folder
-        found = advice_of(request, source.comparison, source.data, store, kept)
-        if kept is not None:
-            found.write(kept)
-            replace_file(kept / PAGE, page_of(found).encode())
-    return found
+        plan = BreadthFirst(source.comparison, cells)
+        found: list[Advice] = []
+
+        def show() -> None:
+            found[:] = [advice_of(request, plan, source.data, store, kept)]
+            if kept is not None:
+                found[0].write(kept)
+                replace_file(kept / PAGE, page_of(found[0]).encode())
+
+        told = Lines(say, outcome_in(METRIC), progress)
+        measure(source, plan, store, workers, None, end, told, show)
+    return found[0]
 
 
 def _lacks(document: Document, old: Document) -> str | None:

@@ -139,6 +139,10 @@ class Comparison:
         tries = self.contestant(cell).tries
         return [self.run(cell, attempt, "tried", self.chosen_on) for attempt in tries]
 
+    def is_tried(self, cell: Cell, known: Mapping[str, Row]) -> bool:
+        """Return whether all tries of a cell are in."""
+        return all(run.digest in known for run in self.tries(cell))
+
     def chosen(self, cell: Cell, known: Mapping[str, Row]) -> Try | None:
         """Return the best try of a cell, or None if there is none or some tries are still missing.
 
@@ -165,8 +169,8 @@ class Comparison:
         """
         for epsilon in dict.fromkeys(cell.epsilon for cell in cells):
             here = [cell for cell in cells if cell.epsilon == epsilon]
-            yield from _in_turn(map(self.tries, here))
-            yield from _in_turn([self.measured(cell, known) for cell in here])
+            yield from in_turn(map(self.tries, here))
+            yield from in_turn([self.measured(cell, known) for cell in here])
 
     def total(self, cells: Sequence[Cell]) -> int:
         """Return how many runs the cells have; a cell whose tries are all refused has fewer."""
@@ -296,7 +300,7 @@ class Comparison:
         planned = [*self.tries(cell), *self.measured(cell, known)]
         rows = [known[run.digest] for run in planned if run.digest in known]
         for row in rows:
-            self._check(cell, row)
+            self.check(cell, row)
         tries = [row for row in rows if row["purpose"] == "tried"]
         runs = [row for row in rows if row["purpose"] == "measured"]
         broken = (
@@ -311,8 +315,12 @@ class Comparison:
                 refused = refused or f"seed {row['seed']}, {row['refused']}"
         return Measured(tries, [] if refused else runs, refused, self.conditions(cell, runs))
 
-    def _check(self, cell: Cell, row: Row) -> None:
-        """Refuse a row that has an accuracy but does not prove its label's guarantee."""
+    def check(self, cell: Cell, row: Row) -> None:
+        """Refuse a row that has an accuracy but does not prove its label's guarantee.
+
+        Raises:
+            ComparisonError: it proves less.
+        """
         if row["accuracy"] is None or not cell.epsilon:
             return
         found, delta = row.get("proven"), self.contestant(cell).guarantee.delta
@@ -363,7 +371,7 @@ class Cells:
         return self.comparison.total(self.cells)
 
 
-def _in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:
+def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:
     """Yield the first of each list, then the second of each, and so on."""
     for found in itertools.zip_longest(*lists):
         yield from filter(None, found)

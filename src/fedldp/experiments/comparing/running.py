@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,7 +14,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset, as_dataset
-from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
 from fedldp.experiments.comparing.comparison import Cells, Comparison
@@ -32,7 +31,7 @@ from fedldp.experiments.comparing.design import (
 )
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker
-from fedldp.experiments.runs import Row, Task
+from fedldp.experiments.runs import Plan, Row, Task
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.grid import read_seeds
@@ -218,20 +217,17 @@ def carry_out_comparison(
     if not source.data.is_public:
         say(f"note: {words.line(SCORES_LOGGED)}")
     with RunStore.opened(out, "compare", document, partial(_lacks, document)) as store:
-        measure(
-            source,
-            cells,
-            store,
-            workers,
-            cluster,
-            end,
-            Lines(say, outcome_in(design.metric), progress),
-        )
         kept = None if out is None else store.folder
-        found = compared(design, comparison, store, source.data, kept)
-        if kept is not None:
-            found.write(kept)
-    return found
+        found: list[Compared] = []
+
+        def show() -> None:
+            found[:] = [compared(design, comparison, store, source.data, kept)]
+            if kept is not None:
+                found[0].write(kept)
+
+        told = Lines(say, outcome_in(design.metric), progress)
+        measure(source, Cells(comparison, cells), store, workers, cluster, end, told, show)
+    return found[0]
 
 
 class ComparisonFactory(Protocol):
@@ -288,25 +284,26 @@ class Contestants:
 
 def measure(
     source: Contestants,
-    cells: Sequence[Cell],
+    plan: Plan,
     store: RunStore,
     workers: int | None,
     cluster: str | None,
     end: float | None,
     watcher: Lines,
+    show: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make the missing runs of some cells until it is time to stop; see ``compare``.
+    """Make the missing runs of a plan until it is time to stop; see ``compare``.
 
     Args:
         source: the contestants.
-        cells: the cells to measure.
+        plan: which runs are due.
         store: where rows are kept.
         workers: the number of processes.
         cluster: a Ray cluster that makes the runs instead.
         end: when no more runs begin, on the monotonic clock; None for never.
         watcher: hears of the runs.
+        show: shows what the rows say.
     """
-    plan = Cells(source.comparison, cells)
     known = {run.digest for run in plan.due(store.rows)} & store.rows.keys()
     left = plan.total(store.rows) - len(known)
     maker = Maker(source if cluster is None else source.sent(), source.data_dir)
@@ -317,6 +314,7 @@ def measure(
             executor,
             go_on=lambda: end is None or time.monotonic() < end,
             watcher=watcher,
+            show=show,
         )
 
 

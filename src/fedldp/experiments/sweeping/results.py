@@ -59,6 +59,7 @@ class Sweep:
         score_releases: what the scores of some recipes reveal about clients' examples, by recipe
             name.
         doubts: for every run whose metrics are doubtful, the first reason.
+        missing: how many runs have not been made yet.
         together: what the runs on the same rows cost together, for each data set, unit and
             adversary of an epsilon in the table.
     """
@@ -71,6 +72,7 @@ class Sweep:
     score_releases: Mapping[str, tuple[Unprotected, ...]] = field(default_factory=dict)
     doubts: Sequence[Doubt] = ()
     together: Sequence[Together] = ()
+    missing: int = 0
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -119,7 +121,7 @@ class Sweep:
             "table": self.table,
             "failed": self.failed,
             "together": [words.together_document(each) for each in self.together],
-            "complete": not self.failed,
+            "complete": not (self.failed or self.missing),
             "notes": self.notes(),
             "warnings": words.facts(self.warnings()),
         }
@@ -154,6 +156,7 @@ class Sweep:
             *self._facts_in_words(),
             *map(words.together_line, self.together),
             *map(words.line, self.warnings()),
+            *([f"not made yet: {self.missing} runs"] if self.missing else []),
         ]
 
     def _about_epsilons(self) -> Iterator[Note]:

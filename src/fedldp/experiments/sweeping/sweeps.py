@@ -230,15 +230,19 @@ def carry_out_sweep(
         left = [run for run in wanted.planned if run.digest not in store.rows]
         maker = Maker(Given(given), data_dir, design.device)
         kept = None if out is None else store.folder
+        result: list[Sweep] = []
+
+        def show() -> None:
+            result[:] = [_result(found, store, kept, view or View(), given, data_dir)]
+            if kept is not None:
+                result[0].write(kept)
+
         with executor_of(maker, workers, cluster, len(left)) as executor:
             for line in _planned_in_words(design, found, len(left), executor.slots, kept):
                 say(line)
             told = Lines(say, partial(_outcome, store), progress)
-            carry_out(wanted, store, executor, watcher=told)
-        result = _result(found, store, kept, view or View(), given, data_dir)
-        if kept is not None:
-            result.write(kept)
-    return result
+            carry_out(wanted, store, executor, watcher=told, show=show)
+    return result[0]
 
 
 def _planned_in_words(
@@ -288,6 +292,7 @@ def _result(
     tested_on: dict[str, list[TestSet]] = {}
     doubts_of: dict[str, list[Doubt]] = {}
     failed: list[dict[str, Any]] = []
+    missing = 0
     private_scores = False
     score_releases: dict[str, tuple[Unprotected, ...]] = {}
     doubts: list[Doubt] = []
@@ -321,6 +326,9 @@ def _result(
                 score_releases[planned.labels["recipe"]] = tuple(told)
             doubts += map(Doubt.from_json, summary["doubts"][:1])
             continue
+        if config is not None and planned.digest not in store.failed:
+            missing += 1
+            continue
         if config is not None:
             of_data = released_by.setdefault(_rows_of(config, given), {})
             of_data[planned.digest] = _as_planned(
@@ -350,6 +358,7 @@ def _result(
             together([each for run in released_by[data].values() for each in run], unit, who, data)
             for data, unit, who in _about(shown, released_by)
         ],
+        missing,
     )
 
 
