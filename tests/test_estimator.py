@@ -21,8 +21,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fedldp
 from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
 from fedldp.core.errors import FedldpError
-from fedldp.estimator import CLONED, SCORED
+from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.experiments.advising import starting_point
+from fedldp.reporting import words
 from fedldp.simulation.settings import from_mapping
 
 PRIVATE: dict[str, Any] = {"unit": "record", "adversary": "server", "epsilon": 8.0}
@@ -229,7 +230,10 @@ def test_a_search_keeps_persons_apart_and_warns() -> None:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             search.fit(features, labels, groups=persons, sites=sites, persons=persons)
-    assert {str(each.message) for each in said} == {CLONED, SCORED}
+    assert {str(each.message) for each in said} == {
+        words.line(FITTED_AGAIN),
+        words.line(SCORED_BY_USER),
+    }
     assert search.best_estimator_.result_.config.num_clients == 4
     assert search.best_estimator_.result_.config.rounds == search.best_params_["settings"]["rounds"]
 

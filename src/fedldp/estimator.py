@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedldp.api import Recipe, run
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.data.adapters import of_arrays
 from fedldp.data.columns import identity
 from fedldp.data.examples import of_rows
@@ -32,16 +33,6 @@ _OWN = {
     "target": "unit, adversary, epsilon and delta",
 }
 """The settings that the classifier's parameters determine, with the names of these parameters."""
-
-CLONED = (
-    "this classifier is a clone, as made by GridSearchCV, cross_val_score and ensembles: each of "
-    "their fits is another release about its rows, and privacy_ covers only one fit; scores on "
-    "private rows, and choices based on such scores, are releases that nothing counts"
-)
-SCORED = (
-    "the score is an exact function of the given rows: if they are private, publishing the score, "
-    "or choosing a model by it, is a release that privacy_ does not count"
-)
 
 
 class ReleaseWarning(UserWarning):
@@ -152,7 +143,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             EstimatorError: a parameter or the data are refused; a ``ValueError``.
         """
         if getattr(self, "_cloned", False):
-            warnings.warn(CLONED, ReleaseWarning, stacklevel=2)
+            warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=2)
         try:
             read = of_arrays(X, (), persons, context="X:")
         except FedldpError as error:
@@ -206,7 +197,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
     ) -> float:
         """Return the accuracy on these rows, and warn about what it reveals if they are private."""
-        warnings.warn(SCORED, ReleaseWarning, stacklevel=2)
+        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
         return float(super().score(X, y, sample_weight))
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
@@ -159,26 +160,144 @@ def test_an_agreement_holds_after_its_words_have_changed(
     check_stated(parse_agreement(content))
 
 
-def test_no_rendered_text_is_compared() -> None:
-    rendering = {"line", "short", "method_of", "assumptions_of", "size_of"}
+SENTENCE = re.compile(r"\b(epsilon|guarantees?|proven|proves?|protect(s|ed|ion)|covers?)\b(?! = )")
+"""Words of a sentence about a guarantee; a setting's name is followed by its value."""
+
+OF_MESSAGES = re.compile(r"(Error|Exception|Refusal|OverBudget|Field|Option|Argument|Offer|Claim)$")
+"""Calls whose strings are messages of exceptions, descriptions of settings, or quoted claims."""
+
+NOT_OF_A_GUARANTEE = {
+    # Part of the message of an exception.
+    "algorithms/validation.py:describe", "cli/__init__.py:_remedy",
+    "deployment/policy.py:_protects_people",
+    "experiments/comparing/running.py:_lacks", "experiments/proving.py:_what_it_has",
+    "protocol/server_loop.py:too_few", "deployment/sites.py:_too_few", "ledgers/budget.py:admit",
+    "integrations/client.py:", "estimator.py:",
+    # What a setting or a budget means, before anything is stated.
+    "deployment/agreement.py:epsilon_in_words", "deployment/own_budgets.py:__str__",
+    # The mark of a generated table.
+    "experiments/reproduction/pages.py:",
+    # Bounds that were measured, beside what they are compared with.
+    "audit", "cli/audit.py:_show", "testing",
+    # Advice is a text of its own, about what was measured; its page has a template of its own.
+    "experiments/advising",
+}  # fmt: skip
+
+
+def sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the strings that a module shows, each with the function in which it stands."""
+
+    def of(node: ast.AST, where: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.Raise | ast.Expr) and not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Yield)
+        ):
+            return  # messages and docstrings
+        if isinstance(node, ast.Call) and OF_MESSAGES.search(ast.unparse(node.func)):
+            return
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            where = node.name if isinstance(node, ast.FunctionDef) else where
+        if isinstance(node, ast.JoinedStr):
+            parts = [each.value if isinstance(each, ast.Constant) else "{}" for each in node.values]
+            yield where, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield where, node.value
+        else:
+            for each in ast.iter_child_nodes(node):
+                yield from of(each, where)
+
+    for node in tree.body:
+        yield from of(node, "")
+
+
+def test_no_other_room_builds_a_sentence_about_a_guarantee() -> None:
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        name = path.relative_to(SRC).as_posix()
+        if name.startswith("reporting/"):
+            continue
+        for function, text in sentences(ast.parse(path.read_text(encoding="utf-8"))):
+            allowed = any(
+                f"{name}:{function}" == each or name.startswith(f"{each}/")
+                for each in NOT_OF_A_GUARANTEE
+            )
+            if not allowed and len(text.split()) > 4 and SENTENCE.search(text) and "|" not in text:
+                found.append(f"{name}:{function}: {text}")
+    assert found == []
+
+
+NOT_RENDERING = {"templates", "names", "fits", "at", "facts", "shown", "document", "figure"}
+READERS = {
+    "startswith", "endswith", "find", "index", "count", "split", "partition", "rpartition",
+    "removeprefix", "removesuffix", "match", "fullmatch", "search", "findall",
+}  # fmt: skip
+
+
+def compared(tree: ast.Module) -> list[int]:
+    """Return the lines where something is decided by text that words rendered."""
+    rendering = {
+        name
+        for name, each in vars(words).items()
+        if getattr(each, "__module__", None) == words.__name__ and name not in NOT_RENDERING
+    }
 
     def renders(node: ast.AST) -> bool:
         return any(
-            isinstance(each, ast.Call)
-            and isinstance(each.func, ast.Attribute)
-            and each.func.attr in rendering
-            and isinstance(each.func.value, ast.Name)
-            and each.func.value.id == "words"
+            isinstance(each, ast.Attribute)
+            and each.attr in rendering
+            and isinstance(each.value, ast.Name)
+            and each.value.id == "words"
             for each in ast.walk(node)
         )
 
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if (
+            isinstance(node, ast.Compare)
+            and not all(isinstance(each, ast.Is | ast.IsNot) for each in node.ops)
+            and renders(node)
+        )
+        or (isinstance(node, ast.Match) and renders(node.subject))
+        or (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in READERS
+            and renders(node)
+        )
+    ]
+
+
+def test_no_rendered_text_is_compared() -> None:
     found = [
-        f"{path.relative_to(SRC)}:{node.lineno}"
+        f"{path.relative_to(SRC)}:{line}"
         for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Compare) and renders(node)
+        for line in compared(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if words.line(fact) == told: pass",
+        "found = 'scores' in words.size_of(line)",
+        "is_own = words.standing(line).startswith('stated')",
+        "re.search('proven', words.explain(privacy))",
+    ],
+)
+def test_a_comparison_of_rendered_text_is_found(code: str) -> None:
+    assert compared(ast.parse(code)) == [1]
+
+
+def test_a_sentence_about_a_guarantee_is_found() -> None:
+    code = (
+        'def f():\n    """An epsilon that covers all of it."""\n    raise ValueError("an epsilon '
+        'covers nothing of it")\n\ndef g(epsilon):\n    return f"nothing is proven for {epsilon} '
+        'of it"\n'
+    )
+    ((function, text),) = (each for each in sentences(ast.parse(code)) if SENTENCE.search(each[1]))
+    assert function == "g"
+    assert text == "nothing is proven for {} of it"
 
 
 def test_values_are_checked() -> None:

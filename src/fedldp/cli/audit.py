@@ -237,16 +237,15 @@ def _show(found: Audit) -> None:
     from rich.console import Console
 
     from fedldp.accounting.guarantees import HOUSE
+    from fedldp.core.kinds import NOT_PROVEN_HERE
+    from fedldp.reporting import words
 
     console = Console(highlight=False)
     for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
-        console.print(
-            f"A stated epsilon is taken from {' and '.join(own)}; fedldp does not prove it.",
-            soft_wrap=True,
-        )
+        console.print(words.line(NOT_PROVEN_HERE(of=tuple(own))), soft_wrap=True, markup=False)
     how = "stated" if own else "proven"
     console.print(
         f"{found.subject}: {found.verdict}. With probability at least {found.confidence:g}, every "

@@ -925,12 +925,12 @@ def _show(console: Console, agreement: Agreement, statement: Statement) -> None:
 
 def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
     """Return what an invite or agreement says about public weights."""
+    from fedldp.core.kinds import PUBLIC_BEGINNING
+    from fedldp.reporting import words
+
     found = []
     if document.initial is not None:
-        what = "public; nothing below covers the data that they were trained on"
-        found.append(
-            ("begins", f"with weights that have the digest {document.initial[:16]}: {what}")
-        )
+        found.append(("begins", words.line(PUBLIC_BEGINNING(digest=document.initial))))
     if document.frozen is not None:
         what = "public, and the same at every site"
         digest = document.frozen[:16]
@@ -974,6 +974,8 @@ def _show_cost(
     console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float], remedy: str
 ) -> None:
     from fedldp.core.formatting import number
+    from fedldp.core.kinds import FEWER_ROUNDS_LEFT
+    from fedldp.reporting import words
 
     for budget, rest in zip(policy.budgets, left, strict=True):
         release, run = policy.costs(agreement, budget)
@@ -985,12 +987,13 @@ def _show_cost(
         )
         if rest < run < float("inf"):
             rounds = 0 if rest < release else int(rest // release)
-            name = "budget" if budget.unit == "client" else "person_budget"
-            typer.echo(
-                f"warning    {name}.limit = {budget.limit:g}: what is left covers only {rounds} "
-                f"of the {agreement.rounds_of(policy.place_in(agreement))} rounds that this site "
-                f"takes part in; it will refuse the rest; {remedy}"
+            short = FEWER_ROUNDS_LEFT(
+                budget="budget" if budget.unit == "client" else "person_budget",
+                limit=float(budget.limit),
+                rounds=rounds,
+                of=agreement.rounds_of(policy.place_in(agreement)),
             )
+            typer.echo(f"warning    {words.line(short)}; {remedy}")
 
 
 def _report(found: list[Any]) -> None:

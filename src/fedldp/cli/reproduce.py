@@ -247,7 +247,9 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
     from fedldp.experiments.reproduction.pages import epsilon_text, ours_text, paper_text, percent
+    from fedldp.reporting import words
 
     if as_json:
         print_json(
@@ -275,10 +277,7 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
             epsilon_text(row),
         )
     console.print(table)
-    console.print(
-        "Values are percentages, and differences are percentage points. Proven eps covers "
-        "everything that a client sends in the run, against the server, without a shuffler."
-    )
+    console.print(words.line(SHOWN_WITHOUT_SHUFFLER))
     for row in rows:
         if row.why:
             text = f"why {row.row} differs: {row.why}"

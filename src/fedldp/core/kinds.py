@@ -145,6 +145,10 @@ SCORES_RELEASED = Kind("scores-released", Note, {"of": str, "what": tuple[Unprot
 SCORES_LOGGED = Kind("scores-logged", Note, {})()
 ALL_PRIVATE = Kind("all-private", Note, {})()
 ROW_NOT_PERSON = Kind("row-not-person", Note, {})()
+PUBLIC_BEGINNING = Kind("public-beginning", Note, {"digest": str})
+SHOWN_WITHOUT_SHUFFLER = Kind("shown-without-shuffler", Note, {})()
+FITTED_AGAIN = Kind("fitted-again", Note, {})()
+SCORED_BY_USER = Kind("scored-by-user", Note, {})()
 DOUBTFUL_RUNS = Kind("doubtful-runs", Note, {"runs": int, "of": int, "first": Doubt})
 
 # Doubts about scores. They hold scores, so where scores are hidden, hide the doubts as a whole.
@@ -203,6 +207,9 @@ CANNOT_PAY = Kind(
     "cannot-pay",
     Status,
     {"run": str, "cost": float | NoneType, "left": float, "kind": str, "unit": str},
+)
+FEWER_ROUNDS_LEFT = Kind(
+    "fewer-rounds-left", Status, {"budget": str, "limit": float, "rounds": int, "of": int}
 )
 NOT_SERVED = Kind("not-served", Status, {"run": str, "why": str})
 CANNOT_BE_READ = Kind("cannot-be-read", Status, {"what": str, "why": str})

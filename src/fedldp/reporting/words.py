@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -378,6 +378,24 @@ def about(unit: str, adversary: str) -> str:
     if (unit, adversary) == ("client-run", "server"):
         return ""
     return f" per {unit}" + ("" if adversary == "server" else f", against the {adversary}")
+
+
+def axis(pairs: Collection[Pair], deltas: Iterable[float], how: str = "") -> str:
+    """Return the label of a chart's axis of epsilons.
+
+    Args:
+        pairs: what the epsilons protect against whom.
+        deltas: their deltas.
+        how: "proven", if they all are.
+    """
+    if not pairs:
+        return "no epsilon between 0 and infinity is proven"
+    at = " or ".join(f"{delta:g}" for delta in sorted(set(deltas))[:3])
+    told = f"{how} epsilon".strip()
+    if len(found := set(pairs)) > 1:
+        return f"{told}, for a client's whole run unless named otherwise, at delta {at}"
+    ((unit, adversary),) = found
+    return f"{told} for {names('unit')[unit]}, against the {adversary}, at delta {at}"
 
 
 def behind(sums: float | None) -> str:

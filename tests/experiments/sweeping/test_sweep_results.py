@@ -109,7 +109,7 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     assert "unless named otherwise" in axes.get_xlabel()
     assert all("per record" in text.get_text() for text in legend.get_texts())
     (axes,) = Sweep(cells[:1]).plot().axes
-    assert axes.get_xlabel() == "proven epsilon for one record, against the server, at delta 1e-05"
+    assert axes.get_xlabel() == "proven epsilon for a record, against the server, at delta 1e-05"
 
 
 def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:

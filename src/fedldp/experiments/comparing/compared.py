@@ -385,8 +385,7 @@ class Compared:
             figures=[line.figure for line in self.lines if line.scores],
             scale=scale,
             notes=self.facts_in_words(),
-            x_label=f"epsilon for {words.names('unit')[kind.unit]} against the {kind.adversary}, "
-            f"delta {kind.delta:g}",
+            x_label=words.axis([(kind.unit, kind.adversary)], [kind.delta]),
             y_label=title,
             note="; ".join([*notes, self._seeds_in_words()]),
             path=None if path is None else Path(path),

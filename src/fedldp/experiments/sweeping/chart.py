@@ -194,7 +194,7 @@ def draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) 
 def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:
     if not found:
         axes.set_xticks([])
-        axes.set_xlabel("no epsilon between 0 and infinity is proven")
+        axes.set_xlabel(words.axis([], []))
         return
     ticker = import_extra("matplotlib.ticker", extra="report")
     axes.set_xscale("log")
@@ -203,17 +203,7 @@ def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.6g}"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xlabel(_x_label(cells))
-
-
-def _x_label(cells: Sequence[Cell]) -> str:
     known = [cell.stated for cell in cells if cell.stated and cell.stated.epsilon < math.inf]
-    deltas = sorted({found.delta for found in known})
-    at = " or ".join(f"{delta:g}" for delta in deltas[:3])
-    proven = "proven " if all(found.is_proven for found in known) else ""
-    pairs = {(found.unit, found.adversary) for found in known}
-    if len(pairs) > 1:
-        return f"{proven}epsilon, for a client's whole run unless named otherwise, at delta {at}"
-    ((unit, adversary),) = pairs
-    of = "a client's whole run" if unit == "client-run" else f"one {unit}"
-    return f"{proven}epsilon for {of}, against the {adversary}, at delta {at}"
+    proven = "proven" if all(each.is_proven for each in known) else ""
+    pairs = [(each.unit, each.adversary) for each in known]
+    axes.set_xlabel(words.axis(pairs, [each.delta for each in known], proven))
