@@ -26,11 +26,12 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
     SampledGaussian,
+    SampledShare,
 )
 from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, shares_mu
 from fedldp.accounting.proven import Proven, Released, Together, together
-from fedldp.accounting.statement import SumInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption
 from fedldp.core.kinds import (
@@ -70,6 +71,7 @@ def of(
     delta: float = DELTA,
     sites: int = 1,
     summed: SumInPath | None = None,
+    shuffler: ShufflerInPath | None = None,
     own: Sequence[str] = (),
 ) -> Released:
     """Return a run of ``table``, or of one client that releases an event in one round."""
@@ -79,7 +81,7 @@ def of(
         return statement(
             releases,
             claim=None,
-            shuffler=None,
+            shuffler=shuffler,
             summed=summed,
             delta=delta,
             own_code=own,
@@ -161,7 +163,11 @@ def of_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
 
 @pytest.mark.parametrize(
     ("channel", "adversary", "mixed", "many"),
-    [("named", "server", 1.68108, 6.01969), ("central", "downlink", 1.68108, 6.01966)],
+    [
+        ("named", "server", 1.68108, 6.01969),
+        ("central", "downlink", 1.68108, 6.01966),
+        ("sum", "summing-server", 1.68109, 6.01966),
+    ],
 )
 def test_plans_for_people_at_several_sites(
     of_table: Callable[..., Released],
@@ -283,24 +289,119 @@ def summed(clients: int, delta: float = DELTA) -> Released:
     return of(table, delta=delta, summed=SumInPath(untrusted_clients=1))
 
 
-def test_runs_in_sums_are_added_at_parts_of_delta() -> None:
-    run, part = summed(10), math.nextafter(DELTA / 3, 0)
-    line = run.line("client-run", "summing-server")
-    assert line is not None
-    assert line.adversary == "summing-server"
-    each = summed(10, part).line("client-run", "summing-server")
-    assert each is not None
-    assert each.epsilon is not None
-    found = together([run] * 3, "client-run", "summing-server").proven
-    assert found.epsilon == pytest.approx(3 * each.epsilon, rel=1e-12)
-    assert found.epsilon >= 3 * each.epsilon
-    assert epsilon_of([run] * 3, "client-run", "downlink") == found.epsilon
+def test_noise_in_sums_is_composed_like_that_of_single_reports() -> None:
+    run = summed(10)
+    mu = shares_mu(SHARE.squared_distance, SHARE.variance, 9)
+    expected = gaussian_epsilon(math.sqrt(3 * 2) * mu, DELTA)
+    assert epsilon_of([run] * 3, adversary="summing-server") == pytest.approx(expected, rel=1e-12)
+    assert epsilon_of([run], adversary="summing-server") == pytest.approx(
+        run.covering("client-run", "summing-server")[0].size, rel=1e-12
+    )
+    assert epsilon_of([run] * 3, "client-run", "downlink") == pytest.approx(expected, rel=1e-12)
+    # With a run whose single reports the server sees.
+    both = gaussian_epsilon(math.sqrt(2 * mu**2 + NOISE.mu**2), DELTA)
+    assert epsilon_of([run, of(NOISE)], adversary="summing-server") == pytest.approx(both, rel=1e-9)
 
 
-def test_a_sum_of_fewer_clients_than_planned_is_not_bounded_by_the_plan() -> None:
+def test_a_sum_may_have_noise_of_several_sizes_in_its_rounds() -> None:
+    other = GaussianShare(squared_distance=100, variance=2**9)
+    table = {1: dict.fromkeys(range(10), SHARE), 2: dict.fromkeys(range(10), other)}
+    run = of(table, summed=SumInPath(untrusted_clients=1))
+    mus = [shares_mu(each.squared_distance, each.variance, 9) for each in (SHARE, other)]
+    expected = gaussian_epsilon(math.hypot(*mus, *mus), DELTA)
+    assert epsilon_of([run] * 2, adversary="summing-server") == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_sum_of_fewer_clients_than_planned_counts_with_those_it_had() -> None:
     fewer = replace(summed(10), statement=summed(5).statement)
     found = together([fewer, summed(10)], "client-run", "summing-server")
-    assert (found.proven.epsilon, found.runs) == (None, 2)
+    mus = [shares_mu(SHARE.squared_distance, SHARE.variance, n) for n in (4, 4, 9, 9)]
+    expected = gaussian_epsilon(math.hypot(*mus), DELTA)
+    assert found.proven.epsilon == pytest.approx(expected, rel=1e-12)
+    assert found.runs == 2
+
+
+@pytest.mark.parametrize(("sites", "rate"), [(1, 0.1), (3, 1.0)])
+def test_sampled_shares_in_sums_are_composed(sites: int, rate: float) -> None:
+    def run(steps: int) -> Released:
+        share = SampledShare(squared_distance=900, variance=2**10, sampling_rate=rate, steps=steps)
+        table = {1: dict.fromkeys(range(10), of_person(share))}
+        return of(table, summed=SumInPath(untrusted_clients=1), sites=sites)
+
+    for times in (1, 4):
+        line = run(5 * times).covering("person", "summing-server")[0]
+        assert line.adversary == "summing-server"
+        found = epsilon_of([run(5)] * times, "person", "summing-server")
+        assert found == pytest.approx(line.size, rel=1e-12)
+
+
+def crowd(bits: Event, clients: int, rounds: int, shuffled: bool) -> Released:
+    return of(
+        dict.fromkeys(range(rounds), dict.fromkeys(range(clients), bits)),
+        summed=None if shuffled else SumInPath(untrusted_clients=1),
+        shuffler=ShufflerInPath(chunk=5, untrusted_clients=1, prediction_error=0.0)
+        if shuffled
+        else None,
+    )
+
+
+@pytest.mark.parametrize("adversary", ["summing-server", "shuffled-server"])
+def test_equal_bits_in_crowds_cost_as_in_one_run_with_the_smallest_crowd(
+    adversary: Adversary,
+) -> None:
+    shuffled = adversary == "shuffled-server"
+    runs = [crowd(BITS, clients, 2, shuffled) for clients in (150, 100, 200)]
+    found = epsilon_of(runs, adversary=adversary)
+    as_one = crowd(BITS, 100, 6, shuffled).covering("client-run", adversary)[0]
+    assert as_one.adversary == adversary
+    assert found == as_one.size
+    assert found < 0.9 * sum(run.covering("client-run", adversary)[0].size for run in runs)
+    with_others = epsilon_of([*runs, of(NOISE)], adversary=adversary)
+    assert found < with_others < found + 1.5
+    # A round with fewer honest reports than planned counts with those it had.
+    assert epsilon_of([replace(runs[0], statement=runs[1].statement)], adversary=adversary) == (
+        runs[1].covering("client-run", adversary)[0].size
+    )
+
+
+def test_clients_of_several_kinds_behind_a_shuffler_are_added() -> None:
+    other = BinaryRandomizedResponse(epsilon=1.0, coordinates=20)
+    table = {1: dict.fromkeys(range(100), BITS) | dict.fromkeys(range(100, 200), other)}
+    run = of(table, shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0))
+    part = math.nextafter(DELTA / 2, 0)
+    each = [
+        min(g.size for g in run.at(part).guarantees if g.adversary == adversary
+            and g.unit == "client-run")
+        for adversary in ("shuffled-server", "server")
+    ]  # fmt: skip
+    found = epsilon_of([run, run], adversary="shuffled-server")
+    assert found == pytest.approx(2 * each[0], rel=1e-12)
+    assert each[0] < each[1]
+    fewer = replace(run, statement=replace(run.statement, guarantees=tuple(
+        replace(line, epsilon=line.size + 1, lower=None) if line.epsilon and line.adversary ==
+        "shuffled-server" else line for line in run.statement.guarantees)))  # fmt: skip
+    worse = epsilon_of([fewer, run], adversary="shuffled-server")
+    assert worse == epsilon_of([run, run], adversary="server")
+
+
+def test_an_adversary_who_sees_more_may_have_the_smaller_figure() -> None:
+    # In crowds of two, bits are hardly hidden; the server's figure needs no part of delta for each.
+    kinds = [BinaryRandomizedResponse(epsilon=e, coordinates=30) for e in (0.5, 0.6, 0.7)]
+    runs = [crowd(kind, 3, 1, shuffled=False) for kind in kinds]
+    assert all(run.covering("client-run", "summing-server")[0].adversary == "summing-server"
+               for run in runs)  # fmt: skip
+    alone = epsilon_of(runs, adversary="server")
+    assert epsilon_of(runs, adversary="summing-server") <= alone
+
+
+def test_runs_whose_inputs_move_differently_are_composed_in_groups() -> None:
+    # A person at three sites: three reports of one's own noise, or thrice as far in one broadcast.
+    named = of(of_person(NOISE), sites=3)
+    central = of({1: {DOWNLINK: of_person(NOISE), 0: CLEAR}}, sites=3)
+    part = math.nextafter(DELTA / 2, 0)
+    mus = math.sqrt(2 * 3) * NOISE.mu, math.sqrt(2) * 3 * NOISE.mu
+    found = epsilon_of([named, central] * 2, "person", "downlink")
+    assert found == pytest.approx(sum(gaussian_epsilon(mu, part) for mu in mus), rel=1e-9)
 
 
 # Conditions

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
+from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.proven import together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.core.kinds import AS_DRAWN_HERE
 from fedldp.deployment.agreeing import agree
-from fedldp.simulation.plan import plan
+from fedldp.simulation.plan import plan, released
 
 PROBLEM = Problem((1, 8, 8), 10, 60)
 SHARED: dict[str, Any] = {
@@ -111,6 +114,28 @@ def test_the_bound_is_that_of_a_client_that_answers_every_round(name: str) -> No
     limit = bounds(plan(made(CASES[name]), PROBLEM).privacy)
     every = made(CASES[name], participation="all", clients_per_round=None, num_clients=2)
     assert figures(plan(every, PROBLEM).privacy) == pytest.approx(limit, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_no_runs_cost_more_together_than_over_all_draws(case: tuple[str, dict[str, Any]]) -> None:
+    made_by = [made(case, seed=seed) for seed in range(3)]
+    plans = [plan(config, PROBLEM) for config in made_by]
+    runs = [released(each.config, PROBLEM, each.privacy) for each in plans]
+    unit: Unit = "record" if case[0] == "nbafl" else "client-run"
+    adversary: Adversary = "shuffled-server" if case[1].get("channel") == "shuffle" else "server"
+    one = [epsilon for (of, who, _), epsilon in bounds(plans[0].privacy).items()
+           if of == unit and who in (adversary, "server")]  # fmt: skip
+    limits = {1: min(one)}
+    for some in (runs[:1], runs[1:2], runs[:2], runs[1:]):
+        found = together(some, unit, adversary).proven
+        assert found.epsilon is not None
+        for warning in AS_DRAWN_HERE.among(found.conditions):
+            (bound,) = warning.values["bounds"]
+            assert (bound.values["unit"], bound.values["adversary"]) == (unit, adversary)
+            assert bound.values["epsilon"] > found.epsilon
+            limit = limits.setdefault(len(some), bound.values["epsilon"])
+            assert bound.values["epsilon"] == pytest.approx(limit, rel=1e-9)
+    assert limits[1] < limits.get(2, math.inf)  # none if nobody could be drawn more often
 
 
 def test_an_agreement_states_the_bound_over_draws() -> None:

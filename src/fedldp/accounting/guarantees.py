@@ -30,7 +30,7 @@ from fedldp.accounting.accountants import (
     summed_loss,
     unfolded,
 )
-from fedldp.accounting.events import Event
+from fedldp.accounting.events import Event, GaussianReport, SampledGaussian
 from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
 from fedldp.accounting.numerics.compose import (
     LARGEST_EPSILON,
@@ -373,9 +373,9 @@ def _lines(
     pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
     if len(pure) == len(losses):
         return list(_pure_reports(pure, unit, delta, frozenset({FRESH, *idealised}), attained))
-    rhos = list[float]()
+    rhos = Counter[float]()
     for event, times in history.items():
-        rhos += [_times(shift**2, cost(event, "zcdp"))] * times
+        rhos[_times(shift**2, cost(event, "zcdp"))] += times
     by_zcdp = _zcdp(rhos, unit, delta, frozenset({FRESH, DISCRETE, *idealised}))
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
     if len(normal) < len(losses) or delta < LEAST_FOR_MU:
@@ -499,15 +499,15 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
         shares: the number of honest reports in each sum; 1 for reports that are seen individually.
         delta: at least 1e-100 and below 1.
     """
-    mus: list[float] = []
+    mus = Counter[float]()
     for loss, times in losses:
-        mus += [loss.mu(shares)] * times
+        mus[loss.mu(shares)] += times
     epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
     return math.nextafter(epsilon, math.inf)
 
 
 def _zcdp(
-    rhos: list[float], unit: Unit, delta: float, assumptions: frozenset[Assumption]
+    rhos: Counter[float], unit: Unit, delta: float, assumptions: frozenset[Assumption]
 ) -> Guarantee:
     """Return the guarantee that zCDP gives for any mixture of events."""
     if delta < SMALLEST_DELTA:
@@ -878,6 +878,27 @@ def _of_sampled_shares(
             method=SAMPLED_SHARES(steps=steps, shares=summands),
         )
     ]
+
+
+def noisier_alone(event: Event, summands: int, shift: int) -> Event | None:
+    """Return an event that, but for 1e-100, is no more private alone than ``event`` in a sum.
+
+    Args:
+        event: a report with a share of noise, perhaps of sampled sums; None is returned for others.
+        summands: the number of honest clients in the sum.
+        shift: see ``summing_guarantees``.
+    """
+    loss = summed_loss(event)
+    if isinstance(loss, Normal):
+        mu = _moved_normal(loss, shift).mu(summands)
+        # A Gaussian has this rho, and its own epsilon is always smaller than what rho gives.
+        return GaussianReport(mu=mu, rho=rounded_up(Fraction(mu) ** 2 / 2))
+    if not isinstance(loss, Sampled):
+        return None
+    one = _moved_sample(loss.release(summands), shift)
+    return SampledGaussian(
+        noise_multiplier=one.noise_multiplier, sampling_rate=one.sampling_rate, steps=loss.times
+    )
 
 
 def sum_assumptions(

@@ -7,7 +7,7 @@ rounded up, so their sum is never below what was spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
@@ -44,9 +44,14 @@ def price(
         AskedOtherwise: an earlier release drew another event under the same identity.
         UnknownEvent: the event is unknown.
     """
-    costs = cost(event, kind, side)
     before = {key: drawn for each in paid_before for key, drawn in drawn_once(each).items()}
-    now = drawn_once(event)
+    return _price(event, kind, before, side)
+
+
+def _price(
+    event: Event, kind: BudgetKind, before: Mapping[tuple[Side, str], Event], side: Side
+) -> float:
+    costs, now = cost(event, kind, side), drawn_once(event)
     for (of, identity), drawn in now.items():
         if before.get((of, identity), drawn) != drawn:
             raise AskedOtherwise(
@@ -69,15 +74,15 @@ def price_of_run(
     Raises:
         OverBudget: no budget of ``kind`` covers one of the events.
     """
-    total, before = Fraction(0), list[Event]()
+    total, before = Fraction(0), dict[tuple[Side, str], Event]()
     for event, times in history:
-        first = price(event, kind, before, side)
-        before.append(event)
+        first = _price(event, kind, before, side)
+        before |= drawn_once(event)
         if math.isinf(first):
             raise OverBudget(
                 f"{type(event).__name__}: it was released, but no {kind} budget covers it"
             )
-        total += Fraction(first) + (times - 1) * Fraction(price(event, kind, before, side))
+        total += Fraction(first) + (times - 1) * Fraction(_price(event, kind, before, side))
     return total
 
 

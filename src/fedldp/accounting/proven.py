@@ -7,15 +7,23 @@ own, because losses add up over runs, whether or not their results are published
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import NamedTuple, Self
 
-from fedldp.accounting.accountants import Normal, Pure, Sampled, loss_of, unfolded
+from fedldp.accounting.accountants import (
+    Normal,
+    Pure,
+    Sampled,
+    loss_of,
+    shuffled_loss,
+    unfolded,
+)
+from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import (
     HOUSE,
     SIDE_OF,
@@ -24,14 +32,25 @@ from fedldp.accounting.guarantees import (
     History,
     Unit,
     guarantees_of,
+    noisier_alone,
+    shuffled_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import compose_mu, compose_rho
 from fedldp.accounting.prices import cost, rounded_up
-from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.releases import ReleaseHistory, most_of
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Fact, NoGuarantee, in_order
-from fedldp.core.kinds import AT_SITES, IDEALISED, TAKES_PART
+from fedldp.core.kinds import (
+    AS_DRAWN_HERE,
+    AT_SITES,
+    BOUND,
+    HONEST_CATEGORIES,
+    HONEST_PARTICIPANTS,
+    HONEST_SUMMANDS,
+    IDEALISED,
+    TAKES_PART,
+)
 
 LARGER: dict[Unit, tuple[Unit, ...]] = {
     "weight": ("weight",),
@@ -133,15 +152,18 @@ class Released:
         statement: the run's statement.
         at: a function of delta that returns the run's statement at that delta.
         persons_at_sites: the largest number of clients at which one person has rows.
+        over_draws: returns what the run might release with other draws: for every draw, one of
+            these costs each client at least as much. Empty if nothing that counts is drawn.
     """
 
     releases: ReleaseHistory
     statement: Statement
     at: Callable[[float], Statement]
     persons_at_sites: int = 1
+    over_draws: Callable[[], Sequence[Released]] = tuple
 
-    def line(self, unit: Unit, adversary: Adversary) -> Guarantee | None:
-        """Return the best line that covers a unit against an adversary; None if none does."""
+    def covering(self, unit: Unit, adversary: Adversary) -> list[Guarantee]:
+        """Return the lines that cover a unit against an adversary, the best first."""
         found = []
         for line in self.statement.guarantees:
             if (
@@ -156,7 +178,7 @@ class Released:
                     continue
                 line = line.assuming(AT_SITES(sites=1))
             found.append(line)
-        return min(found, key=lambda line: line.size, default=None)
+        return sorted(found, key=lambda line: line.size)
 
     def size_at(self, line: Guarantee, delta: float) -> float:
         """Return the epsilon of one of the statement's lines at a smaller delta.
@@ -171,6 +193,10 @@ class Released:
         )  # fmt: skip
         as_planned = math.isclose(line.size, planned, rel_tol=_OF_MACHINES)
         return smaller if as_planned else math.inf
+
+
+Chosen = tuple[Released, Guarantee]
+"""A run and the one of its lines that is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +222,8 @@ def together(
     """Return what several runs on the same rows guarantee together.
 
     Each run's worst history is unfolded before histories are added: what is drawn once in a run is
-    drawn anew in the next. The delta is the smallest positive one of the runs' lines.
+    drawn anew in the next. The delta is the smallest positive one of the runs' best lines. If other
+    draws could cost more, the conditions say what all draws cost at most.
 
     Args:
         runs: the runs; those without a guarantee for the unit are counted, and not added.
@@ -208,30 +235,45 @@ def together(
         ConfigError: a statement rests on an assumption that this version does not know.
 
     Source: all releases composed by their losses, in one computation or by groups of one kind of
-    loss at delta divided among these; and, where that may be loose or a line is about sums or
-    shuffled reports, the runs' epsilons at delta divided among them, added (basic composition).
+    loss at delta divided among these; and, where that may be loose, the runs' epsilons at delta
+    divided among them, added (basic composition). A sum with shares of noise is composed like one
+    report with all their noise, and equal events in sums of bits or behind a shuffler as in one run
+    of all rounds, with the fewest honest reports of any run. The smallest figure counts: of the
+    runs' best lines, or of all lines about one larger unit and one adversary who sees more.
     """
-    lines = [(run, run.line(unit, adversary)) for run in runs]
-    known = [(run, line) for run, line in lines if line is not None]
-    deltas = [line.delta for _, line in known if line.delta > 0]
-    delta = min(deltas, default=0.0)
-    for _, line in known:
-        _check_known(line.assumptions)
-    epsilon = None
-    if known:
-        epsilon, is_tight = _by_losses(known, delta)
-        if not is_tight:
-            epsilon = min(epsilon, _by_lines(known, delta))
+    found = [(run, run.covering(unit, adversary)) for run in runs]
+    known = [(run, lines) for run, lines in found if lines]
+    _check_known(each for _, lines in known for line in lines for each in line.assumptions)
+    delta = min((lines[0].delta for _, lines in known if lines[0].delta > 0), default=0.0)
+    ways: dict[tuple[Guarantee, ...], list[Chosen]] = {}
+    for about in (None, *itertools.product(LARGER[unit], SEES_MORE[adversary])):
+        way = [
+            (run, next((line for line in lines if _about(line) == about), lines[0]))
+            for run, lines in known
+        ]
+        ways.setdefault(tuple(line for _, line in way), way)
+    epsilon, chosen = min(
+        ((_epsilon([[each] for each in way], delta), way) for way in ways.values()),
+        key=lambda found: found[0],
+    )
+    bounds = []
+    drawn = [_over_draws(*each) for each in chosen]
+    if any(worse is not None for worse in drawn):
+        both = zip(chosen, drawn, strict=True)
+        most = [[own] if worse is None else worse for own, worse in both]
+        if (bound := _epsilon(most, delta)) > epsilon:
+            of = BOUND(unit=unit, adversary=adversary, epsilon=bound, delta=delta)
+            bounds = [AS_DRAWN_HERE(bounds=(of,))]
     by = dict.fromkeys(
-        each for _, line in known if line.stated_by != HOUSE for each in line.stated_by.split(", ")
+        each for _, line in chosen if line.stated_by != HOUSE for each in line.stated_by.split(", ")
     )
     return Together(
         proven=Proven(
-            epsilon=None if epsilon is None or math.isinf(epsilon) else epsilon,
+            epsilon=None if not chosen or math.isinf(epsilon) else epsilon,
             delta=delta,
             unit=unit,
             adversary=adversary,
-            conditions=_conditions(known),
+            conditions=(*_conditions(chosen), *bounds),
             stated_by=", ".join(by) or HOUSE,
         ),
         runs=len(known),
@@ -241,7 +283,7 @@ def together(
 
 
 def _check_known(assumptions: Iterable[Assumption]) -> None:
-    unknown = [each.kind for each in assumptions if not each.is_known]
+    unknown = dict.fromkeys(each.kind for each in assumptions if not each.is_known)
     if unknown:
         raise ConfigError(
             f"the statement assumes {', '.join(unknown)}, which this version of fedldp does not "
@@ -253,94 +295,188 @@ def _about(line: Guarantee) -> tuple[Unit, Adversary]:
     return line.unit, line.adversary
 
 
-def _by_losses(known: Sequence[tuple[Released, Guarantee]], delta: float) -> tuple[float, bool]:
-    """Return the epsilon of all releases composed, and whether no other way may give less.
+def _over_draws(run: Released, line: Guarantee) -> list[Chosen] | None:
+    """Return what the run might release with other draws, each with a line like ``line``.
 
-    It is infinite if some line is not about single reports or broadcasts.
+    None if nothing that counts is drawn; nothing if some draw has no such line.
     """
-    total: History = Counter()
-    shifts, one_is_worst = set(), True
-    for run, line in known:
-        found = _history(run, line)
-        if found is None:
-            return math.inf, False
-        history, shift, is_of_one = found
-        shifts.add(shift)
-        one_is_worst &= is_of_one
-        total += history
-    if not total:
-        return 0.0, True
-    kinds: dict[type, History] = {}
-    for event, times in total.items():
-        kinds.setdefault(type(loss_of(event)), Counter())[event] += times
-    differs = len({(line.unit, line.adversary) for _, line in known}) > 1
-    if len(shifts) > 1 or (Sampled in kinds and differs):
-        return math.inf, False
-    (shift,) = shifts
-    like = known[0][1]
-    if len(kinds) == 1:
-        is_tight = one_is_worst and (len(total) == 1 or Pure not in kinds)
-        return _composed(total, like, delta, shift), is_tight
-    # Groups of one kind of loss, each with its part of delta; a pure group needs none.
-    part = _part(delta, sum(kind is not Pure for kind in kinds))
-    apart = [
-        _composed(each, like, 0.0 if kind is Pure else part, shift) for kind, each in kinds.items()
-    ]
-    whole = math.inf if Sampled in kinds else _composed(total, like, delta, shift)
-    return min(_sum(apart), whole), False
-
-
-def _history(run: Released, line: Guarantee) -> tuple[History, int, bool] | None:
-    """Return the worst history that a line is about, unfolded, and how far its inputs may move.
-
-    The last value is whether some client has this history; None for what is seen in sums, or
-    shuffled.
-    """
-    side = SIDE_OF[line.unit]
-    sites = run.persons_at_sites if line.unit == "person" else 1
-    if line.adversary == "downlink":
-        found, copies, shift = run.releases.of_server().of_side(side).histories(), 1, sites
-    elif line.adversary == "server":
-        found, copies, shift = run.releases.of_side(side).histories(), sites, 1
-    else:
+    worse = run.over_draws()
+    if not worse:
         return None
-    if not found:
-        return Counter(), shift, True
-    each = [unfolded(history) for history in found]
+    lines = [
+        next((like for like in each.covering(*_about(line)) if _about(like) == _about(line)), None)
+        for each in worse
+    ]
+    found = [(each, like) for each, like in zip(worse, lines, strict=True) if like is not None]
+    return found if len(found) == len(worse) else []
+
+
+def _epsilon(known: Sequence[Sequence[Chosen]], delta: float) -> float:
+    """Return an epsilon of several runs together: the smaller of two.
+
+    Args:
+        known: for each run, releases of which one costs a client at least as much as the run does,
+            with their lines about one unit and adversary; none if nothing is proven.
+        delta: the delta of the result.
+    """
+    if not all(known):
+        return math.inf
+    epsilon = _by_losses(known, delta)
+    # At a part of delta, no line is smaller than at its own.
+    least = _sum([max(line.size for _, line in draws) for draws in known])
+    return epsilon if epsilon <= least else min(epsilon, _by_lines(known, delta))
+
+
+def _by_losses(known: Sequence[Sequence[Chosen]], delta: float) -> float:
+    """Return the epsilon of all releases composed; infinite if some cannot be composed."""
+    alone: dict[tuple[type, int, Unit, Adversary], History] = {}
+    crowds: dict[_Hidden, tuple[int, int]] = {}
+    for each in known:
+        if (seen := _seen_alone(each)) is not None:
+            history, shift = seen
+            line = each[0][1]
+            by: Adversary = "downlink" if line.adversary == "downlink" else "server"
+            for event, times in history.items():
+                kind = type(loss_of(event))
+                about: tuple[Unit, Adversary] = ("client-run", "server")
+                if kind is Sampled:
+                    about = line.unit, by
+                alone.setdefault((kind, shift, *about), Counter())[event] += times
+        elif (crowd := _seen_in_crowd(each)) is not None:
+            hidden, rounds, reports = crowd
+            before, fewest = crowds.get(hidden, (0, reports))
+            crowds[hidden] = before + rounds, min(fewest, reports)
+        else:
+            return math.inf
+    # Groups of one kind of loss, each with its part of delta; pure groups may need none.
+    pure = [functools.partial(_composed, *each) for each in alone.items() if each[0][0] is Pure]
+    rest = [functools.partial(_composed, *each) for each in alone.items() if each[0][0] is not Pure]
+    rest += [functools.partial(_hidden_epsilon, *each) for each in crowds.items()]
+    found = []
+    for parts in {len(rest), len(rest) + len(pure)}:
+        part = _part(delta, parts)
+        of_pure = part if parts > len(rest) else 0.0
+        found.append(_sum([each(part) for each in rest] + [each(of_pure) for each in pure]))
+    if {kind for kind, *_ in alone} == {Pure, Normal} and len(alone) == 2 and not crowds:
+        (one, history), (_, other) = alone.items()
+        if len({shift for _, shift, *_ in alone}) == 1:
+            found.append(_composed(one, history + other, delta))
+    return min(found)
+
+
+def _composed(of: tuple[type, int, Unit, Adversary], history: History, delta: float) -> float:
+    _, shift, unit, adversary = of
+    lines = guarantees_of(history, unit, adversary, delta, attained=False, shift=shift)
+    return min(line.size for line in lines)
+
+
+def _seen_alone(draws: Sequence[Chosen]) -> tuple[History, int] | None:
+    """Return the worst history of a run, unfolded, and how far its inputs may move.
+
+    None if only a crowd hides the releases.
+    """
+    run, line = draws[0]
+    sites = run.persons_at_sites if line.unit == "person" else 1
+    copies = sites if line.adversary == "server" else 1
+    shift = sites if line.adversary == "downlink" else 1
+    each: list[History] = []
+    for run, line in draws:
+        found = run.releases.of_server() if line.adversary == "downlink" else run.releases
+        histories = found.of_side(SIDE_OF[line.unit]).histories()
+        if line.adversary in ("server", "downlink"):
+            each += map(unfolded, histories)
+            continue
+        clients = [fact.values["clients"] for fact in HONEST_SUMMANDS.among(line.assumptions)]
+        for history in histories:
+            noisier = Counter[Event]()
+            for event, times in history.items():
+                one = noisier_alone(event, clients[0], sites) if clients else None
+                if one is None:
+                    return None
+                noisier[one] += times
+            each.append(noisier)
     losses = [loss_of(event) for history in each for event in history]
     # Charge every event as often as any client, or any site of a person, released it.
-    worst = functools.reduce(operator.or_, each)
-    if copies == 1 and all(isinstance(loss, Normal) for loss in losses):
+    worst = most_of(each)
+    if each and copies == 1 and all(isinstance(loss, Normal) for loss in losses):
         # One client is worst off if it is so by both notions of which an epsilon takes the better.
         costliest = max(each, key=_mu)
         if _rho(costliest) == max(map(_rho, each)):
             worst = costliest
-    released = Counter({event: copies * times for event, times in worst.items()})
-    return released, shift, worst in each
+    return Counter({event: copies * times for event, times in worst.items()}), shift
+
+
+class _Hidden(NamedTuple):
+    """A report that is seen only among others like it, in messages of so many coordinates."""
+
+    event: Event
+    chunk: int
+
+
+def _seen_in_crowd(draws: Sequence[Chosen]) -> tuple[_Hidden, int, int] | None:
+    """Return a run's report, its largest number of rounds, and its smallest number of reports.
+
+    None if clients release several events: a statement has only the line of the worst.
+    """
+    found = []
+    for run, line in draws:
+        histories = run.releases.of_side("client").histories()
+        if [len(history) for history in histories] != [1]:
+            return None
+        ((event, rounds),) = histories[0].items()
+        chunk = 1
+        if line.adversary == "shuffled-server":  # fewer coordinates in a message reveal less
+            whole = getattr(shuffled_loss(event), "coordinates", 1)
+            chunk = whole if line.method is None else line.method.values.get("chunk", whole)
+        among = [(HONEST_SUMMANDS, "clients"), (HONEST_PARTICIPANTS, "clients")]
+        among.append((HONEST_CATEGORIES, "reports"))
+        (reports,) = (
+            fact.values[name] for kind, name in among for fact in kind.among(line.assumptions)
+        )
+        found.append((_Hidden(event, chunk), rounds, reports))
+    if len({hidden for hidden, _, _ in found}) > 1:
+        return None
+    return found[0][0], max(rounds for _, rounds, _ in found), min(n for _, _, n in found)
+
+
+def _hidden_epsilon(hidden: _Hidden, times: tuple[int, int], delta: float) -> float:
+    if delta == 0:
+        return math.inf
+    rounds, reports = times
+    lines = shuffled_guarantees(
+        hidden.event, rounds, anonymity_set=reports, chunk=hidden.chunk, delta=delta
+    )
+    return lines[-1].size
 
 
 def _mu(history: History) -> float:
-    mus: list[float] = []
+    mus = Counter[float]()
     for event, times in history.items():
         loss = loss_of(event)
         assert isinstance(loss, Normal)
-        mus += [loss.mu(1)] * times
+        mus[loss.mu(1)] += times
     return compose_mu(mus)
 
 
 def _rho(history: History) -> float:
-    return compose_rho(cost(event, "zcdp") for event in history.elements())
+    rhos = Counter[float]()
+    for event, times in history.items():
+        rhos[cost(event, "zcdp")] += times
+    return compose_rho(rhos)
 
 
-def _composed(history: History, like: Guarantee, delta: float, shift: int) -> float:
-    lines = guarantees_of(history, like.unit, like.adversary, delta, attained=False, shift=shift)
-    return min(line.size for line in lines)
-
-
-def _by_lines(known: Sequence[tuple[Released, Guarantee]], delta: float) -> float:
+def _by_lines(known: Sequence[Sequence[Chosen]], delta: float) -> float:
     """Return the sum of the epsilons of the runs' lines, each at its part of delta."""
-    part = _part(delta, sum(line.delta > 0 for _, line in known))
-    return _sum([run.size_at(line, part) if line.delta > 0 else line.size for run, line in known])
+    parts = sum(any(line.delta > 0 for _, line in draws) for draws in known)
+    if delta == 0 and parts:
+        return math.inf
+    part = _part(delta, parts)
+    return _sum(
+        [
+            max(run.size_at(line, part) if line.delta > 0 else line.size for run, line in draws)
+            for draws in known
+        ]
+    )
 
 
 def _part(delta: float, parts: int) -> float:
@@ -353,7 +489,7 @@ def _sum(epsilons: Sequence[float]) -> float:
     return math.inf if math.inf in epsilons else rounded_up(sum(map(Fraction, epsilons)))
 
 
-def _conditions(known: Sequence[tuple[Released, Guarantee]]) -> tuple[Fact, ...]:
+def _conditions(known: Sequence[Chosen]) -> tuple[Fact, ...]:
     """Return the conditions of all runs; a client's rounds in all runs are added up."""
     rounds = [
         max(each.values["rounds"] for each in found)
@@ -365,4 +501,6 @@ def _conditions(known: Sequence[tuple[Released, Guarantee]]) -> tuple[Fact, ...]
     if rounds:
         assumptions.add(TAKES_PART(rounds=sum(rounds)))
     warnings = dict.fromkeys(each for run, _ in known for each in run.statement.warnings)
+    for of_one_run in AS_DRAWN_HERE.among(warnings):
+        del warnings[of_one_run]
     return (*in_order(assumptions), *warnings)

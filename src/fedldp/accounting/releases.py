@@ -231,6 +231,15 @@ class ReleaseHistory:
         return f"ReleaseHistory of {clients} events of clients, {server} of a server"
 
 
+def most_of(histories: Iterable[Counter[Event]]) -> Counter[Event]:
+    """Return a history with every event as often as in that of ``histories`` with most of it."""
+    most: Counter[Event] = Counter()
+    for history in histories:
+        for event, times in history.items():
+            most[event] = max(most[event], times)
+    return most
+
+
 def rounds_of(bits: int) -> Iterator[int]:
     """Yield the rounds that are set as bits of an integer, ascending."""
     while bits:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,7 +38,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.numerics.blanket import Subset
-from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.releases import ReleaseHistory, most_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Caveat, Method
 from fedldp.core.kinds import (
@@ -472,7 +470,7 @@ def _part_lines(
     if sites > 1 and found:
         # A person's sites may have different histories: charge each site, for each event, the
         # largest number of releases in any history.
-        found = [functools.reduce(operator.or_, found)]
+        found = [most_of(found)]
     by_sum = adversary == "downlink"  # the broadcast is one release for all clients
     copies, shift = (1, sites) if by_sum else (sites, 1)
     lines = _worst(
@@ -617,7 +615,7 @@ def _summed_lines(
     if not sizes:
         return []  # the server saw no sum
     lines = summing_guarantees(
-        functools.reduce(operator.or_, releases.histories()),  # of any client, the most of each
+        most_of(releases.histories()),
         summands=max(1, min(sizes) - summed.untrusted_clients),
         untrusted=summed.untrusted_clients,
         delta=delta,

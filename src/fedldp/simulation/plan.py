@@ -211,12 +211,25 @@ def released(config: RunConfig, problem: Problem, privacy: Statement) -> Release
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
     releases = planned_releases(scheduled, problem, draws)
-    return Released(
-        releases=releases,
-        statement=privacy,
-        at=lambda delta: state(scheduled, problem, releases, delta=delta),
-        persons_at_sites=config.persons_at_sites,
-    )
+
+    def of(releases: ReleaseHistory, privacy: Statement | None = None) -> Released:
+        def at(delta: float) -> Statement:
+            return _stated(scheduled, problem, releases, delta, _shuffler_of(scheduled))
+
+        return Released(
+            releases=releases,
+            statement=at(largest) if privacy is None else privacy,
+            at=at,
+            persons_at_sites=config.persons_at_sites,
+            over_draws=tuple if privacy is None else over_draws,
+        )
+
+    def over_draws() -> list[Released]:
+        worse = releases_over_draws(scheduled, problem)
+        return [of(each) for each in worse if not each.costs_as(releases)]
+
+    largest = max((line.delta for line in privacy.guarantees), default=0.0)
+    return of(releases, privacy)
 
 
 def stated_without_shuffler(config: RunConfig, problem: Problem) -> Statement:

@@ -15,7 +15,7 @@ Gaussian for Differential Privacy", NeurIPS 2020.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
@@ -135,24 +135,24 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     return math.nextafter(1 / mu, math.inf)
 
 
-def compose_mu(mus: Iterable[float]) -> float:
+def compose_mu(mus: Mapping[float, int]) -> float:
     """Return the mu of all releases together: the root of the sum of squares, rounded up.
 
     Args:
-        mus: the mu of each release, at least 0; adaptive composition is covered.
+        mus: the number of releases with each mu, at least 0; adaptive composition is covered.
 
     Raises:
         ConfigError: a mu is negative or not finite.
 
     Source: Dong, Roth, Su 2022, Corollary 3.3.
 
-    >>> compose_mu([3.0, 4.0]) >= 5.0
+    >>> compose_mu({3.0: 1, 4.0: 1}) >= 5.0
     True
     """
     total = Fraction(0)
-    for mu in mus:
+    for mu, count in mus.items():
         check_not_negative("mu", mu)
-        total += Fraction(mu) ** 2
+        total += count * Fraction(mu) ** 2
     root = math.sqrt(round_up(total))
     return root if Fraction(root) ** 2 >= total else math.nextafter(root, math.inf)
 
@@ -198,8 +198,11 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     return root if Fraction(root) ** 2 >= squared else math.nextafter(root, math.inf)
 
 
-def compose_rho(rhos: Iterable[float]) -> float:
+def compose_rho(rhos: Mapping[float, int]) -> float:
     """Return the rho of all releases together, even adaptive ones: their sum, rounded up.
+
+    Args:
+        rhos: the number of releases with each rho.
 
     Raises:
         ConfigError: a rho is negative or not finite.
@@ -207,9 +210,9 @@ def compose_rho(rhos: Iterable[float]) -> float:
     Source: Bun, Steinke, "Concentrated Differential Privacy", TCC 2016, Lemma 1.7.
     """
     total = Fraction(0)
-    for rho in rhos:
+    for rho, count in rhos.items():
         check_not_negative("rho", rho)
-        total += Fraction(rho)
+        total += count * Fraction(rho)
     return round_up(total)
 
 
