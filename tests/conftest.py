@@ -79,6 +79,14 @@ def nothing_is_synced() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def keys_are_not_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the key that tells whether data have changed out of the user's configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def models_of_the_package_are_tried_once() -> Iterator[None]:
     """Run the trial gradient of a model of the package only once for each model and shape.
 

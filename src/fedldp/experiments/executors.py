@@ -97,12 +97,15 @@ class _Worker:
             process_group=0,
         )
         theirs.close()
-        self.connection.send(maker)
+        self._send(maker)
 
     def begin(self, run: PlannedRun, place: Path | None) -> None:
         self.run = run
+        self._send((run, place))
+
+    def _send(self, message: object) -> None:
         with suppress(OSError):  # ``result`` reports a worker that died
-            self.connection.send((run, place))
+            self.connection.send(message)
 
     def result(self) -> Row | Exception | None:
         """Return what the worker made; None if it died."""

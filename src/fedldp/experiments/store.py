@@ -1,6 +1,8 @@
 """The folder of an experiment: what was planned, and a row for each run that ended.
 
-sweep.json, compare.json or advise.json    the experiment's settings
+sweep.json, compare.json or advise.json    the experiment's settings, the command, versions, an HMAC
+                                           of private data, and which own code it used
+own/DIGEST/                                the files of own code; edited files get another folder
 results.jsonl                              a line for each run, as soon as it has ended
 lock                                       held by the process that is carrying out the experiment
 and the tables, pages, charts and run folders of each kind of experiment
@@ -9,16 +11,23 @@ and the tables, pages, charts and run folders of each kind of experiment
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.locks import OwnedFolder, owned
+from fedldp.data import SUFFIXES
 from fedldp.experiments.making import summary_of
+from fedldp.experiments.own import Files, code_digest, code_files, sealed
 from fedldp.experiments.runs import PlannedRun, Row
-from fedldp.reporting.record import as_json, check_new, replace_file
+from fedldp.reporting.record import as_json, check_new, environment, replace_file
 
 RESULTS = "results.jsonl"
 
@@ -27,6 +36,58 @@ Document = Mapping[str, Any]
 
 WORDS = {"sweep": "sweep", "compare": "comparison", "advise": "advice"}
 """What an experiment of each kind is called."""
+
+
+_HEAD = ("command", "started_in", "versions", "data", "own")
+"""What a folder keeps besides an experiment's settings."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is the user's own in an experiment.
+
+    Attributes:
+        data: a digest of private data, see ``experiments.own``; None for public data.
+        code: files of own code, by the digest of the files of a configuration.
+        same_data: whether the user confirms that data of which nobody can tell are the same.
+    """
+
+    data: bytes | None = None
+    code: Mapping[str, Files] = field(default_factory=dict)
+    same_data: bool = False
+
+    @classmethod
+    def of(cls, configs: Iterable[RunConfig], data: bytes | None, same_data: bool) -> Own:
+        """Return what is the user's own in an experiment with these configurations."""
+        files = [code_files(config) for config in configs]
+        return cls(data, {code_digest(each): each for each in files if each}, same_data)
+
+    def problem(self, old: Mapping[str, str] | None) -> str | None:
+        """Return why the data may not be those of a folder, from what it keeps of them, or None."""
+        if self.data is None:
+            return None
+        new = sealed(self.data)
+        if old is not None and old["key"] == new["key"]:
+            same = old["hmac"] == new["hmac"]
+            return None if same else "its data have changed since; choose another out"
+        if self.same_data:
+            return None
+        return (
+            "nobody can tell whether its data are still the same, because this user and this "
+            "machine lack the key that was used; if you know that they are, give --same-data "
+            "(Python: same_data=True)"
+        )
+
+    def head(self, folder: Path) -> dict[str, Any]:
+        """Return what a folder keeps of this, and of the command."""
+        typed = Path(sys.argv[0]).name == "fedldp"
+        return {
+            "command": shlex.join(["fedldp", *sys.argv[1:]]) if typed else None,
+            "started_in": os.path.relpath(Path.cwd().resolve(), folder.resolve()),
+            "versions": environment()["packages"],
+            "data": None if self.data is None else sealed(self.data),
+            "own": sorted(self.code),
+        }
 
 
 class RunStore:
@@ -71,6 +132,7 @@ class RunStore:
         kind: str,
         document: Document,
         lacks: Callable[[Document], str | None],
+        own: Own,
     ) -> Iterator[RunStore]:
         """Own an experiment's folder, which may hold a part of the experiment.
 
@@ -80,10 +142,11 @@ class RunStore:
             document: the experiment's settings.
             lacks: returns what this experiment lacks of the experiment in the folder, given its
                 document; None if it lacks nothing.
+            own: what is the user's own in it.
 
         Raises:
             RunError: the folder holds something else, or an experiment that this one lacks a part
-                of.
+                of, or that has other data.
             Held: another process owns the folder.
         """
 
@@ -91,16 +154,25 @@ class RunStore:
             if not (path / f"{kind}.json").exists():
                 check_new(path)
                 return
-            problem = lacks(read_document(path, kind))
+            old = read_document(path, kind)
+            problem = lacks(settings_in(path, old))
             if problem is not None:
                 raise RunError(
                     f"out = {out}: the {WORDS[kind]} there {problem}; include everything it has, "
                     "or choose another out"
                 )
+            problem = own.problem(old.get("data"))
+            if problem is not None:
+                raise RunError(f"out = {out}: {problem}")
 
-        with owned(out, "out", WORDS[kind], check) as own:
-            store = cls(own.path / RESULTS)
-            replace_file(own.path / f"{kind}.json", as_json(document))
+        with owned(out, "out", WORDS[kind], check) as owner:
+            store = cls(owner.path / RESULTS)
+            replace_file(owner.path / f"{kind}.json", as_json({**document, **own.head(owner.path)}))
+            for code, files in own.code.items():
+                for name, file in files.items():
+                    copy = owner.path / "own" / code / name
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    replace_file(copy, file.read_bytes())
             yield store
 
     @property
@@ -126,6 +198,28 @@ class RunStore:
                 f"results = {self.path}: {error.strerror}; choose a writable file"
             ) from error
         self.rows[row["digest"]] = row
+
+
+def settings_in(path: Path, document: Document) -> dict[str, Any]:
+    """Return the settings of a document, with paths of tables as seen from the current folder."""
+    base = path / document.get("started_in", os.path.relpath(Path.cwd(), path))
+    found = {key: value for key, value in document.items() if key not in _HEAD}
+    return found if base.resolve() == Path.cwd().resolve() else _located(found, base)
+
+
+def _located(value: Any, base: Path) -> Any:
+    if isinstance(value, list):
+        return [_located(each, base) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _located(each, base) for key, each in value.items()}
+    for key in ("dataset", "test_file"):
+        text = found.get(key)
+        if not isinstance(text, str) or not text.lower().endswith(SUFFIXES):
+            continue
+        if not Path(text).expanduser().is_absolute():
+            found[key] = os.path.relpath((base / text).resolve())
+    return found
 
 
 def read_document(path: Path, kind: str) -> dict[str, Any]:

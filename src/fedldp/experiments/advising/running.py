@@ -19,8 +19,9 @@ from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES, Bre
 from fedldp.experiments.comparing.design import check_seeds
 from fedldp.experiments.comparing.running import Contestants, measure, outcome_in
 from fedldp.experiments.executors import check_workers
+from fedldp.experiments.own import sum_of
 from fedldp.experiments.scheduling import Lines, end_of
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, Own, RunStore
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 
@@ -43,6 +44,7 @@ def advise(
     workers: int | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    same_data: bool = False,
 ) -> Advice:
     """Return who in a table can be protected, under which kind of trust, and at what cost.
 
@@ -69,6 +71,7 @@ def advise(
         workers: the number of runs at once; None for one per core.
         say: called with a line about every run.
         progress: called with the number of completed runs and the largest possible total.
+        same_data: whether the table is that of the folder, where nobody can tell.
 
     Raises:
         FedldpError: the table or an argument is wrong, or ``out`` holds something else.
@@ -90,7 +93,8 @@ def advise(
     document = document_of(request, source.data)
     place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
     cells = request.cells(source.comparison, len(source.data.clients or ()))
-    with RunStore.opened(place, "advise", document, partial(_lacks, document)) as store:
+    own = Own(sum_of(source.data), same_data=same_data)
+    with RunStore.opened(place, "advise", document, partial(_lacks, document), own) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
         kept = None if out is None else store.folder
         plan = BreadthFirst(source.comparison, cells)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,17 +11,16 @@ from typing import Any
 
 from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
-from fedldp.core.registry import is_address
 from fedldp.data import Dataset, load_dataset
 from fedldp.experiments.comparing.cells import Cell, Contestant, Role, Try
 from fedldp.experiments.comparing.choosing import METRICS
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.comparing.tries import default_tries, grid_of
+from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.simulation.plan import problem_with
@@ -69,17 +66,6 @@ class Entry:
     config: RunConfig
     grid: tuple[Try, ...] | None = None
     reference: bool = False
-
-    @property
-    def code(self) -> str:
-        """A digest of the files with the user's own code and features; empty if there are none."""
-        found = [
-            Path(place).read_bytes()
-            for name, value in self.config.model_dump().items()
-            if isinstance(value, str) and name != "partition"
-            for place in _sources(value)
-        ]
-        return hashlib.sha256(b"\0".join(found)).hexdigest()[:16] if found else ""
 
 
 @dataclass(frozen=True)
@@ -185,7 +171,7 @@ class Design:
             role: Role = "reference" if entry.reference else "calibrated"
             made = Contestant.of(name, entry.config, tries, self.guarantee, role)
             quick = self.guarantee.adversary in QUICK
-            contestants.append(replace(made, quick_to_state=quick, code=entry.code))
+            contestants.append(replace(made, quick_to_state=quick, code=code_of(entry.config)))
         return Comparison(
             contestants,
             [task],
@@ -208,6 +194,10 @@ class Design:
         guarantee = self.guarantee
         return {
             "guarantee": [guarantee.unit, guarantee.adversary, guarantee.delta],
+            "epsilons": list(self.epsilons),
+            "metric": self.metric,
+            "tries": self.tries,
+            "seeds": None if self.seeds is None else list(self.seeds),
             "contestants": {
                 name: {
                     "config": entry.config.model_dump(mode="json"),
@@ -406,16 +396,6 @@ def _check_shared(entries: Mapping[str, Entry]) -> None:
                     f"partition must be the same for all contestants: --set {key}=VALUE changes "
                     "all of them"
                 )
-
-
-def _sources(value: str) -> list[Path]:
-    """Return the files behind a setting: files of the user's own code, or of features."""
-    file = file_of(value)
-    if file is not None:
-        return [Path(file)] if Path(file).is_file() else []
-    module = sys.modules.get(value.partition(":")[0]) if is_address(value) else None
-    place = getattr(module, "__file__", None)
-    return [Path(place)] if place is not None and Path(place).is_file() else []
 
 
 def _name_of(recipe: Recipe) -> str:

@@ -31,11 +31,13 @@ from fedldp.experiments.comparing.design import (
 )
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker
+from fedldp.experiments.own import sum_of
 from fedldp.experiments.runs import Plan, Row, Task
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, Own, RunStore
 from fedldp.experiments.sweeping.grid import read_seeds
 from fedldp.reporting import words
+from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
 
@@ -56,6 +58,7 @@ def compare(
     workers: int | None = None,
     cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
+    same_data: bool = False,
     **settings: Any,
 ) -> Compared:
     """Compare recipes at an equal guarantee and with equal effort spent on their hyperparameters.
@@ -88,6 +91,7 @@ def compare(
         cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
             at a time, instead of ``workers``; see docs/cluster.md.
         say: called with a line about every run.
+        same_data: whether private data are those of the folder, where nobody can tell.
         settings: changes to all recipes that have these settings.
 
     Raises:
@@ -122,6 +126,7 @@ def compare(
         workers,
         say,
         cluster,
+        same_data=same_data,
     )
 
 
@@ -201,6 +206,7 @@ def carry_out_comparison(
     say: Callable[[str], None],
     cluster: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    same_data: bool = False,
 ) -> Compared:
     """Make the missing runs, and return the result of all runs; see ``compare``.
 
@@ -216,7 +222,9 @@ def carry_out_comparison(
     document = {**design.document(), "own_data": source.data.own_data}
     if not source.data.is_public:
         say(f"note: {words.line(SCORES_LOGGED)}")
-    with RunStore.opened(out, "compare", document, partial(_lacks, document)) as store:
+    configs = [entry.config for entry in design.entries.values()]
+    own = Own.of(configs, sum_of(source.data), same_data)
+    with RunStore.opened(out, "compare", document, partial(_lacks, document), own) as store:
         kept = None if out is None else store.folder
         found: list[Compared] = []
 
@@ -321,17 +329,27 @@ def measure(
 def _lacks(document: Document, old: Document) -> str | None:
     """Return what a comparison lacks of the one with another document, or None."""
     new = json.loads(json.dumps(document))
+    contestants = {name: _as_now(entry) for name, entry in new["contestants"].items()}
     problem = None
     if old.get("guarantee") != new["guarantee"]:
         problem = "is for a different guarantee"
     elif old.get("own_data") != new["own_data"]:
         problem = "has other data"
     for name, entry in old.get("contestants", {}).items():
-        if name not in new["contestants"]:
+        if name not in contestants:
             problem = problem or f"also has {name}"
-        elif entry != new["contestants"][name]:
+        elif _as_now(entry) != contestants[name]:
             problem = problem or f"has different settings or a different grid for {name}"
     return problem
+
+
+def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contestant's record with all settings that its system has now."""
+    try:
+        config = from_mapping(entry["config"]).model_dump(mode="json")
+    except ConfigError:  # an object given in Python, or a setting that is gone
+        config = entry["config"]
+    return {**entry, "config": config}
 
 
 def _of_own(data: Dataset) -> dict[str, Any]:

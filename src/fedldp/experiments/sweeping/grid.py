@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, FedldpError, one_line
+from fedldp.core.registry import is_address
 from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
+from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun
 from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
 from fedldp.simulation.settings import nested, value_of
@@ -128,6 +131,7 @@ class _Data:
         self._data_dir = data_dir
         self._given = given
         self._missing: dict[str, str | None] = {}
+        self._codes: dict[tuple[str, ...], str] = {}
         self._digests: dict[tuple[str, str | None], str] = {}
 
     def missing(self, config: RunConfig) -> str | None:
@@ -142,6 +146,14 @@ class _Data:
             except FedldpError as error:
                 self._missing[dataset] = one_line(error)
         return self._missing[dataset]
+
+    def code(self, config: RunConfig) -> str:
+        """Return the digest of a run's own code."""
+        texts = (each for each in config.model_dump().values() if isinstance(each, str))
+        key = tuple(text for text in texts if is_address(text) or file_of(text) is not None)
+        if key not in self._codes:
+            self._codes[key] = code_of(config)
+        return self._codes[key]
 
     def digest(self, config: RunConfig) -> str:
         """Return the digest of a run's data; a sweep's own tables, if several, have paths in it."""
@@ -170,14 +182,16 @@ def _run(
         refused = one_line(error)
     if refused is not None:
         return PlannedRun(digest=words, words=words, labels=labels, config=None, refused=refused)
-    digest = run_digest(config, data.digest(config), device=device)
-    place = _folder_of(labels, config)
+    code = data.code(config)
+    digest = run_digest(config, data.digest(config), code=code, device=device)
+    place = _folder_of(labels, config, code)
     return PlannedRun(digest=digest, words=words, labels=labels, config=config, place=place)
 
 
-def _folder_of(labels: Mapping[str, Any], config: RunConfig) -> str:
-    """Return a run's folder name: readable, and different for every configuration."""
-    document = json.dumps([labels["recipe"], config.identity()], sort_keys=True)
+def _folder_of(labels: Mapping[str, Any], config: RunConfig, code: str) -> str:
+    """Return a run's folder name: readable, and different for every configuration and own code."""
+    whole = [labels["recipe"], config.identity(), *([code] if code else [])]
+    document = json.dumps(whole, sort_keys=True)
     digest = hashlib.sha256(document.encode()).hexdigest()[:12]
     words = [Path(labels["recipe"]).stem]
     words += [f"{k}={shown(v)}" for k, v in labels["settings"].items() if k != "recipe"]

@@ -23,9 +23,10 @@ from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset, as_dataset
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker, summary_of
+from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
 from fedldp.experiments.scheduling import Lines, carry_out
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, Own, RunStore
 from fedldp.experiments.sweeping.cells import Cell, Stated
 from fedldp.experiments.sweeping.folder import check_plain, design_from, document_of, lacks
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
@@ -42,7 +43,7 @@ def sweep(
     grid: Mapping[str, Iterable[Any]] | None = None,
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
-    dataset: Dataset | tuple[Any, Any] | None = None,
+    dataset: Dataset | tuple[Any, Any] | str | Path | None = None,
     data_dir: Path | str | None = None,
     device: str = "cpu",
     workers: int | None = None,
@@ -50,6 +51,7 @@ def sweep(
     guarantee: str | None = None,
     metric: str | None = None,
     say: Callable[[str], None] = lambda line: None,
+    same_data: bool = False,
     **settings: Any,
 ) -> Sweep:
     """Run every combination of recipes, grid values and seeds.
@@ -64,8 +66,8 @@ def sweep(
         seeds: every combination runs once with each seed; None uses each recipe's own seed.
         out: the sweep's folder. If it holds this sweep, or a part of this sweep, the sweep
             continues. If None, the runs' folders are deleted.
-        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; None loads
-            each configuration's data set.
+        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
+            data set's name, or the path of a file; None loads each configuration's data set.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: the number of runs at once, each in its own process; None starts one per core. With
@@ -78,6 +80,7 @@ def sweep(
         metric: the metric that is shown first and drawn, one of ``METRICS``; None uses the AUC if
             most of the test set is one class, and the accuracy otherwise.
         say: called with a line about the sweep and about every run.
+        same_data: whether private data are those of the folder, where nobody can tell.
         settings: settings that are changed in all runs.
 
     Raises:
@@ -92,7 +95,11 @@ def sweep(
         raise ConfigError(f"out = {out!r}: give the path of a folder")
     if grid is not None and not isinstance(grid, Mapping):
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
-    given = None if dataset is None else as_dataset(dataset, tested=True)
+    given = None
+    if isinstance(dataset, str | Path):
+        settings["dataset"] = str(dataset)
+    elif dataset is not None:
+        given = as_dataset(dataset, tested=True)
     changed = {key: _plain(key, value) for key, value in settings.items()}
     recipes = [recipe] if isinstance(recipe, str | RunConfig) else list(recipe)
     found = bases(recipes, changed)
@@ -116,6 +123,7 @@ def sweep(
         cluster,
         say,
         view=View.of(guarantee, metric),
+        same_data=same_data,
     )
 
 
@@ -201,6 +209,7 @@ def carry_out_sweep(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, total: None,
     view: View | None = None,
+    same_data: bool = False,
 ) -> Sweep:
     """Carry out the remaining runs of a sweep, and return the result of the whole sweep.
 
@@ -215,6 +224,7 @@ def carry_out_sweep(
         say: called with a line about the sweep and about every run.
         progress: called with the number of runs that are done and the number of all runs.
         view: which guarantee and which metric to show for the runs.
+        same_data: whether private data are those of the folder, where nobody can tell.
 
     Raises:
         FedldpError: the sweep cannot be made; see ``sweep``.
@@ -224,9 +234,12 @@ def carry_out_sweep(
     def lacking(old: Document) -> str | None:
         return lacks(design, design_from(old))
 
-    with RunStore.opened(out, "sweep", document_of(design), lacking) as store:
-        found = runs_of(design, data_dir, given)
-        wanted = Runs([run for run in found if run.config is not None])
+    found = runs_of(design, data_dir, given)
+    wanted = Runs([run for run in found if run.config is not None])
+    configs = [run.config for run in wanted.planned if run.config is not None]
+    data = sum_of_tables(configs) if given is None else sum_of(given)
+    own = Own.of(design.bases.values(), data, same_data)
+    with RunStore.opened(out, "sweep", document_of(design), lacking, own) as store:
         left = [run for run in wanted.planned if run.digest not in store.rows]
         maker = Maker(Given(given), data_dir, design.device)
         kept = None if out is None else store.folder
@@ -311,6 +324,8 @@ def _result(
             run = run_of(settings, seed, summary, None if out is None else place, stated)
             runs.append((run, stated))
             resolved = from_mapping(summary["config"])
+            if given is None:  # the folder and its table may have been moved
+                resolved = resolved.changed(dataset=config.dataset, test_file=config.test_file)
             data = _rows_of(config, given)
             of_data = released_by.setdefault(data, {})
             of_data[planned.digest] = [

@@ -1,0 +1,155 @@
+"""What is a user's own in an experiment: code files, with what they import, and private data.
+
+A folder keeps a copy of the code, so that it can be run again wherever it is moved. Of private data
+it keeps an HMAC, whose key stays in the user's configuration folder: folders are shared, and a
+plain digest would confirm a guess of what the data are.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import hmac
+import os
+import secrets
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
+from fedldp.core.errors import RunError
+from fedldp.core.registry import is_address
+from fedldp.data import SUFFIXES, Dataset
+
+Files = Mapping[str, Path]
+"""Files by their paths below the folder that they are imported from."""
+
+
+def code_files(config: RunConfig) -> dict[str, Path]:
+    """Return the files of the user's own code and features that a configuration names.
+
+    With a file of code come the files below the same folder that it imports.
+    """
+    found: dict[str, Path] = {}
+    for name, value in config.model_dump().items():
+        if not isinstance(value, str) or name == "partition":
+            continue
+        features = file_of(value)
+        if features is not None:
+            if Path(features).is_file():
+                found[Path(features).name] = Path(features)
+        elif is_address(value):
+            module = sys.modules.get(value.partition(":")[0])
+            place = getattr(module, "__file__", None)
+            if module is not None and place is not None and Path(place).is_file():
+                found |= _with_imports(module.__name__, Path(place))
+    return found
+
+
+def code_digest(files: Files) -> str:
+    """Return a digest of files of own code; empty if there are none."""
+    found = [files[name].read_bytes() for name in sorted(files)]
+    return hashlib.sha256(b"\0".join(found)).hexdigest()[:16] if found else ""
+
+
+def code_of(config: RunConfig) -> str:
+    """Return a digest of a configuration's own code and features; empty if it has none."""
+    return code_digest(code_files(config))
+
+
+def _with_imports(name: str, file: Path) -> dict[str, Path]:
+    """Return a module's file, and the files below its folder that it imports, directly or not."""
+    levels = len(name.split(".")) + (file.name == "__init__.py")
+    root, found, left = file.parents[levels - 1], dict[str, Path](), [file]
+    installed = {sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib")}
+    alone = str(root) in installed  # then only the package itself is the user's own
+    while left:
+        place = left.pop()
+        key = place.relative_to(root).as_posix()
+        if key in found or (alone and key.partition("/")[0] != name.partition(".")[0]):
+            continue
+        found[key] = place
+        for other in _imports(place, root):
+            parts = other.split(".")
+            for length in range(1, len(parts) + 1):
+                below = root.joinpath(*parts[:length])
+                files = (below.with_suffix(".py"), below / "__init__.py")
+                left += [each for each in files if each.is_file()]
+    return found
+
+
+def _imports(file: Path, root: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports, as seen from ``root``."""
+    package = file.relative_to(root).parent.parts
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            start = ".".join([*above, *filter(None, [node.module])])
+            yield from (f"{start}.{each.name}".lstrip(".") for each in node.names)
+
+
+# Data
+
+
+def sum_of(data: Dataset) -> bytes | None:
+    """Return a digest of private data, which must not be kept as it is; None for public data."""
+    if data.is_public:
+        return None
+    found = hashlib.sha256()
+    for examples in (data.train, data.test):
+        for array in (examples.features, examples.labels, examples.people):
+            found.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+    found.update(data.owners.tobytes())
+    return found.digest()
+
+
+def sum_of_tables(configs: Iterable[RunConfig]) -> bytes | None:
+    """Return a digest of the user's own tables that configurations name; None if they name none."""
+    names = {
+        text
+        for config in configs
+        for text in (config.dataset, config.test_file)
+        if text is not None and text.lower().endswith(SUFFIXES)
+    }
+    files = [path for path in map(Path, sorted(names)) if path.expanduser().is_file()]
+    if not files:
+        return None
+    each = [hashlib.sha256(path.expanduser().read_bytes()).digest() for path in files]
+    return hashlib.sha256(b"".join(each)).digest()
+
+
+def sealed(data: bytes) -> dict[str, str]:
+    """Return what a folder keeps of private data: an HMAC, and which key made it.
+
+    Raises:
+        RunError: the key can be neither read nor made.
+    """
+    key = _key()
+    return {
+        "key": hashlib.sha256(key).hexdigest()[:16],
+        "hmac": hmac.new(key, data, hashlib.sha256).hexdigest(),
+    }
+
+
+def _key() -> bytes:
+    place = Path(platformdirs.user_config_dir("fedldp")) / "data.key"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return place.read_bytes()
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(32))
+        return place.read_bytes()
+    except OSError as error:
+        raise RunError(
+            f"{place}: {error.strerror}; it must hold the key that tells whether data have changed"
+        ) from error

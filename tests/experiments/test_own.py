@@ -1,0 +1,118 @@
+"""What a folder knows of a user's own: copies of code with its imports, and an HMAC of data."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.core.errors import RunError
+from fedldp.experiments import own
+from fedldp.simulation.settings import resolve
+
+SHORT: dict[str, Any] = {"workers": 1, "rounds": 1, "num_clients": 4, "local_epochs": 1}
+OWN = """
+from fedldp.mechanisms.privunit import PrivUnit
+from dataclasses import dataclass
+from helping.more import NAME
+
+@dataclass(frozen=True)
+class Mine(PrivUnit):
+    pass
+"""
+
+
+def rows(changed: int = 0) -> fedldp.Dataset:
+    draw = np.random.default_rng(0)
+    features = draw.normal(size=(80, 4)).astype(np.float32)
+    labels = (features[:, 0] > 0).astype(np.int64)
+    labels[:changed] = 1 - labels[:changed]
+    return fedldp.Dataset.from_arrays(features, labels)
+
+
+def swept(out: Path, data: fedldp.Dataset, **more: Any) -> fedldp.Sweep:
+    given = {"grid": {"learning_rate": [0.1]}, "model": "logistic", "standardise": False}
+    return fedldp.sweep("fedavg-quickstart", out=out, dataset=data, **{**SHORT, **given, **more})
+
+
+def test_changed_data_are_noticed_and_their_digest_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    swept(out, rows())
+    assert swept(out, rows()).failed == []
+    with pytest.raises(RunError, match="its data have changed since"):
+        swept(out, rows(changed=1))
+    with pytest.raises(RunError, match="its data have changed since"):
+        swept(out, rows(changed=1), same_data=True)
+    data = own.sum_of(rows())
+    assert data is not None
+    kept = json.loads((out / "sweep.json").read_text())["data"]
+    assert kept == own.sealed(data)
+    assert data.hex() not in (out / "sweep.json").read_text()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    with pytest.raises(RunError, match="nobody can tell whether its data are still the same"):
+        swept(out, rows())
+    swept(out, rows(), same_data=True)
+    assert json.loads((out / "sweep.json").read_text())["data"] != kept
+    (key,) = (tmp_path / "another").rglob("*.key")
+    assert key.stat().st_mode & 0o077 == 0
+
+
+def test_public_data_need_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    fedldp.sweep("fedavg-digits", out=tmp_path / "out", **SHORT)
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["data"] is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_own_code_is_copied_with_what_it_imports_and_an_edit_repeats_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("helping").mkdir()
+    Path("helping/__init__.py").write_text("")
+    Path("helping/more.py").write_text("from . import other\nNAME = 'mine'\n")
+    Path("helping/other.py").write_text("import json\n")
+    Path("helping/unused.py").write_text("")
+    Path("own_and_more.py").write_text(OWN)
+    config = resolve(
+        "composed-digits",
+        ["channel=named", "mechanism=own_and_more:Mine", "bound=norm", "untrusted_clients=0"],
+    )
+    files = own.code_files(config)
+    names = {"own_and_more.py", "helping/__init__.py", "helping/more.py", "helping/other.py"}
+    assert set(files) == names
+    given: dict[str, Any] = {"grid": {"epsilon": [16]}, "standardise": False, **SHORT}
+    first = fedldp.sweep(config, out="out", **given)
+    (copied,) = Path("out/own").iterdir()
+    assert {each.relative_to(copied).as_posix() for each in copied.rglob("*.py")} == names
+    assert copied.name == own.code_of(config)
+    Path("helping/other.py").write_text("import json, re\n")
+    again = fedldp.sweep(config, out="out", **given)
+    assert again.runs[0]["run_dir"] != first.runs[0]["run_dir"]
+    assert len(list(Path("out/own").iterdir())) == 2
+
+
+def test_a_folder_and_its_table_move_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    draw = np.random.default_rng(0)
+    text = "".join(f"{a:.2f},{b:.2f},{int(a > b)}\n" for a, b in draw.uniform(size=(60, 2)))
+    Path("t.csv").write_text("x,y,label\n" + text)
+    given: dict[str, Any] = {"dataset": "t.csv", "model": "logistic", "standardise": False}
+    fedldp.sweep("fedavg-quickstart", out="out", **SHORT, **given)
+    monkeypatch.chdir(tmp_path)
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    moved = {**given, "dataset": "two/t.csv"}
+    found = fedldp.sweep("fedavg-quickstart", out="two/out", **SHORT, **moved)
+    assert found.failed == []
+    assert len((tmp_path / "two/out/results.jsonl").read_text().splitlines()) == 1
