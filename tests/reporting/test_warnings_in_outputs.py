@@ -39,7 +39,9 @@ def test_console_json_and_page_have_the_same_warnings(
     write_visits(tmp_path)
     outcome = fedldp_command("run", "visits.toml", "--out", "run")
     assert outcome.status == 0, outcome.err
-    assert "asked for  epsilon 2 (delta 1e-05) about all data of one person" in outcome.out
+    assert (
+        "in short   Asked for: epsilon 2 (delta 1e-05) about all data of one person" in outcome.out
+    )
     printed = re.findall(r"^warning +(.*)$", outcome.out, re.MULTILINE)
     run = read_run(tmp_path / "run")
     assert printed == run.warnings

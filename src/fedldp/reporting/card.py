@@ -52,6 +52,8 @@ VERSION = 2
 _VARIANTS = {"pure": "Pure DP", "approximate": "Approximate DP", "none": None}
 """The registry's names for the kinds of guarantees."""
 
+_DECLARED = ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
+
 TO_FILL = "to be filled by whoever publishes"
 
 CONFIDENTIAL = (
@@ -246,7 +248,8 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "simulated": SIMULATED in privacy.warnings,
         "source": "Static" if SIMULATED in privacy.warnings else None,
         "steps": ["", *_named(config, "server_optimizer", "average")],
-        "prepared": [*_prepared(config), ""],
+        "declared": [name for name in _DECLARED if config.get(name)],
+        "features": [*_named(config, "features"), ""],
         "claimed": privacy.claim is not None,
         "warnings": "; ".join(map(words.line, privacy.warnings)),
         "bounds": "; ".join(bounds),
@@ -317,16 +320,6 @@ def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
     if run.own_data is not None:
         found.append(COUNTS)
     return "; ".join(found) or None
-
-
-def _prepared(config: Mapping[str, Any]) -> list[str]:
-    declared = ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
-    found = [key for key in declared if config.get(key)]
-    told = [f"declared, and not measured by the tool: {', '.join(found)}"] if found else []
-    told += _named(config, "features")
-    if config.get("standardise"):
-        told.append("standardised by constants of the published data set")
-    return told
 
 
 def _named(config: Mapping[str, Any], *names: str) -> list[str]:

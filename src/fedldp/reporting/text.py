@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fedldp.accounting.guarantees import HOUSE
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.facts import Doubt
 from fedldp.core.kinds import IMBALANCED_TEST
 from fedldp.reporting import words
-from fedldp.reporting.lines import Pair, asked_first, asked_for, best_lines
+from fedldp.reporting.lines import asked_first, asked_for
 from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.words import area, percent
 
@@ -188,34 +187,16 @@ def print_result(
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         say(console, "metrics", f"means over rounds: {parts}")
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
-    if (told := words.asked_in_words(summary["config"], privacy)) is not None:
-        say(console, "asked for", told)
     if stated:
-        say(console, "privacy", _as_stated(privacy, asked, setting))
+        # Say what the budget covers: a budget for one weight could be mistaken for the run's.
+        say(console, "privacy", "as stated above" + ("" if setting is None else f": {setting}"))
     else:
         print_statement(console, privacy, setting)
+    say(console, "in short", words.lead(summary["config"], privacy))
     for doubt in summary["doubts"]:
         say(console, "warning", words.line(Doubt.from_json(doubt)))
     if summary["run_dir"] is not None:
         say(console, "run folder", summary["run_dir"])
-
-
-def _as_stated(privacy: Statement, asked: Pair | None, setting: str | None) -> str:
-    """Return in one line what the reader has seen as a table."""
-    best = best_lines(privacy)
-    whole = best.get(("client-run", "server"))
-    told = "no guarantee" if whole is None else words.size(whole)
-    if whole is not None and whole.epsilon is not None and whole.stated_by == HOUSE:
-        told += f", {words.standing(whole)}"
-    person = best.get(("person", "server"))
-    if person is not None and asked != ("person", "server"):
-        told += f"; {words.names('about')['person']}: {words.size(person)}"
-    # Say what the budget covers: a budget for one weight could be mistaken for the run's.
-    budget = "" if setting is None else f": {setting}"
-    return (
-        f"as stated above{budget}; epsilon for all that a client sends in the run, against the "
-        f"server: {told}"
-    )
 
 
 class Displayed(Statement):

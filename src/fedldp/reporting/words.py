@@ -44,17 +44,9 @@ NAMES = "names"
 _MANY = {"record": "records", "person": "people", "client": "clients"}
 
 
-def _as_far(of: Mapping[str, Any]) -> dict[str, str]:
-    """Return a doubt's numbers in words."""
+def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
     told = f"{'at most ' if of['rounded'] else ''}{of['examples']:,}"
-    shares = {
-        "percent": of.get("accuracy"),
-        "often": of.get("most_frequent"),
-        "balanced": of.get("balanced_accuracy"),
-        "guessing": 1 / of["classes"] if "classes" in of else None,
-    }
-    found = {name: f"{100 * share:.2f} %" for name, share in shares.items() if share is not None}
-    return found | {"as_far": f"as far as {told} examples can tell"}
+    return {"as_far": f"as far as {told} examples can tell", "guessing": 1 / of.get("classes", 1)}
 
 
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
@@ -74,7 +66,6 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-chance": _as_far,
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
-    "imbalanced": lambda of: {"often": f"{100 * of['most_frequent']:.2f} %"},
     "epsilon-shown": lambda of: {
         "whom": f"the unit {of['unit']}, against the adversary {of['adversary']}"
         if about(of["unit"], of["adversary"])
@@ -170,9 +161,10 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """Fill a template.
 
-    Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:upN}`` a number rounded up
-    to N digits, ``{x:r}`` a number in full, ``{x!s}`` names and ``{x!r}`` facts joined by "and",
-    ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else, and ``{x!t}`` a text as it is.
+    Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:p}`` a share in percent,
+    ``{x:upN}`` a number rounded up to N digits, ``{x:r}`` a number in full, ``{x!s}`` names and
+    ``{x!r}`` facts joined by "and", ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else, and
+    ``{x!t}`` a text as it is.
     """
     found = ""
     for text, name, spec, how in Formatter().parse(template):
@@ -188,8 +180,8 @@ def _shown(value: Any, spec: str, how: str | None) -> str:
         return str(value)
     if spec == "r":
         return repr(value)
-    if spec == "n":
-        return number(value)
+    if spec in ("n", "p"):
+        return number(value) if spec == "n" else percent(value)
     if spec.startswith("up"):
         digits = int(spec.removeprefix("up"))
         return f"{math.ceil(value * 10**digits) / 10**digits:,.{digits}f}"
@@ -321,47 +313,36 @@ def lead(config: Mapping[str, Any], privacy: Statement) -> str:
 
     They are about the requested guarantee, or else about the ``first_line``.
     """
-    told = asked_in_words(config, privacy)
-    line = first_line(privacy, asked_for(config))
-    proven = line is not None and line.epsilon is not None
-    if told is not None:
-        found = f"Asked for: {told}."
-    elif line is not None and proven:
-        much = ", which is practically no protection" if line.size > MEANINGLESS else ""
-        by = standing(line)
-        found = f"{by[:1].upper()}{by[1:]}: {size_of(line)}{much}."
-    else:
-        found = (
+    asked = asked_for(config)
+    line = first_line(privacy, asked)
+    proven = None if line is None or line.epsilon is None else line
+    if asked is not None:
+        unit, adversary = asked
+        delta = config["target"].get("delta")
+        found = f"Asked for: epsilon {number(config['target']['epsilon'])}"
+        found += f" (delta {delta!r})" if delta else ""
+        found += f" {names('about')[unit]}, against the {adversary}; "
+        found += f"{standing(proven)}: {_epsilon(proven)}" if proven else "no guarantee"
+    elif proven is None:
+        return (
             "No guarantee: nothing is proven, against any adversary, about all that one client "
             "sends in the run, all data of one person, or one training example."
         )
-    if line is not None and proven and SIMULATED in privacy.warnings:
-        of = "ideal real numbers" if line.is_idealised else "a deployment"
-        found += (
-            f" This run was simulated and protects nothing itself: the guarantee holds for {of}."
-        )
-    return found
+    else:
+        by = standing(proven)
+        found = f"{by[:1].upper()}{by[1:]}: {size_of(proven)}"
+    if proven is None:
+        return f"{found}."
+    if proven.size > MEANINGLESS:
+        found += ", which is practically no protection"
+    if SIMULATED in privacy.warnings:
+        found += ". This run was simulated and protects nothing itself: the guarantee holds for "
+        found += "ideal real numbers" if proven.is_idealised else "a deployment"
+    return f"{found}."
 
 
 def _small(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def asked_in_words(config: Mapping[str, Any], privacy: Statement) -> str | None:
-    """Return the requested guarantee and what is stated about it; None without a target."""
-    asked = asked_for(config)
-    if asked is None:
-        return None
-    line, target = headline(privacy, asked), config["target"]
-    delta = f" (delta {target['delta']!r})" if target.get("delta") else ""
-    found = "no guarantee"
-    if line is not None and line.epsilon is not None:
-        ideal = ", idealised" if line.is_idealised else ""
-        found = f"{standing(line)}: epsilon {amount(line)}{ideal}"
-    return (
-        f"epsilon {number(target['epsilon'])}{delta} {names('about')[asked[0]]}, against the "
-        f"{asked[1]}; {found}"
-    )
 
 
 def headline_in_words(privacy: Statement, asked: Pair | None = None) -> str:
