@@ -345,7 +345,12 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
     scores = document["scores"]
     return render(
         "card.md",
-        front=_yaml(_front_matter(run, scores)),
+        task=_task(run),
+        metrics=[
+            {"type": _METRICS.get(name, name), "value": scores[name]}
+            for name in ("accuracy", *FIGURES)
+            if scores and scores[name] is not None
+        ],
         run=run,
         document=document,
         scores=scores,
@@ -358,34 +363,6 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
     )
 
 
-def _front_matter(run: FinishedRun, scores: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata, under the names of Hugging Face's model cards."""
-    found: dict[str, Any] = {
-        "library_name": "fedldp",
-        "tags": ["federated-learning", "differential-privacy", run.summary["system"]],
-    }
-    task = _task(run)
-    if task is not None:
-        found["pipeline_tag"] = task
-    if scores is None:
-        return found
-    metrics = [
-        {"type": _METRICS.get(name, name), "value": scores[name], "name": name.replace("_", " ")}
-        for name in ("accuracy", *FIGURES)
-        if scores[name] is not None
-    ]
-    data = _word(run.summary["config"].get("dataset", "the clients' own data"))
-    result = {
-        "task": {"type": task or "other"},
-        "dataset": {"name": data, "type": "custom"},
-        "metrics": metrics,
-    }
-    return found | {
-        "metrics": [each["type"] for each in metrics],
-        "model-index": [{"name": run.name, "results": [result]}],
-    }
-
-
 _METRICS = {"auc": "roc_auc", "brier": "brier_score"}
 """Hugging Face's names for metrics that have another name here."""
 
@@ -396,14 +373,6 @@ def _task(run: FinishedRun) -> str | None:
     if data.endswith((".csv", ".parquet")) or run.schema.features:
         return "tabular-classification"
     return "image-classification" if len(run.schema.input_shape) == 3 else None
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    """Return YAML with a line for each key; the values are JSON, which is a subset of YAML."""
-    return "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
-        for key, value in document.items()
-    )
 
 
 def escaped(text: Any) -> str:

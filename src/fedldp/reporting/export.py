@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
     for place in places:
         if place.exists():
             raise RunError(f"tensorboard = {place}: it exists already; choose another folder")
-    try:
+    with _sending(f"tensorboard = {logdir}", "choose a writable folder"):
         for run, place in zip(runs, places, strict=True):
             writer: Any = SummaryWriter(str(place))
             for name, value, round in _figures(run):
@@ -47,8 +48,6 @@ def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
             writer.add_text("warnings", _warnings(run))
             writer.add_text("settings", _as_code(run.summary["config"]))
             writer.close()
-    except OSError as error:
-        raise RunError(f"tensorboard = {logdir}: {error}; choose a writable folder") from error
 
 
 def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
@@ -63,21 +62,13 @@ def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
     import_extra("mlflow", extra="mlflow")
     from mlflow import MlflowClient
 
-    try:
+    remedy = "give a tracking store, such as sqlite:///mlflow.db or http://HOST:PORT"
+    with _sending(f"mlflow = {uri}", remedy):
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(EXPERIMENT)
         experiment = client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
         for run in runs:
             _send(client, experiment, run)
-    except ImportError as error:
-        raise ConfigError(
-            f"mlflow = {uri}: {error}; install that package, which this store needs"
-        ) from error
-    except Exception as error:  # MLflow's own exceptions, and those of its store
-        raise RunError(
-            f"mlflow = {uri}: {first_line(error)}; give a tracking store, such as "
-            "sqlite:///mlflow.db or http://HOST:PORT"
-        ) from error
 
 
 def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
@@ -88,7 +79,8 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
         RunError: the service cannot be reached, or refuses a run.
     """
     wandb: Any = import_extra("wandb", extra="wandb")
-    try:
+    remedy = "check the login (wandb login), or set WANDB_MODE=offline"
+    with _sending(f"wandb = {project}", remedy):
         for run in runs:
             made = wandb.init(
                 project=project,
@@ -105,11 +97,19 @@ def to_wandb(runs: Sequence[FinishedRun], project: str) -> None:
             for round, figures in sorted(by_round.items()):
                 made.log(figures, step=round)
             made.finish()
-    except Exception as error:  # wandb's own exceptions, and the network's
-        raise RunError(
-            f"wandb = {project}: {first_line(error)}; check the login (wandb login), or set "
-            "WANDB_MODE=offline"
+
+
+@contextmanager
+def _sending(where: str, remedy: str) -> Iterator[None]:
+    """Refuse in one line what a library, its store or the network refuses."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: {error}; install that package, which this store needs"
         ) from error
+    except Exception as error:  # the library's own exceptions, and the network's
+        raise RunError(f"{where}: {first_line(error)}; {remedy}") from error
 
 
 def _send(client: Any, experiment: str, run: FinishedRun) -> None:

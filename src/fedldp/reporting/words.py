@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 FILE = "words.toml"
 NAMES = "names"
 
-_MANY = {"record": "records", "person": "people", "client": "clients"}
-
 
 def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
     told = f"{'at most ' if of['rounded'] else ''}{of['examples']:,}"
@@ -52,7 +50,6 @@ def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "at-no-more-sites": lambda of: {"so_many": _counted(of["sites"], "site")},
     "delta-for-so-many": lambda of: {
-        "many": _MANY[of["of"]],
         "revealed": revealed(of["delta"], of["count"]),
         "take": delta_to_take(of["count"]),
     },
@@ -66,15 +63,6 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-chance": _as_far,
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
-    "epsilon-shown": lambda of: {
-        "whom": f"the unit {of['unit']}, against the adversary {of['adversary']}"
-        if about(of["unit"], of["adversary"])
-        else "all that a client sends in the run, against the server",
-        "at": f", at delta {' or '.join(f'{each:g}' for each in of['deltas'])}"
-        if of["deltas"]
-        else "",
-    },
-    "epsilon-compared": lambda of: {"what": names("unit")[of["unit"]]},
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
@@ -145,6 +133,7 @@ def _with_words(fact: Fact, entry: Mapping[str, Any], form: str) -> str:
 
 def fits(value: Any, fixed: Any) -> bool:
     """Return whether a value is the one that words are for; "none" is None, which TOML lacks."""
+    value = list(value) if isinstance(value, tuple) else value
     return bool(fixed == "none" if value is None else value == fixed)
 
 
@@ -163,8 +152,8 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
 
     Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:p}`` a share in percent,
     ``{x:upN}`` a number rounded up to N digits, ``{x:r}`` a number in full, ``{x!s}`` names and
-    ``{x!r}`` facts joined by "and", ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else, and
-    ``{x!t}`` a text as it is.
+    ``{x!r}`` facts joined by "and", ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else,
+    ``{x!t}`` a text as it is, and ``{x:TABLE}`` what a table of ``names`` has for it.
     """
     found = ""
     for text, name, spec, how in Formatter().parse(template):
@@ -174,14 +163,17 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
 
 def _shown(value: Any, spec: str, how: str | None) -> str:
     if how in ("r", "s"):
-        parts = map(line, value if isinstance(value, tuple) else (value,)) if how == "r" else value
-        return (spec or " and ").join(parts)
+        several = value if isinstance(value, list | tuple) else [value]
+        parts = (f"{each:g}" if isinstance(each, float) else each for each in several)
+        return (spec or " and ").join(map(line, several) if how == "r" else parts)
     if how == "t":
         return str(value)
     if spec == "r":
         return repr(value)
     if spec in ("n", "p"):
         return number(value) if spec == "n" else percent(value)
+    if spec in _words()[NAMES]:
+        return names(spec)[value]
     if spec.startswith("up"):
         digits = int(spec.removeprefix("up"))
         return f"{math.ceil(value * 10**digits) / 10**digits:,.{digits}f}"
@@ -496,14 +488,8 @@ def not_above(figure: Figure) -> str:
 
 def figure(of: Figure) -> dict[str, Any]:
     """Return a score as JSON shows it."""
-    return {
-        "metric": of.metric,
-        "value": of.value,
-        "interval": of.interval,
-        "baseline": of.baseline,
-        "rows": of.rows,
-        "doubts": facts(of.doubts),
-    }
+    shown = ("metric", "value", "interval", "baseline", "rows")
+    return {name: getattr(of, name) for name in shown} | {"doubts": facts(of.doubts)}
 
 
 def together_line(together: Together) -> str:
@@ -543,13 +529,9 @@ def _counted(count: int, what: str) -> str:
 
 def together_document(together: Together) -> dict[str, Any]:
     """Return what a set of runs costs, as JSON shows it."""
-    proven = together.proven
+    proven, shown = together.proven, ("unit", "adversary", "epsilon", "delta", "stated_by")
     return {
-        "unit": proven.unit,
-        "adversary": proven.adversary,
-        "epsilon": proven.epsilon,
-        "delta": proven.delta,
-        "stated_by": proven.stated_by,
+        **{name: getattr(proven, name) for name in shown},
         "conditions": facts(proven.conditions),
         "data": together.data,
         "runs": together.runs,
