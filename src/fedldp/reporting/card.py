@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Fact, Kind
+from fedldp.core.facts import Fact, in_order
 from fedldp.core.kinds import (
     AT_SITES,
     DISCRETE,
@@ -48,9 +47,6 @@ from fedldp.reporting.scores import FIGURES
 
 VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
-
-_VARIANTS = {"pure": "Pure DP", "approximate": "Approximate DP", "none": None}
-"""The registry's names for the kinds of guarantees."""
 
 _DECLARED = ("scale_columns", "centre_columns", "fill_columns", "categories", "classes")
 
@@ -181,6 +177,7 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
                 words.fits(words.at(values, n), fixed) for n, fixed in each.get("if", {}).items()
             )
         )
+        part = part.get("text", part)
     if isinstance(part, dict):
         return {key: _filled(each, values) for key, each in part.items() if key != "if"}
     alone = re.fullmatch(r"\{([\w.]+)\}|\?([\w.]*)", part)
@@ -194,7 +191,8 @@ def _unfilled(part: Any, found: Any, place: str = "") -> Iterator[str]:
     if isinstance(part, dict):
         for key, each in part.items():
             yield from _unfilled(each, found[key], f"{place}/{key}")
-    elif isinstance(part, str) and part.startswith("?") and found is None:
+    marks = [each.get("text") for each in part] if isinstance(part, list) else [part]
+    if found is None and any(isinstance(mark, str) and mark.startswith("?") for mark in marks):
         yield place
 
 
@@ -216,18 +214,16 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
 
 def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
     """Return the values that ``card.toml`` names."""
-    config, line, privacy = run.summary["config"], run.headline, run.privacy
+    config, line, schema = run.summary["config"], run.headline, run.schema
+    privacy = headline_first(run.privacy, run.asked)
     hidden = _are_private(privacy) and not scores
-    privacy = headline_first(privacy, run.asked)
+    target = config.get("target") if run.asked is not None else None
     proven = None if line is None or line.epsilon is None else line
-    own, target = own_words(privacy), config.get("target") if run.asked is not None else None
-    mechanisms = [f"fedldp {run.environment['packages'].get('fedldp', '')}".strip()]
-    mechanisms += _named(config, "mechanism", "noise", "channel", "bound", "clip")
-    bounds = _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person")
-    bounds += map(words.line, AT_SITES.among(() if line is None else line.assumptions))
-    found: dict[str, Any] = {
+    rests_on: Collection[Fact] = () if line is None else line.assumptions
+    return {
         "run": run,
         "summary": run.summary,
+        "config": config,
         "environment": run.environment,
         "digest": hashlib.sha256((run.path / "config.json").read_bytes()).hexdigest(),
         "version": VERSION,
@@ -236,74 +232,46 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         and {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
         "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
+        "line": line,
         "proven": proven,
-        "variant": None if line is None else _VARIANTS[line.kind],
-        "config": config,
-        "shape": " x ".join(map(str, run.schema.input_shape)),
-        "classes": list(map(run.schema.class_name, range(min(run.schema.num_classes, 100)))),
+        "size": proven and words.amount(proven),
+        "standing": proven and words.standing(proven),
+        "method": proven and words.method_of(proven),
+        "assumptions": in_order(rests_on),
+        "sites": AT_SITES.among(rests_on),
+        "taking_part": TAKES_PART.among(rests_on),
+        "meaningless": proven is not None and proven.size > words.MEANINGLESS,
+        "limit": words.MEANINGLESS,
+        "is_discrete": DISCRETE in rests_on,
+        "shape": " x ".join(map(str, schema.input_shape)),
+        "classes": list(map(schema.class_name, range(min(schema.num_classes, 100)))),
         "unprotected": _unprotected(run, privacy),
         "explained": words.explain(privacy),
         "clients": _whole(config.get("num_clients")),
         "untrusted": _whole(config.get("untrusted_clients")),
         "simulated": SIMULATED in privacy.warnings,
-        "source": "Static" if SIMULATED in privacy.warnings else None,
-        "steps": ["", *_named(config, "server_optimizer", "average")],
+        "steps": _named(config, "server_optimizer", "average"),
         "declared": [name for name in _DECLARED if config.get(name)],
-        "features": [*_named(config, "features"), ""],
+        "features": _named(config, "features"),
+        "mechanisms": _named(config, "mechanism", "noise", "channel", "bound", "clip"),
+        "bounds": _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person"),
+        "public": _named(config, "features", "initial", "trainable"),
         "claimed": privacy.claim is not None,
-        "warnings": "; ".join(map(words.line, privacy.warnings)),
-        "bounds": "; ".join(bounds),
-        "own": own,
-        "is_own": bool(own),
-        "fixed_seed": SIMULATED,
+        "warnings": privacy.warnings,
+        "own": own_words(privacy),
         "rounds": len(run.summary["rounds"]),
         "private": scores_are_private(privacy.warnings),
-        "held_out": HELD_OUT,
-        "ideal": IDEALISED,
-        "public": "; ".join(_named(config, "features", "initial", "trainable")),
         "hidden": hidden,
         "confidential": CONFIDENTIAL,
         "doubtful": DOUBTFUL,
         "figures": [f"{name} {value}" for name, value in words.scores(run.summary["final"])],
-        "doubtful_as": ["", *map(words.line, run.doubts)],
-        "limit": words.MEANINGLESS,
-        "never": None,
+        "why_doubtful": run.doubts,
+        "simulation": SIMULATED,
+        "held_out": HELD_OUT,
+        "ideal": IDEALISED,
         "discrete": DISCRETE,
-        "is_discrete": False,
+        "never": None,
     }
-    if proven is None:
-        nothing = "nothing is proven for the requested guarantee, or for all that a client sends"
-        names = ("unit", "neighbours", "model", "composition")
-        return found | dict.fromkeys(names) | {"sees": nothing, "mechanisms": "; ".join(mechanisms)}
-    sees = words.names("trust")[proven.adversary]
-    rests_on = [words.method_of(proven), *words.assumptions_of(proven)]
-    return found | {
-        "size": words.amount(proven),
-        "standing": words.standing(proven),
-        "meaningless": proven.size > words.MEANINGLESS,
-        "unit": words.names("part")[proven.unit],
-        "is_whole": proven.unit in ("person", "client-run"),
-        "neighbours": _and(words.names("neighbours")[proven.neighbours], proven, AT_SITES),
-        "model": _model(proven),
-        "sees": sees,
-        "trust": "; ".join([sees, *words.assumptions_of(proven)]),
-        "composition": _and(words.method_of(proven), proven, TAKES_PART),
-        "mechanisms": "; ".join([*mechanisms, *rests_on]),
-        "is_discrete": DISCRETE in proven.assumptions,
-    }
-
-
-def _and(told: str, line: Guarantee, kind: Kind[Any]) -> str:
-    """Return a text, and after it a line's assumptions of one kind."""
-    return "; ".join([told, *map(words.line, kind.among(line.assumptions))])
-
-
-def _model(line: Guarantee) -> str:
-    """Return the registry's name for the trust model of a line of the statement."""
-    if line.adversary == "server":
-        # A site that adds noise for its people is not itself a data subject.
-        return "Federated" if line.unit in ("person", "record") else "Local"
-    return {"shuffled-server": "Shuffle", "downlink": "Central"}.get(line.adversary, "Federated")
 
 
 def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:

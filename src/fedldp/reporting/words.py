@@ -151,9 +151,9 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
     """Fill a template.
 
     Besides what ``str.format`` knows, ``{x:n}`` shows an epsilon, ``{x:p}`` a share in percent,
-    ``{x:upN}`` a number rounded up to N digits, ``{x:r}`` a number in full, ``{x!s}`` names and
-    ``{x!r}`` facts joined by "and", ``{x!s:JOINER}`` and ``{x!r:JOINER}`` by something else,
-    ``{x!t}`` a text as it is, and ``{x:TABLE}`` what a table of ``names`` has for it.
+    ``{x:upN}`` a number rounded up to N digits, ``{x:r}`` a number in full, ``{x!s}`` facts, names
+    or numbers joined by "and", ``{x!s:JOINER}`` by something else, ``{x!x}`` each of them after a
+    semicolon, ``{x!t}`` a text as it is, and ``{x:TABLE}`` what a table of ``names`` has for it.
     """
     found = ""
     for text, name, spec, how in Formatter().parse(template):
@@ -162,10 +162,9 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, spec: str, how: str | None) -> str:
-    if how in ("r", "s"):
-        several = value if isinstance(value, list | tuple) else [value]
-        parts = (f"{each:g}" if isinstance(each, float) else each for each in several)
-        return (spec or " and ").join(map(line, several) if how == "r" else parts)
+    if how in ("s", "x"):
+        parts = map(_told, value if isinstance(value, list | tuple) else [value])
+        return (spec or " and ").join(parts) if how == "s" else "".join(f"; {p}" for p in parts)
     if how == "t":
         return str(value)
     if spec == "r":
@@ -178,6 +177,12 @@ def _shown(value: Any, spec: str, how: str | None) -> str:
         digits = int(spec.removeprefix("up"))
         return f"{math.ceil(value * 10**digits) / 10**digits:,.{digits}f}"
     return format(value, spec)
+
+
+def _told(each: Any) -> str:
+    if isinstance(each, Fact):
+        return line(each)
+    return f"{each:g}" if isinstance(each, float) else str(each)
 
 
 def method_of(guarantee: Guarantee) -> str:
