@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.statement import Claim, Statement
-from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.core.registry import import_extra
+from fedldp.core.registry import is_installed
 from fedldp.reporting import words
 from fedldp.reporting.lines import best_lines
 from fedldp.reporting.runs import FinishedRun
@@ -67,11 +66,7 @@ _MOST_MARKED = 40
 
 def available() -> bool:
     """Return whether Matplotlib is installed."""
-    try:
-        import_extra("matplotlib", extra="report")
-    except ConfigError:
-        return False
-    return True
+    return is_installed("report")
 
 
 def guarantees(name: str, privacy: Statement) -> str:
@@ -125,21 +120,15 @@ def guarantees(name: str, privacy: Statement) -> str:
 
 def _name_row(axes: Axes, row: int, line: Guarantee | None, claim: Claim | None) -> None:
     """Write a row's title and numbers above its marks, because they might not fit beside them."""
-    what = (
-        f"{line.unit}, {words.names('against')[line.adversary]}"
-        if line
-        else (claim.unit if claim else "")
-    )
-    figures = [f"claimed {number(claim.epsilon)}"] if claim else []
-    if line is None:
-        figures.append("nothing is stated")
-    elif line.epsilon is None:
-        figures.append(words.amount(line))
-    else:
+    about, told = "", "nothing is stated"
+    if line is not None:
+        about = f"{line.unit}, {words.names('against')[line.adversary]}"
         # Do not show who stated it: that name comes from the run folder.
-        how = "proven" if line.stated_by == HOUSE else "stated"
-        figures.append(f"{how} {words.amount(line)}")
-    for height, text, weight in ((0.56, what, "bold"), (0.28, "; ".join(figures), "normal")):
+        how = "" if line.epsilon is None else "proven " if line.stated_by == HOUSE else "stated "
+        told = how + words.amount(line)
+    if claim is not None:
+        about, told = about or claim.unit, f"claimed {number(claim.epsilon)}; {told}"
+    for height, text, weight in ((0.56, about, "bold"), (0.28, told, "normal")):
         axes.text(0, row - height, text, transform=axes.get_yaxis_transform(), va="center",
                   fontsize=10, fontweight=weight)  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fedldp.accounting.statement import Statement, scores_are_private
+from fedldp.accounting.statement import scores_are_private
 from fedldp.core.formatting import number
 from fedldp.reporting import charts, words
 from fedldp.reporting.lines import headline_first, own_words
@@ -53,7 +53,6 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
-                "chart_text": _in_words(shown[i]),
                 "confusion": _shaded(run.summary["confusion"]),
             }
             for i, run in enumerate(runs)
@@ -91,6 +90,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
+        "size_of": words.size_of,
         "percent": words.percent,
         "area": words.area,
         "value": _value,
@@ -115,12 +115,6 @@ def _value(value: Any) -> str:
 def _date(text: str | None) -> str:
     """Format a date from environment.json for display."""
     return "unknown" if text is None else text.replace("T", " ").replace("+00:00", " UTC")
-
-
-def _in_words(privacy: Statement) -> str:
-    """Return a description of the chart of guarantees, for readers who cannot see it."""
-    found = [f"claimed: {words.claim_text(privacy.claim)}", *map(words.size_of, privacy.guarantees)]
-    return "; ".join(found)
 
 
 def _course(runs: Sequence[FinishedRun], key: str) -> str:

@@ -106,7 +106,7 @@ def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
         statement = advice.statement(trust, epsilon)
         if statement is not None:
             statement = asked_first(statement, (advice.unit, TRUSTS[trust][1]))
-            summary = {"privacy": statement, "chart": None, "chart_text": ""}
+            summary = {"privacy": statement, "chart": None}
             found.append((f"{TRUST_WORDS[trust]}, epsilon {epsilon:g}", summary))
     return found
 
