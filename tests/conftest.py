@@ -25,7 +25,6 @@ sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest
-import samples
 import torch
 import typer
 
@@ -35,31 +34,16 @@ from fedldp.reporting import charts
 pytest.register_assert_rewrite("documents", "folders")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--turn", type=int, default=None,
-        help=f"of the slow tests only every {samples.TURNS}th, from this one on",
-    )  # fmt: skip
-
-
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected: everything created then stays anyway
-    samples.thorough = config.getoption("-m") != "not slow"
     # Properties may set their own number of examples, but none has a deadline: it would fail on a
-    # busy machine.
-    hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100), deadline=None)
+    # busy machine. Where slow tests run too, properties are tried at more examples.
+    examples = 12 if config.getoption("-m") == "not slow" else 100
+    hypothesis.settings.register_profile("fedldp", max_examples=examples, deadline=None)
     hypothesis.settings.load_profile("fedldp")
 
 
-@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    samples.leave_out(items)
-    turn = config.getoption("--turn")
-    if turn is not None:
-        late = samples.out_of_turn(items, turn)
-        config.hook.pytest_deselected(items=late)
-        waiting = set(late)
-        items[:] = [item for item in items if item not in waiting]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest file begins first: if it began last, one process would still run it after all
     # others end.
     items.sort(key=lambda item: item.path.name != "test_tutorials.py")

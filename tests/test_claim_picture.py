@@ -7,14 +7,12 @@ import pytest
 from benchmarks import claim_picture
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", claim_picture.PICTURES)
 def test_the_picture_is_made_from_the_statements(name: str) -> None:
     drawn = claim_picture.picture(claim_picture.PICTURES[name])
     assert (claim_picture.ROOT / "docs" / name).read_text(encoding="utf-8") == drawn
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", claim_picture.PAGES)
 def test_the_page_has_the_picture_and_its_text(page: str) -> None:
     text = (claim_picture.ROOT / page).read_text(encoding="utf-8")

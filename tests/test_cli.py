@@ -65,6 +65,7 @@ def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_fresh_process_refuses_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fedldp", "run", "--set", "epsilon=-1"],

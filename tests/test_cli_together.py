@@ -40,6 +40,7 @@ def _imports() -> None:
 command.imports = _imports  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "sweep"])
 def test_commands_that_start_together_have_folders_of_their_own(tmp_path: Path, name: str) -> None:
     arguments, _ = COMMANDS[name]
@@ -56,6 +57,7 @@ def test_commands_that_start_together_have_folders_of_their_own(tmp_path: Path, 
         assert any(str(folder.relative_to(tmp_path)) in said for _, said in ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_of_commands_that_start_together_in_one_folder_one_works(tmp_path: Path, name: str) -> None:
     arguments, option = COMMANDS[name]

@@ -69,6 +69,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_files_that_are_named_exist(page: Path) -> None:
     from_guides = {f"src/fedldp/{package}/{file}" for package, file in guides.files()}
@@ -201,6 +202,7 @@ def test_the_guides_code_keeps_to_the_line_length() -> None:
         assert max(map(len, source.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_the_guides_mechanism_and_system_keep_their_contracts() -> None:
     found = check_mechanism(mechanisms()["two_point_subset"])
     found += check_system(recipes()["ldp-update-digits"].config)

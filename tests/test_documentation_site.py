@@ -62,6 +62,7 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(nav) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
@@ -81,6 +82,7 @@ class Loaded(html.parser.HTMLParser):
             self.found.append(values[key] or "")
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         if page.name == "404.html":  # its addresses begin at the server's root

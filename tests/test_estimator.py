@@ -118,6 +118,7 @@ def test_a_recipe_has_its_own_guarantee() -> None:
     assert model.privacy_.claim.unit == "weight"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "adversary"),
     [("person", "server"), ("record", "summing-server"), ("client-run", "downlink")],

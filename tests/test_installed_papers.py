@@ -195,6 +195,7 @@ def test_a_name_that_two_packages_have_belongs_to_neither(
     assert own_code(find_recipe("other-digits").config) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "value", "why"),
     [

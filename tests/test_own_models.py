@@ -27,6 +27,7 @@ BAD_MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "name"), [*(("quickstart", n) for n in GOOD_MODELS), ("fedavg-quickstart", "tied")]
 )

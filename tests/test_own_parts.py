@@ -97,6 +97,7 @@ def test_every_example_of_the_guides_is_tested_here() -> None:
     assert set(OWN) - with_systems == {"own_transport"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
 def test_a_users_file_is_shown_accounted_run_and_deployed(
     address: str, folder: Path, fedldp_command: Callable[..., Any]
@@ -158,6 +159,7 @@ def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, A
 # A preset in the package
 
 
+@pytest.mark.slow
 def test_a_preset_is_one_file(
     fedldp_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def loaded() -> dict[str, dict[str, set[str]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "absent"),
     [
@@ -108,6 +109,7 @@ def test_imports_are_noticed(loaded: dict[str, dict[str, set[str]]]) -> None:
     assert "torch" in names
 
 
+@pytest.mark.slow
 def test_a_run_shows_its_plan_before_it_imports_what_trains(tmp_path: Path) -> None:
     """Even without torch, a run shows its plan."""
     program = f"""import sys
@@ -126,6 +128,7 @@ sys.meta_path.insert(0, Absent)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "settings", "small"),
     [
@@ -142,6 +145,7 @@ def test_a_small_run_starts_no_other_process(
     assert plan(config, problem_of(config, None)).is_small == small
 
 
+@pytest.mark.slow
 def test_threads_may_ask_first_together() -> None:
     """While one thread imports a module, no other thread reads or keeps it half-imported."""
     program = """import threading, fedldp

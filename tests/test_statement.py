@@ -10,7 +10,6 @@ import pytest
 from documents import document
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
 from tables import released
 
 import fedldp
@@ -190,6 +189,7 @@ def test_a_budget_charges_the_whole_client() -> None:
 # Calibration
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "unit", "adversary"),
     [
@@ -214,7 +214,7 @@ def test_a_calibrated_budget_meets_its_target_and_wastes_little(
 # In words
 
 
-@settings(max_examples=some(300))
+@settings(max_examples=75)
 @given(epsilon=st.floats(1e-12, 1e7))
 def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     shown = float(number(epsilon).replace(",", ""))

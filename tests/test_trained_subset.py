@@ -42,6 +42,7 @@ def of(model: str, trainable: str, **settings: Any) -> Any:
     return fedldp.recipe("quickstart", **{**SMALL, **settings}, model=model, trainable=trainable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "trainable", "size"), PARTS)
 def test_frozen_weights_never_change_and_are_in_no_report(
     tmp_path: Path, model: str, trainable: str, size: int

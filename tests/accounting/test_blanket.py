@@ -159,7 +159,6 @@ def test_reports_in_neither_set_matter() -> None:
     assert exact / n <= Fraction(blanket_losses(SEVEN, n, 92.0).delta(math.log(4)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "n", "categories", "below", "above"),
     [

@@ -26,6 +26,7 @@ def binned(epsilon: float, n: int, exponent: float, *, two_valued: bool = True) 
     return binned_clone_losses(epsilon, n - 1, clone, own, exponent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "n", "exponent", "two_valued"),
     [

@@ -96,6 +96,7 @@ def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None
         assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "counts"),
     [(1e-8, {1.0: 3, 0.5: 4}), (1e-2, {2.0: 1, 0.1: 6, 0.7: 3}), (0.3, {20.0: 2, 1e-4: 5})],

@@ -209,6 +209,7 @@ def nearly(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 records = st.recursive(atoms, nearly, max_leaves=12) | st.sampled_from(EVENTS).map(to_record)
 
 
+@pytest.mark.slow
 @given(record=records, kind=st.sampled_from(get_args(BudgetKind)))
 def test_no_event_from_any_json_lowers_the_spent_budget(record: Any, kind: BudgetKind) -> None:
     try:

@@ -54,6 +54,7 @@ def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "crowd", "delta"),
     [(1e-4, 30, 1e-6), (1e-12, 5, 1e-15), (1.0, 20, 1e-5), (3.0, 12, 1e-40), (1e-3, 10, 1e-9)],

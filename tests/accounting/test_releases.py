@@ -76,6 +76,7 @@ def seen(table: Table, neighbours: str) -> Table:
     return found
 
 
+@pytest.mark.slow
 @given(table=tables, other=tables, round=st.integers(0, 13))
 def test_every_query_of_a_statement_agrees_with_the_table(
     table: Table, other: Table, round: int

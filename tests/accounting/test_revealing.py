@@ -40,6 +40,7 @@ def planned(name: str, unit: str, **settings: Any) -> dict[str, dict[str, Any]]:
 # The composition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "telling", "count", "delta"),
     [

@@ -138,6 +138,7 @@ def printed(steps: int, delta: float) -> float:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
 def test_no_neighbours_on_a_line_cost_more_than_the_printed_figure(

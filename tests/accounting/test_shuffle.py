@@ -71,6 +71,7 @@ def test_the_search_over_inputs_is_exhaustive(epsilon: float, n: int) -> None:
     assert shuffled_one_epsilon(epsilon, n, 1e-6) == pytest.approx(max(every), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "count", "lower", "upper", "relative"),
     [
@@ -140,6 +141,7 @@ def test_delta_zero_and_no_reports() -> None:
     assert shuffled_composed_lower(1.0, 50, 0, 1e-5) == 0.0
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(EPSILONS, st.integers(1, 80), DELTAS, st.integers(1, 60), st.floats(1, 1.5))
 def test_one_report_is_monotone(

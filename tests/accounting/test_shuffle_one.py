@@ -70,6 +70,7 @@ def test_the_missing_mass_of_a_sum_of_binomials_is_within_its_bound(
         assert exact[at:].sum() == pytest.approx(found.tail(at), rel=1e-9, abs=found.missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "epsilon"), [(1e-1, 0.01), (1e-5, 1.0), (1e-12, 4.0), (1e-1, 12.0)]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import fedldp
 from fedldp.accounting.statement import Statement
 from fedldp.core.kinds import AS_DRAWN, TAKES_PART
@@ -15,6 +17,7 @@ def planned(recipe: str, **changes: Any) -> Statement:
     return plan(config, problem_of(config, None)).privacy
 
 
+@pytest.mark.slow
 def test_the_rounds_that_a_line_assumes_are_enough_for_every_client() -> None:
     # Client 0, with budget 2, is drawn once, and client 1, with budget 1, three times, so the
     # largest cost is 3 d. If client 0 were drawn three times, as "at most 3 rounds" allows, it

@@ -111,6 +111,7 @@ def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None
 # Many releases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "steps"),
     [

@@ -481,6 +481,7 @@ def by_dp_accounting(events: Counter[Event]) -> float:
     return float(whole.get_epsilon_for_delta(DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_set_costs_no_more_than_its_runs_added(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -35,6 +35,7 @@ def configs() -> dict[str, RunConfig]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", configs().values(), ids=configs())
 def test_a_calibrated_setting_may_be_left_out(
     config: RunConfig, tmp_path: Path, fedldp_command: Any

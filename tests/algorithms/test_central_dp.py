@@ -214,6 +214,7 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
     return lines(config_of(**{"clip": 0.5, "rounds": 1, **settings}))["client-run", "downlink"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("multiplier", "delta", "clients", "drawn", "pooling"),
     [

@@ -73,6 +73,7 @@ def sum_of_clipped(model: nn.Module, examples: Examples, clip: float) -> NDArray
 # Algorithm 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -61,6 +61,7 @@ def test_public_features_change_a_statement_only_by_the_size(config: RunConfig) 
     assert made.for_client(0).model_dump()["features"] == "oriented-gradients"
 
 
+@pytest.mark.slow
 @every_kind
 def test_an_image_has_the_same_bits_whatever_else_is_in_the_batch(kind: str) -> None:
     mapping = KINDS[kind]((2, 9, 8))

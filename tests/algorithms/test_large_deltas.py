@@ -58,6 +58,7 @@ def test_the_delta_to_take_is_the_largest_of_one_digit_that_is_small_enough(numb
     assert Fraction(found) <= limit < (int(digit) + 1) * Fraction(10) ** int(exponent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "number"),
     [("record", 9_999), ("person", 10_000), ("client-run", 10_001), ("record", 60_000)],
@@ -75,6 +76,7 @@ def test_the_warning_begins_above_a_tenth_of_one_of_those_protected(unit: str, n
     assert any((g.unit, g.delta) == (unit, 1e-4) for g in stated(1e-4).guarantees)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["record", "person"])
 @pytest.mark.parametrize("number", [100, 60_000])
 def test_an_agreement_warns_as_the_simulation_of_its_configuration_does(

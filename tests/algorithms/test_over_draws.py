@@ -89,6 +89,7 @@ def bounds(statement: Statement) -> dict[tuple[str, str, float], float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_seed_costs_more_than_the_bound_over_draws(case: tuple[str, dict[str, Any]]) -> None:
     stated = [plan(made(case, seed=seed), PROBLEM).privacy for seed in range(8)]

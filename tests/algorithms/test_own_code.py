@@ -79,6 +79,7 @@ def cases(named: dict[str, set[str]]) -> list[tuple[str, str]]:
     return [(name, way) for name, ways in named.items() for way in WAYS if way in ways]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "way"), cases(KEEPING))
 def test_a_model_that_keeps_something_is_refused_by_name(name: str, way: str) -> None:
     with pytest.raises(ConfigError, match=rf"^model = own_code:{name}: ") as refused:
@@ -95,6 +96,7 @@ def test_what_is_kept_in_a_global_is_found_in_every_trial() -> None:
             check("people", model="own_code:Global")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "way"), cases(HONEST))
 def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
     for _ in range(3):
@@ -111,6 +113,7 @@ def kinds() -> dict[tuple[str, ...], RunConfig]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", kinds().values(), ids=map("-".join, kinds()))
 def test_the_local_updates_of_fedldp_pass(config: RunConfig) -> None:
     config = config.changed(target=None) if config.target else config

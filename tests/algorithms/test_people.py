@@ -268,6 +268,7 @@ def as_part(**more: Any) -> Any:
     return find_system("composed").model_validate({"system": "composed", **given, **parts})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -411,6 +412,7 @@ def rare(seed: int = 0) -> Dataset:
     return Dataset.from_clients([rows(400) for _ in range(3)], test=rows(600))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_counted_weights_find_the_rare_class(channel: str) -> None:
     made = {"num_clients": 3, "channel": channel, "epsilon": 20.0, "rounds": 20, "clip": 2.0}

@@ -132,6 +132,7 @@ def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase],
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
 def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(
     last: Phase, without_a_sum: Callable[[Phase], Outcome]

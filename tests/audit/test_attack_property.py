@@ -22,6 +22,7 @@ def digits(name: str, **changes: Any) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [None, 7])
 def test_updates_in_clear_reveal_the_share(label: int | None) -> None:
     (attack,) = of_reports(scenario_of(digits("fedavg-digits")), 50, label)

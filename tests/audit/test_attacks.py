@@ -43,6 +43,7 @@ def check(found: list[Result]) -> None:
             assert each.pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fedavg-digits", "quickstart", "distributed-gaussian-digits", "person-dp-sgd-digits"]
 )

@@ -44,12 +44,14 @@ def test_weights_that_agree_with_the_statement_pass() -> None:
     assert row.lower == row.proven
 
 
+@pytest.mark.slow
 def test_mechanisms_whose_words_cannot_be_counted_are_named() -> None:
     row = counted(planted.Scattered)
     assert (row.verdict, row.lower) == ("ok", 0)
     assert row.note.startswith("unchecked")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nearest_direction", "k_closest"])
 def test_fedldps_own_weights_pass(name: str) -> None:
     assert counted(find_mechanism(name)).note == "exact: the weights are as stated"

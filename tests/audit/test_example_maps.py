@@ -44,6 +44,7 @@ def test_features_of_one_example_pass() -> None:
     assert (row.verdict, row.lower) == ("ok", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fedldps_own_features_pass(kind: str) -> None:
     assert found(fedldp.recipe("quickstart", features=kind, model="logistic")).verdict == "ok"

@@ -131,7 +131,6 @@ def test_repeated_answers_show_epsilon_by_their_number() -> None:
     assert lower == pytest.approx(np.log(400 * 0.001 ** (1 / 400)), rel=1e-6)
 
 
-@pytest.mark.slow
 def test_a_mistake_ends_with_status_1(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_correct_sums_pass_against_every_adversary(channel: str, adversary: 
     assert played(RIGHT(**planted.settings(channel)), adversary).verdict == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "settings", "said"),
     [
@@ -106,6 +107,7 @@ def test_mistakes_that_no_trial_shows_are_found_exactly(
     assert row.proven == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -155,6 +157,7 @@ def own_means(examples: Examples) -> Any:
     return examples.features.reshape(len(examples), -1)[:, :-1].mean(axis=0, dtype=float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

@@ -100,7 +100,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
 }
 
 
-@pytest.mark.sampled(len(DEPLOYED))
+@pytest.mark.slow
 @pytest.mark.parametrize("config", DEPLOYED.values(), ids=DEPLOYED)
 def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
     config: RunConfig, tmp_path: Path
@@ -150,7 +150,7 @@ def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
         assert killed or not paid or "store" in stage, f"{stage}: nobody was killed"
 
 
-@pytest.mark.sampled(len(CONFIGS))
+@pytest.mark.slow
 @every_config
 def test_refused_requests_do_not_delete_what_a_client_keeps_for_its_round(
     config: RunConfig, tmp_path: Path

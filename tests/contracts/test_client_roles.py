@@ -68,7 +68,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
-@pytest.mark.sampled(len(FEW))
+@pytest.mark.slow
 @few_configs
 def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledger(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -115,7 +115,7 @@ def test_a_client_answers_the_same_in_another_process_with_its_own_keys_and_ledg
     ]
 
 
-@pytest.mark.sampled(len(FEW))
+@pytest.mark.slow
 @few_configs
 def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -135,7 +135,6 @@ def test_a_client_with_the_keys_of_a_simulation_answers_as_the_simulator_does(
 # What a client is told
 
 
-@pytest.mark.sampled(len(ALL))
 @every_config
 def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
     """What a client of each recipe is told, and which own values, is recorded in tests/gate."""
@@ -154,6 +153,7 @@ def test_a_client_is_told_only_what_it_needs(config: RunConfig) -> None:
 OF_TABLES = ("client_column", "test_file")
 
 
+@pytest.mark.slow
 def test_a_client_is_not_told_the_persons_of_a_table() -> None:
     table = {"dataset": "own.csv", "client_column": "hospital", "test_file": "kept.csv"}
     config = fedldp.recipe("quickstart", standardise=False, **table)

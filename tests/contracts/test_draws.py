@@ -153,7 +153,6 @@ def values_of(update: Update) -> Floats:
 
 
 @every_case
-@pytest.mark.sampled(len(CASES))
 def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
     """Noise, and secret samples of people."""
     case = Case.of(CASES[name])
@@ -168,7 +167,6 @@ def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
 
 
 @every_case
-@pytest.mark.sampled(len(CASES))
 def test_a_report_of_the_same_update_is_randomised_anew(name: str) -> None:
     case = Case.of(CASES[name])
     release = case.config.algorithm(case.problem).release(0)
@@ -209,7 +207,6 @@ def _blocks(payload: bytes) -> list[bytes]:
 
 
 @every_case
-@pytest.mark.sampled(len(CASES))
 def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
     """A client that lost its store, but not its secret, makes the same choices again."""
     case = Case.of(CASES[name])
@@ -231,7 +228,6 @@ def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
 
 
 @every_case
-@pytest.mark.sampled(len(CASES))
 def test_a_servers_noise_is_new_in_each_round_and_for_each_sum(name: str) -> None:
     case = Case.of(CASES[name])
     server = case.config.algorithm(case.problem).server()

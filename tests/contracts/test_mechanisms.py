@@ -10,7 +10,7 @@ from fedldp.testing.mechanisms import check_mechanism
 MECHANISMS = mechanisms()
 
 
-@pytest.mark.sampled(len(MECHANISMS))
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MECHANISMS.values(), ids=MECHANISMS)
 def test_a_mechanism_keeps_its_contract(kind: type[Mechanism]) -> None:
     assert [each for each in check_mechanism(kind) if each.verdict == "fails"] == []

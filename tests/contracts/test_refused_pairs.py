@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system, systems
 from fedldp.core.errors import FedldpError
@@ -99,6 +101,7 @@ def refused_choices() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_refusal_of_a_pair_names_both_and_a_remedy_that_is_accepted() -> None:
     choices = refused_choices()
     assert choices

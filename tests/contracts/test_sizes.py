@@ -75,7 +75,7 @@ def test_every_kind_of_size_is_tried() -> None:
         assert any(sized(config, size, 1) for config in IN_SUMS.values()), size
 
 
-@pytest.mark.sampled(len(PROVEN))
+@pytest.mark.slow
 @pytest.mark.parametrize("config", PROVEN.values(), ids=PROVEN)
 def test_a_line_is_at_most_its_setting(config: RunConfig) -> None:
     meaning = meaning_of(config)
@@ -91,7 +91,6 @@ def test_a_line_is_at_most_its_setting(config: RunConfig) -> None:
         assert max(lines) <= max(np.atleast_1d(found.epsilon).tolist())
 
 
-@pytest.mark.sampled(len(IN_SUMS))
 @pytest.mark.parametrize("config", IN_SUMS.values(), ids=IN_SUMS)
 def test_the_honest_noise_in_each_sum_is_enough(config: RunConfig) -> None:
     for found in sizes_of(config):

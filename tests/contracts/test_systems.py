@@ -21,7 +21,7 @@ WITHOUT = {"InContrasts", "InLabels"}
 """Parts that no short configuration of the digits has; they have tests of their own."""
 
 
-@pytest.mark.sampled(len(SUBJECTS))
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SUBJECTS.values(), ids=SUBJECTS)
 def test_a_system_keeps_its_contract(config: RunConfig) -> None:
     on = [System(shortened(config))]

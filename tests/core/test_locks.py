@@ -54,6 +54,7 @@ def own(name: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["missing", "empty", "of a killed process"])
 def test_of_processes_that_start_together_exactly_one_owns_a_folder(
     tmp_path: Path, before: str
@@ -125,6 +126,7 @@ def be_killed(name: str, kind: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["owned", "owned_new", "alone"])
 def test_what_a_killed_process_held_is_free(tmp_path: Path, kind: str) -> None:
     assert together(be_killed, [["run", kind]], tmp_path) == [(-signal.SIGKILL, "")]
@@ -214,6 +216,7 @@ def use_scratch(times: int, ends: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scratch", "owned", "owned_new"])
 def test_temporary_folders_of_killed_processes_are_removed_and_others_stay(
     temporary: Path, kind: str

@@ -233,7 +233,6 @@ these draws."""
 
 
 @pytest.mark.slow
-@pytest.mark.spare
 def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and not FREE & set(path.parents):
@@ -286,6 +285,7 @@ def keys_streams(text: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_other_module_keys_a_stream() -> None:
     for path in MODULES:
         if path != SOURCE / "core" / "randomness.py" and SOURCE / "testing" not in path.parents:

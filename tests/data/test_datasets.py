@@ -144,6 +144,7 @@ REAL = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_published_images(real_data: Path, name: str) -> None:
     if not is_present(SOURCES[name], real_data):

@@ -229,6 +229,7 @@ NUMBERED: dict[str, Rows] = {
 """What every entrance with the names of columns refuses."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", WITH_NAMES + WITHOUT_NAMES)
 @pytest.mark.parametrize("rule", [*REFUSED, *ACCEPTED, *NUMBERED])
 def test_the_same_rules_hold_at_every_door(

@@ -113,6 +113,7 @@ def as_arrow(name: str, cells: Sequence[Any], kind: Any, encoded: bool) -> Any:
     return found.dictionary_encode() if encoded else found
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     dialect=st.sampled_from(DIALECTS),

@@ -180,7 +180,6 @@ FALSE = [
 ]
 
 
-@pytest.mark.sampled(len(INFORMING))
 @pytest.mark.parametrize("change", INFORMING, ids=range(len(INFORMING)))
 def test_another_proof_of_the_same_or_more_that_only_informs_is_accepted(
     made: Agreement, change: Any
@@ -199,7 +198,6 @@ def test_another_order_of_kinds_is_accepted(
     check_stated(made)
 
 
-@pytest.mark.sampled(len(FALSE))
 @pytest.mark.parametrize("change", FALSE, ids=range(len(FALSE)))
 def test_an_agreement_that_states_something_else_is_refused(made: Agreement, change: Any) -> None:
     other = change(made.planned)

@@ -26,7 +26,6 @@ def central(folder: Path, channel: str, **given: Any) -> Environment:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path) -> None:
     env = central(tmp_path, channel)

@@ -79,6 +79,7 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     assert run.privacy.warnings[-1] == NOT_FINISHED(done=rounds, of=ROUNDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "channel"), [(1, "named"), (3, "sum")])
 def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
     tmp_path: Path, rounds: int, channel: str, fedldp_command: Any
@@ -96,6 +97,7 @@ def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
     assert bits(served).keys() == weights_of(env.folder / "server").keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "channel"), [(1, "sum"), (4, "named")])
 def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     tmp_path: Path, rounds: int, channel: str, fedldp_command: Any

@@ -83,6 +83,7 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
 # The server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channel", "round", "phase", "answered"),
     [("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 1, 2), ("sum", 1, 2, 2), ("sum", 1, 3, 2)],

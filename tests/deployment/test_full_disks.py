@@ -74,6 +74,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, by
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "nth", "error"),
     [

@@ -182,7 +182,6 @@ def test_without_a_budget_the_cost_of_a_run_is_shown(invited: Callable[..., Any]
     assert "data is not set: give --data FILE" in line
 
 
-@pytest.mark.slow
 def test_a_site_answers_another_invite_by_the_same_key_and_ledger(
     joined: Callable[..., Any],
 ) -> None:
@@ -299,7 +298,6 @@ def test_an_invite_that_names_code_is_refused_before_it_is_imported(
     assert not Path("north/site.toml").exists()
 
 
-@pytest.mark.slow
 def test_unprotected_sites_are_not_asked(
     deploy: Callable[..., Any],
 ) -> None:

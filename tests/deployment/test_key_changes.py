@@ -95,7 +95,6 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.spare
 def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     """This holds even for a thief of the key who has everything that the site had."""
     env = make_environment(tmp_path, seeded=False, quorum=2)
@@ -225,6 +224,7 @@ def test_records_of_old_keys_are_complete_or_reported(tmp_path: Path) -> None:
 OWN = "personalized-sound-digits-sites"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_restore_after_a_change_charges_what_the_site_had_announced(
     tmp_path: Path, noted: bool

@@ -48,6 +48,7 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
     return pack(Answered(message.receipt, pack_reply(report, run=run, phase=phase)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

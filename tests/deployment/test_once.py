@@ -30,6 +30,7 @@ def rounds_of(env: Environment) -> list[list[int]]:
     return [sorted({round for round, _ in env.releases(index)}) for index in places]
 
 
+@pytest.mark.slow
 @CHANNELS
 def test_each_site_answers_in_one_round_as_in_the_simulation(tmp_path: Path, channel: str) -> None:
     env = make_environment(tmp_path, *ONCE, sites=5, quorum=2, channel=channel)

@@ -134,7 +134,6 @@ def test_a_copy_of_the_whole_folder_is_distinguished_from_the_original(tmp_path:
     release(env)
 
 
-@pytest.mark.slow
 def test_another_machine_is_distinguished_from_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +146,6 @@ def test_another_machine_is_distinguished_from_this_one(
     assert amiss(env) == []
 
 
-@pytest.mark.slow
 def test_a_moved_site_continues_at_no_cost(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy, older = env.policies[0], tmp_path / "older"
@@ -172,7 +170,6 @@ def test_a_moved_site_continues_at_no_cost(tmp_path: Path) -> None:
         moved_to(policy, "none")
 
 
-@pytest.mark.slow
 def test_without_its_mark_a_ledger_is_not_marked_again(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     mark = env.policies[0].mark
@@ -191,7 +188,6 @@ def test_without_its_mark_a_ledger_is_not_marked_again(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-@pytest.mark.slow
 def test_a_release_that_cannot_be_marked_does_not_leave_and_costs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +210,6 @@ def test_a_release_that_cannot_be_marked_does_not_leave_and_costs_once(
     assert (mark.number, mark.hash) == (1, env.ledger(0).releases()[0].hash)
 
 
-@pytest.mark.slow
 def test_a_kill_before_the_mark_is_no_reason_to_refuse(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
@@ -285,7 +280,6 @@ def test_a_server_cannot_shut_a_site_out_with_an_invented_receipt(
     assert isinstance(content(ask(agent, other, request_of(other, 2), NO_RECEIPT)), Report)
 
 
-@pytest.mark.slow
 def test_a_receipt_tells_a_server_nothing_about_other_runs(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=3", seeded=False)
     agent, other = env.agent(0), next_run(env)
@@ -298,7 +292,6 @@ def test_a_receipt_tells_a_server_nothing_about_other_runs(tmp_path: Path) -> No
     assert len({first, ask(agent, env, request_of(env, 2), first).receipt}) == 2
 
 
-@pytest.mark.slow
 def test_each_restore_covers_only_releases_before_it(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=4", seeded=False)
     policy, copy, later = env.policies[0], tmp_path / "copy", tmp_path / "later"
@@ -323,7 +316,6 @@ def test_each_restore_covers_only_releases_before_it(tmp_path: Path) -> None:
     release(env, 4, second)
 
 
-@pytest.mark.slow
 def test_a_damaged_receipt_stops_the_server_in_one_line(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     kept = tmp_path / "receipts"
@@ -336,7 +328,6 @@ def test_a_damaged_receipt_stops_the_server_in_one_line(tmp_path: Path) -> None:
         assert "site site-1" in str(told.value)
 
 
-@pytest.mark.slow
 def test_putting_the_newest_ledger_back_equals_a_declared_restore(
     tmp_path: Path,
 ) -> None:
@@ -366,7 +357,6 @@ def witnessed(tmp_path: Path) -> tuple[Environment, Path]:
     return make_environment(tmp_path / "world", "rounds=4", seeded=False, policy=policy), witness
 
 
-@pytest.mark.slow
 def test_a_witness_reports_a_release_that_everything_else_forgot(
     witnessed: tuple[Environment, Path], tmp_path: Path
 ) -> None:
@@ -389,7 +379,6 @@ def test_a_witness_reports_a_release_that_everything_else_forgot(
     release(env, 3)
 
 
-@pytest.mark.slow
 def test_a_missing_or_foreign_witness_is_refused(
     witnessed: tuple[Environment, Path],
 ) -> None:

@@ -74,7 +74,6 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
 
 
-@pytest.mark.slow
 def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +152,6 @@ def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
     assert env.releases(0) == [(1, 0), (2, 0)]
 
 
-@pytest.mark.slow
 def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}

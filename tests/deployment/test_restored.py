@@ -35,6 +35,7 @@ def another_run(env: Environment) -> Agreement:
     return replace(env.agreement, run="f" * len(env.agreement.run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_the_copy", [True, False])
 def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
     in_the_copy: bool, tmp_path: Path

@@ -65,12 +65,14 @@ def summing(privacy: Statement) -> list[Guarantee]:
     return [line for line in privacy.guarantees if line.adversary == "summing-server"]
 
 
+@pytest.mark.slow
 def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
     seeded: tuple[Environment, Served], expected: dict[str, bytes]
 ) -> None:
     assert bits(seeded[1]) == expected
 
 
+@pytest.mark.slow
 @CHANNELS
 def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channel: str) -> None:
     """The settings are in the agreement; the stored model is the average."""
@@ -128,7 +130,7 @@ def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Se
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @CHANNELS
 def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
     tmp_path: Path, channel: str, expected: dict[str, bytes]
@@ -177,7 +179,6 @@ def test_a_sum_is_stated_to_hold_the_sites_that_are_in_it(
     assert all(line.epsilon <= agreed[line.unit] for line in lines)
 
 
-@pytest.mark.slow
 def test_untrusted_clients_are_subtracted_from_those_in_the_sum(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=1", channel="sum")
     server = env.server()

@@ -65,7 +65,6 @@ def assert_contract(found: dict[str, Any]) -> None:
 # The server
 
 
-@pytest.mark.slow
 def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     folder, seen = tmp_path / "server", list[dict[str, Any]]()
@@ -88,7 +87,6 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
     assert all(site["last_seen"] and site["received_bytes"] > 0 for site in last["sites"])
 
 
-@pytest.mark.slow
 def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
     env = make_environment(tmp_path)
     env.server()
@@ -104,7 +102,6 @@ def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
 # A site
 
 
-@pytest.mark.slow
 def test_a_site_reports_its_own_ledger(served: Environment) -> None:
     policy, ledger = served.policies[0], served.ledger(0)
     found = status_of_site(policy)
@@ -148,7 +145,6 @@ def test_a_site_that_has_done_nothing_yet_has_all_of_its_budget(tmp_path: Path) 
     assert not env.policies[0].ledger.exists()  # a check creates nothing
 
 
-@pytest.mark.slow
 def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
@@ -172,7 +168,6 @@ def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: 
 # The commands
 
 
-@pytest.mark.slow
 def test_the_commands_print_what_the_functions_return(
     served: Environment, fedldp_command: Any
 ) -> None:
@@ -189,7 +184,6 @@ def test_the_commands_print_what_the_functions_return(
     assert "not a server's folder" in line
 
 
-@pytest.mark.slow
 def test_an_agreement_is_retired_by_the_first_digits_of_its_digest(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
@@ -214,7 +208,6 @@ def is_served(agent: Any, env: Environment) -> bool:
     return isinstance(answer, Hello)
 
 
-@pytest.mark.slow
 def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     tmp_path: Path,
 ) -> None:
@@ -237,7 +230,6 @@ def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
 # Locks, and checks while an agent runs
 
 
-@pytest.mark.slow
 def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: Path) -> None:
     write_tls(tmp_path / "other", new_tls())
     env = make_environment(tmp_path, seeded=False)
@@ -268,7 +260,6 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
         seconds_ahead(ends.url, tmp_path / "tls" / "ca.pem")
 
 
-@pytest.mark.slow
 def test_a_hello_has_the_version_of_a_site(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,7 +281,6 @@ def test_a_hello_has_the_version_of_a_site(
 # Metrics and logs
 
 
-@pytest.mark.slow
 def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> None:
     text = text_of(of_server(served.server().watch.document()))
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -311,7 +301,6 @@ def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> N
     assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
 
 
-@pytest.mark.slow
 def test_metrics_are_served_on_this_machine_only_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -351,7 +340,6 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
         assert (found["level"], found["logger"]) == ("warning", "fedldp.server")
 
 
-@pytest.mark.slow
 def test_metrics_count_a_release_once_it_has_left(tmp_path: Path) -> None:
     """Reading the ledger while an answer waits to leave would reveal when training ended."""
     env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})

@@ -60,7 +60,6 @@ def is_served(ends: Ends) -> bool:
 # Certificates
 
 
-@pytest.mark.slow
 def test_a_certificate_that_expired_in_a_pause_is_renewed_and_the_site_returns_by_itself(
     ends: Ends, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,7 +116,6 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
             assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 
 
-@pytest.mark.slow
 def test_two_authorities_overlap_and_the_site_moves_from_one_to_the_other(
     ends: Ends, tmp_path: Path
 ) -> None:
@@ -199,7 +197,6 @@ def a_week_later(monkeypatch: pytest.MonkeyPatch) -> Any:
     return jump
 
 
-@pytest.mark.slow
 def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_later: Any) -> None:
     with ends.pipe() as pipe, ends.link(0):
         eventually(lambda: pipe.connected)

@@ -167,6 +167,7 @@ def changes(
     found: dict[str, Any],
     *,
     nearly: Callable[[Any], Any] = lambda document: document,
+    tolerance: float = TOLERANCE,
     tolerances: Mapping[str, float] = TOLERANCES,
 ) -> Iterator[str]:
     """Yield the changes of a recorded document with its "arithmetic"; see ``differences``.
@@ -177,6 +178,7 @@ def changes(
         recorded: the recorded document.
         found: the current document.
         nearly: removes what is not compared with other arithmetic.
+        tolerance: that of floats with other arithmetic.
         tolerances: see ``differences``.
     """
     rest = {key: value for key, value in recorded.items() if key != "arithmetic"}
@@ -185,7 +187,7 @@ def changes(
         yield from differences(rest, now)
     else:
         yield from differences(
-            nearly(rest), nearly(now), tolerance=TOLERANCE, tolerances=tolerances
+            nearly(rest), nearly(now), tolerance=tolerance, tolerances=tolerances
         )
 
 

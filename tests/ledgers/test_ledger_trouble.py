@@ -141,6 +141,7 @@ def test_a_ledger_that_another_process_began_meanwhile_is_kept(
     assert ledger.spent() == 4.0
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.parametrize(
     ("before", "round", "phase"),

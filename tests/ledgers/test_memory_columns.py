@@ -173,6 +173,7 @@ def state(ledger: MemoryLedger) -> Any:
     return json.dumps(ledger.to_record()), answers
 
 
+@pytest.mark.slow
 @given(sequences | ordered, budgets)
 def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: Any) -> None:
     together, alone = MemoryLedger(budget), MemoryLedger(budget)
@@ -211,6 +212,7 @@ def test_many_clients_at_once_are_as_one_by_one(sequence: list[Step], budget: An
             assert told(one) == told(two) or isinstance(two, NoLongerKept)
 
 
+@pytest.mark.slow
 @given(ordered, st.lists(st.integers(0, 2), min_size=CLIENTS, max_size=CLIENTS), budgets)
 def test_several_workers_count_as_one(
     sequence: list[Step], worker_of: list[int], budget: Any
@@ -363,6 +365,7 @@ def test_a_checkpoint_of_many_clients_is_small(
     assert saved[2].releases("run") == ledger.releases("run")
 
 
+@pytest.mark.slow
 def test_a_client_takes_a_few_bytes() -> None:
     tracemalloc.start()
     ledger = filled(2**16, 2)

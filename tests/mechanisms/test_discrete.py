@@ -128,6 +128,7 @@ def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> fl
     return float(stats.chi2.sf(statistic, expected.size - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
 @pytest.mark.parametrize("bits", [0, 1, 6])
 def test_small_scales_fit_the_exact_probabilities(
@@ -139,6 +140,7 @@ def test_small_scales_fit_the_exact_probabilities(
     assert fit(samples, weight, bits) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "ideal"), [(discrete_laplace, stats.laplace), (discrete_gaussian, stats.norm)]
 )

@@ -152,7 +152,6 @@ def test_the_number_sent_has_the_least_variance(epsilon: float) -> None:
     assert k in (max(1, min(size, math.floor(epsilon / 2.5))), math.floor(epsilon / 2.5) + 1)
 
 
-@pytest.mark.slow
 def test_positions_are_distinct_uniform_and_do_not_depend_on_the_values() -> None:
     mechanism, size = Piecewise(10.0), 12
     k = mechanism.num_sent(size)

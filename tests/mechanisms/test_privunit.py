@@ -79,6 +79,7 @@ def p_value(drawn: Cap, claimed: Cap, draws: int = 20_000) -> float:
     return float(stats.kstest(cosines, cosine_cdf(claimed)).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", CAPS, ids=repr)
 def test_the_cosine_has_its_distribution(cap: Cap) -> None:
     assert p_value(cap, cap) > 1e-3

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import fedldp
 
 SOURCE = Path(inspect.getfile(fedldp)).parent
@@ -100,6 +102,7 @@ def outside() -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_outside_names_what_is_inside() -> None:
     assert [place for path in outside() for place in named_in(path)] == []
 

@@ -144,6 +144,7 @@ def test_only_bytes_are_read(message: Any) -> None:
 # Memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (1,) * 32])
 def test_many_arrays_need_ten_times_their_message_at_most(shape: tuple[int, ...]) -> None:
     value = np.zeros(shape, np.uint8)

@@ -328,6 +328,7 @@ def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> Non
     assert all(check(bytes(more) + message) for more in range(1, 20))
 
 
+@pytest.mark.slow
 @every_message
 @given(data=st.data())
 def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
@@ -361,6 +362,7 @@ def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bo
             assert peak_bytes(read, huge) < 1 << 14  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_reading_takes_no_more_than_the_message_allows() -> None:
     size = 1 << 16
     each = Ranges.fixed(0.0, 1.0, (1,) * size)

@@ -63,7 +63,6 @@ def rows() -> Iterator[Any]:
                     yield pytest.param(given, value, id=f"{path.stem}-{where[:40]}-{value[:30]}")
 
 
-@pytest.mark.sampled(10_000)
 @pytest.mark.parametrize(("row", "value"), list(rows()))
 def test_a_mistake_is_refused_in_one_line_with_its_remedy_and_leaves_nothing(
     row: dict[str, Any],

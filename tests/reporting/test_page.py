@@ -232,6 +232,7 @@ def test_every_rounds_ranges_are_shown(
     assert "0.125 to 0.5" in page([read_run(folder)])
 
 
+@pytest.mark.slow
 def test_text_from_a_folder_is_not_markup(
     own_copy: Callable[..., Path], both: list[FinishedRun]
 ) -> None:

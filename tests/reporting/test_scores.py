@@ -205,6 +205,7 @@ def test_a_test_that_is_too_small_gets_a_warning() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_few_scores_without_signal_are_mistaken_for_learning() -> None:
     """Two deviations allow about one in forty for two classes, and fewer for more classes."""
     rng = np.random.default_rng(1)

@@ -120,6 +120,7 @@ def swept() -> Any:
     return fedldp.sweep("quickstart", grid={"epsilon": [1, 2]}, dataset=data, workers=1, **settings)
 
 
+@pytest.mark.slow
 def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> None:
     choosing = words.line(CHOOSING)
     assert choosing in swept.notes()
@@ -135,6 +136,7 @@ def test_a_sweep_on_private_rows_says_that_choosing_is_a_release(swept: Any) -> 
     assert {tuple(run["guarantee"]) for run in swept.runs} == {("unit", "adversary", "delta")}
 
 
+@pytest.mark.slow
 def test_a_dotted_key_leaves_the_rest_of_its_table(
     visits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

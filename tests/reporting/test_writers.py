@@ -313,6 +313,7 @@ def made(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Mad
     return Made(runs["quickstart"], tmp_path_factory.mktemp("made"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_writer_shows_every_condition_and_every_doubt(
     name: str, made: Made, monkeypatch: pytest.MonkeyPatch

@@ -138,6 +138,7 @@ def simulated(made: RunConfig) -> np.ndarray[Any, Any]:
     return np.concatenate([w.ravel() for w in fedldp.run(made).weights.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "certified"),
     [({}, True), ({"mechanism": "sign"}, False),

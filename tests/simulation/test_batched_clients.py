@@ -85,6 +85,7 @@ def packed(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOGETHER)
 def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
@@ -129,6 +130,7 @@ def test_an_unreadable_request_is_refused_by_each_client(tmp_path: Path) -> None
     assert [read_reply(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -112,6 +112,7 @@ def as_vector(result: Result) -> np.ndarray:
     return np.concatenate([weights.reshape(-1) for weights in result.weights.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
 def test_a_round_continues_without_clients_that_refuse(settings: dict[str, Any]) -> None:
     config = quick(**settings)

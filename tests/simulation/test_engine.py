@@ -216,6 +216,7 @@ def test_fedavg_averages_in_double_precision() -> None:
 # LDP-FL against its definition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
 @pytest.mark.parametrize("channel", ["shuffle", "named"])
 def test_a_round_of_ldp_fl_against_the_equations(

@@ -93,6 +93,7 @@ def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
     assert words.shown(HELD_OUT) not in of_others
 
 
+@pytest.mark.slow
 def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     features, labels = arrays()
     half = (features[:30], labels[:30]), (features[30:], labels[30:])

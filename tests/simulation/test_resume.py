@@ -57,6 +57,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in SETTINGS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "after"), [("plain", 3), ("adaptive", 1), ("budgets", 4)])
 def test_a_resumed_run_equals_the_whole_one(
     tmp_path: Path, wholes: dict[str, Path], name: str, after: int
@@ -69,6 +70,7 @@ def test_a_resumed_run_equals_the_whole_one(
     assert_same_run(tmp_path / "cut", wholes[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True], ids=["a new run", "a resumed run"])
 def test_a_run_is_continued_by_one_process_at_a_time(
     tmp_path: Path, finished: Path, begun: bool

@@ -387,6 +387,7 @@ def test_with_single_participation_a_round_hides_a_client_among_its_own_cohort()
     assert of(rounds=1).epsilon < once.epsilon < of(rounds=3).epsilon
 
 
+@pytest.mark.slow
 def test_a_budget_is_calibrated_against_the_server_behind_the_shuffler() -> None:
     target = {"unit": "client-run", "epsilon": 1.0, "adversary": "shuffled-server", "delta": 1e-5}
     calibrated = plan(

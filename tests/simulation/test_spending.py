@@ -38,6 +38,7 @@ def epsilons(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["quickstart", "fedavg-quickstart", "person-dp-sgd-digits", "central-dp-digits-discrete"],

@@ -33,6 +33,7 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
     return dict(read_arrays((folder / "checkpoint").read_bytes()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [AVERAGED, "ldp_fl-adaptive", "central_dp-median", "personalized", "ldpfl_sound"]
 )

@@ -34,6 +34,7 @@ def test_every_figure_is_proven_to_cost_a_row_at_most_its_epsilon() -> None:
             assert not row["proven"]["idealised"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Optimal order", "ignore:divide by zero")  # in Opacus
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 8.0])
 def test_pooled_is_central_dp_sgd(epsilon: float) -> None:

@@ -12,6 +12,7 @@ from benchmarks import study
 MEASURED = [each for each in study.tables() if each.lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", study.PAGES)
 def test_a_page_agrees_with_the_committed_results(page: str) -> None:
     assert study.updated(page) == (study.ROOT / page).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ def fewer_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanisms, "TRIALS", 2000)
 
 
-@pytest.mark.sampled(len(PLANTED))
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_mistake_is_found_by_its_check(kind: Any) -> None:
     found = outcome(BY_NAME[kind.found_by], instances(kind))
@@ -35,12 +35,14 @@ def test_every_check_has_a_planted_mistake() -> None:
     assert {kind.found_by for kind in PLANTED} == set(BY_NAME)
 
 
+@pytest.mark.slow
 def test_an_honest_toy_keeps_the_contract() -> None:
     found = check_mechanism(TOY_BITS)
     assert [each for each in found if each.verdict == "fails"] == []
     assert {each.name for each in found} == {c.name for c in CHECKS if not c.thorough}
 
 
+@pytest.mark.slow
 def test_the_toys_reports_are_distributed_as_stated() -> None:
     assert outcome(BY_NAME["law"], instances(ToyBits)).verdict == "ok"
 

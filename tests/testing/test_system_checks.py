@@ -16,7 +16,6 @@ from fedldp.testing.toys import PLAIN_TOY, TOY
 BY_NAME = {check.name: check for check in CHECKS}
 
 
-@pytest.mark.sampled(len(PLANTED))
 @pytest.mark.parametrize("system", PLANTED)
 def test_a_planted_mistake_is_found_by_its_check(system: Any) -> None:
     found = outcome(BY_NAME[PLANTED[system]], [System(system(**SMALL))])
@@ -28,7 +27,7 @@ def test_every_check_has_a_planted_mistake() -> None:
     assert set(PLANTED.values()) == set(BY_NAME)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", [TOY, PLAIN_TOY])
 def test_an_honest_toy_keeps_the_contract(toy: str) -> None:
     found = check_system(find_system(toy).model_validate(SMALL))

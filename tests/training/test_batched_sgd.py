@@ -19,7 +19,6 @@ SIZES = (14, 3, 20)
 CPU = torch.device("cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
 @pytest.mark.parametrize("batch_size", [5, 20])
 def test_training_in_a_batch_agrees_with_training_alone(name: str, batch_size: int) -> None:

@@ -101,6 +101,7 @@ def test_a_row_has_the_same_bits_in_every_place_of_a_large_batch(model: str) -> 
         np.testing.assert_array_equal(sum(summed(weights, part) for part in parts), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e3, 1e30])
 @pytest.mark.parametrize("clip", [1e-4, 1.0, 1e4])

@@ -65,6 +65,7 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
     return read_weights(model).copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("model", SHAPES)
 def test_training_alone_and_in_a_batch_agrees_with_torch(model: str, given: dict[str, Any]) -> None:

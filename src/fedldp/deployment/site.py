@@ -320,7 +320,7 @@ class Agent:
         entry = entries[-1]
         nothing = sent_of_nothing(entry.event)
         if nothing is not None:
-            log.info("%s: sent %s, which reveal nothing", place, nothing)
+            log.info("%s: sent %s, which reveal nothing", place, nothing.replace("-", " "))
             return
         left = self._ledger.all_remaining(entries)
         words = [
