@@ -121,12 +121,12 @@ def each_line(statement: Statement, changes: Callable[[Guarantee], dict[str, Any
     return replace(statement, guarantees=tuple(lines))
 
 
-def times(factor: float, name: str) -> Callable[[Statement], Statement]:
-    """Return a function that multiplies one number of each line that has it."""
+def times(factor: float, *names: str) -> Callable[[Statement], Statement]:
+    """Return a function that multiplies some numbers of each line that has them."""
 
     def changes(line: Guarantee) -> dict[str, Any]:
-        value = getattr(line, name)
-        return {name: value and value * factor}
+        values = {name: getattr(line, name) for name in names}
+        return {name: value and value * factor for name, value in values.items()}
 
     return lambda stated: each_line(stated, changes)
 
@@ -160,11 +160,11 @@ INFORMING = [
     proven_by(Method("of-a-later-version", LATER)),
     lambda stated: stated.warning(HELD_OUT, SPENT(unit="client", kind="pure", spent=1.5)),
     lambda stated: replace(stated, warnings=stated.warnings[::-1]),
-    times(1 - 5e-7, "epsilon"),
+    times(1 - 5e-7, "epsilon", "lower"),
     times(1 + 5e-7, "delta"),
 ]
 FALSE = [
-    times(0.99999, "epsilon"),
+    times(0.99999, "epsilon", "lower"),
     times(0.99999, "delta"),
     times(0.99999, "lower"),
     assuming(TAKES_PART(rounds=1)),

@@ -46,7 +46,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "unit": ("unit = 'planet'", edited("summary.json", lambda d: first_line_of(d).update(
         unit="planet"))),
     "huge": ("epsilon", edited("summary.json", lambda d: first_line_of(d).update(epsilon=-1))),
-    "no epsilon": ("has an epsilon", edited("summary.json", lambda d: first_line_of(d).update(
+    "no epsilon": ("has a method", edited("summary.json", lambda d: first_line_of(d).update(
         epsilon=None))),
     "not square": ("confusion", edited("summary.json", lambda d: d["confusion"].pop())),
 }  # fmt: skip
