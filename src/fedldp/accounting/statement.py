@@ -274,12 +274,12 @@ def statement(
     rounds = of_histories((Counter([event]) for event in reports.events), "client-round")
     lines = _weight_lines(reports)
     for part in parts:
-        lines += _part_lines(releases, part, "server", delta, persons_at_sites, attained=attained)
+        lines += _run_lines(releases, part, "server", delta, persons_at_sites, attained=attained)
     for part in PARTS:
         if claim is not None and claim.unit == part and part not in parts:
             found = _worst(runs, "client-run")
             if part == "person":
-                found = _part_lines(releases, part, "server", delta, persons_at_sites)
+                found = _run_lines(releases, part, "server", delta, persons_at_sites)
             lines += [_of_part(line, part) for line in found]
     lines += _worst(rounds, "client-round") + _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
@@ -328,7 +328,7 @@ def _least(line: Guarantee, others: Sequence[Guarantee]) -> float:
         return one.unit, one.adversary, one.is_idealised
 
     fitting = [e for e in others if about(e) == about(line) and e.delta <= line.delta]
-    return min(map(_badness, fitting), default=math.inf)
+    return min((each.size for each in fitting), default=math.inf)
 
 
 def delta_to_take(count: int) -> float:
@@ -419,7 +419,7 @@ def _best_of_run(lines: Iterable[Guarantee]) -> dict[tuple[str, str], Guarantee]
     found: dict[tuple[str, str], Guarantee] = {}
     for line in lines:
         key = line.unit, line.adversary
-        if line.unit in WHOLE_RUN and (key not in found or _badness(line) < _badness(found[key])):
+        if line.unit in WHOLE_RUN and (key not in found or line.size < found[key].size):
             found[key] = line
     return found
 
@@ -455,18 +455,18 @@ def _stated_parts(releases: ReleaseHistory) -> list[Part]:
     return [part for part in PARTS if any(part in sides_of(event) for event in releases.events)]
 
 
-def _part_lines(
+def _run_lines(
     releases: ReleaseHistory,
-    part: Part,
+    unit: Unit,
     adversary: Adversary,
     delta: float,
     persons_at_sites: int,
     *,
     attained: bool = True,
 ) -> list[Guarantee]:
-    """Return what holds for a part of a client's input over the whole run."""
-    sites = persons_at_sites if part == "person" else 1
-    found = releases.of_side(part).histories()
+    """Return what holds over the whole run for a client, or a part of its input."""
+    sites = persons_at_sites if unit == "person" else 1
+    found = releases.of_side(SIDE_OF[unit]).histories()
     if sites > 1 and found:
         # A person's sites may have different histories: charge each site, for each event, the
         # largest number of releases in any history.
@@ -476,19 +476,19 @@ def _part_lines(
     lines = _worst(
         [
             guarantees_of(
-                history, part, adversary, delta, attained=attained, copies=copies, shift=shift
+                history, unit, adversary, delta, attained=attained, copies=copies, shift=shift
             )
             for history in found
         ],
-        part,
+        unit,
     )
-    return [_at_sites(line, part, sites, "one-sum" if by_sum else "own-noise") for line in lines]
+    return [_at_sites(line, unit, sites, "one-sum" if by_sum else "own-noise") for line in lines]
 
 
-def _at_sites(line: Guarantee, part: Part, sites: int, by: str) -> Guarantee:
-    """Return a line for a part of a client, with its assumption about a person's sites."""
-    line = replace(line, unit=part)
-    if part != "person" or line.method is None:
+def _at_sites(line: Guarantee, unit: Unit, sites: int, by: str) -> Guarantee:
+    """Return a line for a unit, with its assumption about a person's sites."""
+    line = replace(line, unit=unit)
+    if unit != "person" or line.method is None:
         return line
     line = line.assuming(AT_SITES(sites=sites))
     # The bound may not be attained: perhaps no person is at that many sites, or no person's sites
@@ -507,9 +507,9 @@ def _of_part(line: Guarantee, part: Part) -> Guarantee:
 def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[Caveat]:
     """Return a warning if clients of a run are protected to different degrees."""
     bests = [min(lines, key=_most_useful) for lines in runs]
-    if len({_badness(line) for line in bests}) < 2:
+    if len({line.size for line in bests}) < 2:
         return []
-    best = min(bests, key=_badness)
+    best = min(bests, key=lambda line: line.size)
     assert best.epsilon is not None
     return [UNEVEN(epsilon=best.epsilon, delta=best.delta)]
 
@@ -520,19 +520,14 @@ def _downlink_lines(
     """Return what holds against those who see only broadcasts, if the server adds noise."""
     if not releases.events:
         return []
-    lines: list[Guarantee] = []
-    for part in _stated_parts(releases):
-        lines += _part_lines(releases, part, "downlink", delta, persons_at_sites)
-    histories = releases.of_side("client").histories()
-    each = [guarantees_of(history, "client-run", "downlink", delta) for history in histories]
-    lines += _worst(each, "client-run")
     kinds = {IDEALISED.kind, DISCRETE.kind, SECRET_SAMPLE.name, AT_SITES.name}
+    units: tuple[Unit, ...] = (*_stated_parts(releases), "client-run")
     found = []
-    for line in lines:
-        kept = {each for each in line.assumptions if each.kind in kinds}
-        found.append(
-            replace(line, adversary="downlink", assumptions=frozenset(kept | {SERVER_TRUSTED}))
-        )
+    for line in (
+        each for u in units for each in _run_lines(releases, u, "downlink", delta, persons_at_sites)
+    ):
+        kept = {each for each in line.assumptions if each.kind in kinds} | {SERVER_TRUSTED}
+        found.append(replace(line, adversary="downlink", assumptions=frozenset(kept)))
     return found
 
 
@@ -676,12 +671,12 @@ def _nothing(unit: Unit) -> Guarantee:
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
     """Return a sort key: approximate lines first, then deployable lines, then small epsilons."""
-    return line.kind == "pure", line.is_idealised, _badness(line)
+    return line.kind == "pure", line.is_idealised, line.size
 
 
 def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
     """Return the worst-off client's line, with the ``OF_ANYONE`` assumptions of all lines."""
-    worst = max(lines, key=_badness)
+    worst = max(lines, key=lambda line: line.size)
     if worst.kind == "none":
         return worst
     everybody = frozenset[Assumption]().union(*(line.assumptions for line in lines))
@@ -690,7 +685,3 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
     if rounds:  # clients that are not drawn here may have other budgets
         needed |= {AS_DRAWN, *(rounds if len(rounds) == 1 else ())}
     return replace(worst, assumptions=(worst.assumptions - rounds) | needed)
-
-
-def _badness(line: Guarantee) -> float:
-    return math.inf if line.epsilon is None else line.epsilon

@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from fedldp.accounting.numerics.subsampled import LARGEST_ORDER, moments_epsilon
+from fedldp.algorithms.presets.central_dp import LARGEST_ORDER, moments_epsilon
 
 
 def by_integrals(s: float, q: float, releases: int, delta: float) -> float:
