@@ -7,8 +7,6 @@ kept separately. Messages that are computed without any data are not releases, a
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -328,26 +326,23 @@ def _counts(blocks: Sequence[Cohort]) -> tuple[NDArray[np.integer], NDArray[np.i
 
 def _equal(some: Sequence[Cohort], others: Sequence[Cohort]) -> bool:
     """Return whether the same clients appear in the same rounds, however they are grouped."""
-    rounds = _union(some)
-    if rounds != _union(others):
+    places, other_places = _places(some), _places(others)
+    if places.keys() != other_places.keys():
         return False
-    compared = set()  # pairs of block sets that have been compared
-    for round in rounds_of(rounds):
-        places = _holding(some, round), _holding(others, round)
-        if places not in compared:
-            one, other = (
-                np.sort(_joined([blocks[place].clients for place in each]))
-                for blocks, each in zip((some, others), places, strict=True)
-            )
-            if not np.array_equal(one, other):
-                return False
-            compared.add(places)
+    for pair in {(tuple(there), tuple(other_places[round])) for round, there in places.items()}:
+        one, other = (
+            np.sort(_joined([blocks[place].clients for place in each]))
+            for blocks, each in zip((some, others), pair, strict=True)
+        )
+        if not np.array_equal(one, other):
+            return False
     return True
 
 
-def _union(blocks: Sequence[Cohort]) -> int:
-    return functools.reduce(operator.or_, (block.rounds for block in blocks))
-
-
-def _holding(blocks: Sequence[Cohort], round: int) -> tuple[int, ...]:
-    return tuple(place for place, block in enumerate(blocks) if block.rounds >> round & 1)
+def _places(blocks: Sequence[Cohort]) -> dict[int, list[int]]:
+    """Return, for each round, the places of the blocks that have it."""
+    found: dict[int, list[int]] = {}
+    for place, block in enumerate(blocks):
+        for round in rounds_of(block.rounds):
+            found.setdefault(round, []).append(place)
+    return found
