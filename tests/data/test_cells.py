@@ -134,9 +134,7 @@ def test_two_spellings_of_a_person_in_arrays_are_one_person(
             [[0.0], [1.0]],
             [0, 1],
             groups=["Zoë", "b"],
-            test_features=[[0.0], [1.0]],
-            test_labels=[0, 1],
-            test_groups=[unicodedata.normalize("NFD", "Zoë"), "c"],
+            test=([[0.0], [1.0]], [0, 1], [unicodedata.normalize("NFD", "Zoë"), "c"]),
         )
 
 
@@ -148,10 +146,7 @@ def test_identifiers_in_two_arrays_never_pass_through_floats(kinds: tuple[Any, A
     def people(start: int) -> int | None:
         here = np.array([2**60, 2**60 + 1], first)
         there = np.array([start, start + 1], np.int64).astype(second)
-        data = Dataset.from_arrays(
-            features, labels, groups=here,
-            test_features=features, test_labels=labels, test_groups=there,
-        )  # fmt: skip
+        data = Dataset.from_arrays(features, labels, groups=here, test=(features, labels, there))
         return data.num_people
 
     assert people(2**60 + 2) == 2

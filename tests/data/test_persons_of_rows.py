@@ -188,8 +188,8 @@ def test_persons_of_known_clients_are_kept_apart() -> None:
         Dataset.from_clients([client(0, 10), (*client(0, 9)[:2], [1])])
     with pytest.raises(DataError, match="all rows belong to one person"):
         Dataset.from_arrays([[0.0], [1.0]], [0, 1], groups=[7, 7])
-    with pytest.raises(ConfigError, match="test_groups is given without a test set"):
-        Dataset.from_arrays([[0.0], [1.0]], [0, 1], test_groups=[7, 7])
+    with pytest.raises(DataError, match="test groups have shape"):
+        Dataset.from_arrays([[0.0], [1.0]], [0, 1], test=([[0.0], [1.0]], [0, 1], [7]))
 
 
 # Splits

@@ -49,8 +49,7 @@ def small_data(examples: int = 60, seed: int = 0) -> Dataset:
     return Dataset.from_arrays(
         features[:examples],
         labels[:examples],
-        test_features=features[examples:],
-        test_labels=labels[examples:],
+        test=(features[examples:], labels[examples:]),
     )
 
 

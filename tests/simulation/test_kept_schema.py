@@ -42,8 +42,7 @@ def kept(clients: list[list[Person]]) -> tuple[Schema, tuple[str, ...]]:
     labels = np.array([label for who in everybody for label in who])
     features = np.stack([labels, np.arange(len(labels))], 1).astype(np.float32)
     data = Dataset.from_arrays(features, labels, clients=owners, groups=whose,
-                               test_features=features[:2], test_labels=[0, 1],
-                               test_groups=[1000, 1001])  # fmt: skip
+                               test=(features[:2], [0, 1], [1000, 1001]))  # fmt: skip
     config = fedldp.recipe("person-dp-sgd-digits", dataset="custom", standardise=False,
                            model="logistic", features="none", num_clients=len(clients))  # fmt: skip
     inputs = Inputs.of(config, data, None)

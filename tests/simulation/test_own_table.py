@@ -103,7 +103,7 @@ def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     columns = pytest.importorskip("pyarrow").table({"x": features[:, 0], "label": labels})
     parquet.write_table(columns, "own.parquet")
     made = fedldp.Dataset.from_arrays
-    tested = made(features, labels, test_features=features, test_labels=labels)
+    tested = made(features, labels, test=(features, labels))
     given: list[tuple[Any, bool]] = [
         ("own.npz", True), ("split.npz", False), ("own.parquet", True),
         (made(features, labels), True), (tested, False),

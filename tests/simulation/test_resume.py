@@ -299,7 +299,7 @@ def test_a_run_on_a_users_data_is_not_resumed_on_other_data(
     digits = fedldp.data.load_dataset("digits")
     mine = fedldp.Dataset.from_arrays(
         digits.train.features[::-1] * 0.5, digits.train.labels[::-1],
-        test_features=digits.test.features, test_labels=digits.test.labels, name="mine",
+        test=(digits.test.features, digits.test.labels), name="mine",
     )  # fmt: skip
     config = quick(standardise=False)
     whole = fedldp.run(config, dataset=mine)

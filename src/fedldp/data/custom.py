@@ -219,10 +219,8 @@ def _load_npz(path: Path, seed: int) -> Dataset:
         return Dataset.from_arrays(
             x_train,
             y_train,
-            test_features=x_test,
-            test_labels=y_test,
             groups=arrays.get(f"{_PEOPLE}_train"),
-            test_groups=arrays.get(f"{_PEOPLE}_test"),
+            test=(x_test, y_test, arrays.get(f"{_PEOPLE}_test")),
             name=path.name,
         )
     if arrays.keys() >= set(_WITHOUT_TEST_SET):

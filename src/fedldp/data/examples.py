@@ -188,12 +188,10 @@ class Dataset:
         features: ArrayLike,
         labels: ArrayLike,
         *,
-        test_features: ArrayLike | None = None,
-        test_labels: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        test_groups: ArrayLike | None = None,
         clients: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
+        test: Rows | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -207,18 +205,17 @@ class Dataset:
             features: numbers of shape (N, *input_shape) that are finite, also as float32.
             labels: shape (N,): integers from 0, each of which occurs in at least one of the two
                 sets; or strings, which become 0 to K - 1 in sorted order.
-            test_features: a test set of shape (M, *input_shape), given together with its labels;
-                without it, some of the examples are split off.
-            test_labels: labels of the same kind, shape (M,).
             groups: the person of each row, integers from 0 or strings, shape (N,): rows with the
                 same value belong to one person, and are all for training or all for testing.
                 Without groups every row is a separate person.
-            test_groups: the person of each test row, shape (M,); nobody may be in both sets.
             clients: the client of each row, integers from 0 or strings, shape (N,): a run then has
                 these clients, in sorted order. The same group at two clients means one person with
                 rows at both, and a run refuses such data unless ``persons_at_sites`` allows them.
             classes: the public list of all possible labels, whose positions are the classes; a
                 label may then also be absent.
+            test: a test set, as a pair (features, labels) or with its groups as a third array, of
+                the same kinds; or a torch data set, DataLoader or table, as for ``from_clients``.
+                Nobody may be in both sets. Without it, some of the examples are split off.
             test_share: the share of the examples to split off, between 0 and 1; stratified by label
                 if every label has at least two examples and both parts have room for every label.
                 With groups it is a share of the people, and a person's label is the most frequent
@@ -234,29 +231,16 @@ class Dataset:
         Raises:
             DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers, or
                 hold fewer than two classes; the message says which.
-            ConfigError: test_share or seed is out of range, or only one of test_features and
-                test_labels is given.
+            ConfigError: test_share or seed is out of range.
 
         >>> data = Dataset.from_arrays([[0.0], [0.1], [0.9], [1.0]], [0, 0, 1, 1], test_share=0.5)
         >>> len(data.train), len(data.test), data.num_classes, data.input_shape
         (2, 2, 2, (1,))
         """
-        if (test_features is None) != (test_labels is None):
-            raise ConfigError(
-                f"data set {name!r}: test_features and test_labels go together; give both or none"
-            )
-        if test_features is None and test_groups is not None:
-            raise ConfigError(
-                f"data set {name!r}: test_groups is given without a test set; give test_features "
-                "and test_labels too"
-            )
-        context, held = f"data set {name!r}:", None
-        if test_features is not None:
-            held = of_arrays(test_features, test_labels, test_groups, context=f"{context} test")
-        read = of_arrays(features, labels, groups, context=context)
+        context = f"data set {name!r}:"
         return of_rows(
-            read,
-            held,
+            of_arrays(features, labels, groups, context=context),
+            None if test is None else _read(test, f"{context} test"),
             clients=clients,
             classes=classes,
             test_share=test_share,
