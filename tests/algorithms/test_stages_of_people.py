@@ -20,9 +20,10 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import Measured, intercept_step, stage_at, stages_of, start_at
 from fedldp.audit.harness import update_of
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.kinds import STAGE
+from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
 from fedldp.data.examples import Examples
 from fedldp.data.public_features import CONSTANT
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
@@ -326,6 +327,18 @@ def test_training_starts_where_a_model_without_columns_predicts_the_shares() -> 
     assert (weights[:, :-1] == 0.5).all()
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"measure_share": 0.1}, {"steps_per_round": 2}, {"intercept_share": 0.1}]
+)
+def test_declared_shares_are_where_the_intercept_starts(more: dict[str, Any]) -> None:
+    config = config_of("named", class_shares=[0.87, 0.13], **more)
+    state = config.algorithm(PROBLEM).server().initial(draws_of_seed(0)(0))
+    logits = state.weights.reshape(2, 9)[:, -1] * CONSTANT
+    assert np.exp(logits) / np.exp(logits).sum() == pytest.approx([0.87, 0.13])
+    rests = [each for line in plan(config, PROBLEM).privacy.guarantees for each in line.assumptions]
+    assert DECLARED_PUBLIC(of=("class_shares",)) in rests
+
+
 def test_a_step_of_the_intercept_is_that_of_newton_for_two_classes() -> None:
     shares, gradient = np.array([0.9, 0.1]), np.zeros(8)
     gradient[[3, 7]] = -0.01, 0.01
@@ -396,6 +409,9 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
         ({"clients_per_round": 3}, "clients_per_round = 3"),
         ({"model": "logistic"}, "model = logistic and features = "),
         ({"features": "none"}, "model = linear and features = none"),
+        ({"class_shares": [0.5, 0.3, 0.2]}, "one share for each of the 2 classes"),
+        ({"class_shares": [0.5, 0.3]}, "with a sum of 1"),
+        ({"class_shares": [0.5, 0.5], "initial": "m.safetensors"}, "class_shares and initial"),
         ({"server_optimizer": "momentum"}, "server_optimizer = momentum"),
         (
             {"person_budget": {"kind": "zcdp", "limit": 0.02, "unit": "record"}},

@@ -39,6 +39,18 @@ def test_a_centre_is_given_in_its_columns_unit_and_becomes_zero(table: Path) -> 
     assert found[:, 0].tolist() == [0.25, 0.75, 0, 0.5]  # 150 is beyond the range
 
 
+def test_a_spread_makes_the_typical_value_zero_and_clips_beyond_three_spreads(table: Path) -> None:
+    declared: dict[str, Any] = {**COLUMNS, "scaled": {}, "spreads": {"age": (60.0, 20.0)}}
+    found = load_features(table, columns=Columns(**declared))
+    assert found[:, 0].tolist() == [0, 3, -1.5, 1.5]  # 150 is 4.5 spreads above
+    assert found[:, 1:3].tolist() == [[0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [-0.5, 0.5]]
+    filled = Columns(**declared, filled={"age": 40.0}, centres={"sex=f": 0.25})
+    table.write_text(TABLE.replace("60,", ",").replace("150,", "1e38,"))
+    found = load_features(table, columns=filled)
+    assert found[:2, :2].tolist() == [[-1, 1], [3, 0]]  # the second feature marks a missing value
+    assert found[:2, 2].tolist() == [0.75, -0.25]
+
+
 def test_a_row_has_norm_one_and_none_is_refused() -> None:
     rows = np.array([[3, 4], [0, 0], [np.nan, 1], [3e38, 3e38]], np.float32)
     found = UnitNorm((2,))(rows)

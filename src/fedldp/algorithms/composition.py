@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
@@ -316,6 +317,7 @@ class Composition:
             the same in all rounds of a stage. Empty if the whole run is one stage.
         trained: the rounds that train all weights, of which the last are averaged; the next stage
             starts from the average. None: all rounds.
+        start: gives the weights of the first round from those of the new model; None if they stay.
         model_of: gives the model from the server's weights and arrays; None if the weights are the
             model.
     """
@@ -340,6 +342,7 @@ class Composition:
     notes: tuple[Caveat | str, ...] = ()
     stages: tuple[range, ...] = ()
     trained: range | None = None
+    start: Callable[[Values], Values] | None = None
     model_of: Callable[[Values, Arrays], Values] | None = None
 
     def stages_of(self, rounds: int) -> tuple[range, ...]:
@@ -587,7 +590,10 @@ class Algorithm:
             # Imported here, because statements need no torch.
             from fedldp.training.tensors import read_weights
 
-            return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
+            weights = read_weights(self.module(draw("weights")))
+            if parts.start is not None:
+                weights = parts.start(weights).astype(np.float32)
+            return State(weights=weights, arrays=arrays(draw))
 
         found = update.role(
             first,

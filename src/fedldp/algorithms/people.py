@@ -55,6 +55,7 @@ from fedldp.algorithms.stages import (
     Stage,
     intercept_step,
     nothing_measured,
+    shares_of,
     stage_at,
     stages_of,
     start_at,
@@ -192,7 +193,8 @@ class PersonSteps(Local):
                 f"class_count_rounds = {self.settings.class_count_rounds}: {classes} classes do "
                 f"not fit into a sum of {size} weights; leave it out"
             )
-        if len(stages_of(self.settings)) == 1:
+        self._check_shares(algorithm)
+        if not _share_set(self.settings):
             return
         config, summed = algorithm.config, self.summed(algorithm)
         linear = isinstance(summed, DenseGradients) and [
@@ -201,14 +203,30 @@ class PersonSteps(Local):
         if not linear or self.settings.features != "unit-norm":
             raise ConfigError(
                 f"{_share_set(self.settings)}, model = {config.model} and features = "
-                f"{self.settings.features}: only one layer without a bias, on columns of norm 1 "
-                "and the constant, has such stages; set model = linear and features = unit-norm"
+                f"{self.settings.features}: they need one layer without a bias, on columns of norm "
+                "1 and the constant; set model = linear and features = unit-norm"
             )
-        if config.server_optimizer != "none":
+        if len(stages_of(self.settings)) > 1 and config.server_optimizer != "none":
             raise ConfigError(
                 f"{_share_set(self.settings)} and server_optimizer = {config.server_optimizer}: "
                 "stages start from each other's weights, without an optimiser's memory; set "
                 "server_optimizer = none"
+            )
+
+    def _check_shares(self, algorithm: Algorithm) -> None:
+        """Refuse class shares that are not one for each class, or that another start replaces."""
+        shares, classes = self.settings.class_shares, algorithm.problem.num_classes
+        if shares is None:
+            return
+        if len(shares) != classes or abs(sum(shares) - 1) > 0.01:
+            raise ConfigError(
+                f"class_shares = {shares}: give one share for each of the {classes} classes, with "
+                "a sum of 1"
+            )
+        if algorithm.config.initial is not None:
+            raise ConfigError(
+                f"class_shares and initial = {algorithm.config.initial}: either sets the weights "
+                "at the start; leave one of the two out"
             )
 
     def summed(self, algorithm: Algorithm) -> Summed:
@@ -238,9 +256,9 @@ class PersonSteps(Local):
 
 
 def _share_set(settings: Settings) -> str:
-    """Return a setting that gives the run several stages, with its value."""
-    name = "measure_share" if settings.measure_share else "intercept_share"
-    return f"{name} = {getattr(settings, name):g}"
+    """Return the first setting of stages that is set, with its value; empty if there is none."""
+    names = ("measure_share", "intercept_share", "class_shares")
+    return next((f"{n} = {getattr(settings, n)}" for n in names if getattr(settings, n)), "")
 
 
 def rounds_of(settings: Settings, kind: str) -> range:
@@ -430,7 +448,7 @@ class MeanOfPeople:
         noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
             given round.
         stages: the stages of the run.
-        classes: the number of classes.
+        shares: the declared class shares, or else equal ones, shape (classes,).
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -442,7 +460,7 @@ class MeanOfPeople:
     count_rounds: int
     noise: Callable[[int, int], IntegerGaussian] | None
     stages: tuple[Stage, ...]
-    classes: int
+    shares: NDArray[np.float64]
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
@@ -491,11 +509,11 @@ class MeanOfPeople:
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
         unit = self.clients / (self.release.people * BLOCK)
-        columns = mean.size // self.classes - 1
-        noisy = mean[: self.classes + 2 * columns] * unit
-        found = Measured.of(noisy, deviation * unit, self.classes)
-        metrics = found.metrics() if self.classes <= _FEW_CLASSES else {}
-        arrays = found.arrays(otherwise=state.arrays[SHARES])
+        classes = self.shares.size
+        columns = mean.size // classes - 1
+        found = Measured.of(mean[: classes + 2 * columns] * unit, deviation * unit, classes)
+        metrics = found.metrics() if classes <= _FEW_CLASSES else {}
+        arrays = found.arrays(otherwise=self.shares)
         if found.shares is None:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(found.shares, state.weights)
@@ -504,10 +522,9 @@ class MeanOfPeople:
     def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
         """Return a step of the intercept."""
         gradient = mean * (self.clients / self.release.people / NORM * INTERCEPT_CLIP)
-        even = np.full(self.classes, 1 / self.classes)
         rounds = stage_at(self.stages, state.round).rounds
         step = intercept_step(
-            gradient, state.arrays.get(SHARES, even), 1 + rounds.index(state.round)
+            gradient, state.arrays.get(SHARES, self.shares), 1 + rounds.index(state.round)
         )
         return Estimated(values=factor * step)
 
@@ -530,10 +547,10 @@ def _no_counts(release: Release, problem: Problem) -> FirstArrays:
     return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
 
 
-def _nothing_measured(release: Release, problem: Problem) -> FirstArrays:
+def _nothing_measured(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
     """Return the arrays before the first round, when no column has been measured yet."""
-    classes = problem.num_classes
-    return lambda draw: nothing_measured(classes, release.size // classes - 1)
+    shares = shares_of(settings, problem.num_classes)
+    return lambda draw: nothing_measured(shares, release.size // shares.size - 1)
 
 
 def _tell_weights(count_rounds: int, state: State) -> Broadcast:
@@ -771,8 +788,12 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 
 def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
     """Return the parts that decide what clients send and what the server computes from it."""
+    known: dict[str, Any] = {}
+    if settings.class_shares is not None:
+        shares = shares_of(settings, len(settings.class_shares))
+        known = {"start": partial(start_at, shares)}
     if settings.steps_per_round > 1:
-        return {"estimate": WeightedMean()}
+        return {**known, "estimate": WeightedMean()}
 
     stages = stages_of(settings)
 
@@ -786,7 +807,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
             count_rounds=settings.class_count_rounds,
             noise=calibration.noise_at if calibration.channel == "central" else None,
             stages=stages,
-            classes=release.classes,
+            shares=shares_of(settings, release.classes),
         )
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
@@ -824,11 +845,12 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         }
         if settings.measure_share:
             asked |= {
-                "arrays": _nothing_measured,
+                "arrays": partial(_nothing_measured, settings),
                 "publish": tell_columns,
                 "model_of": to_table_weights,
             }
     return {
+        **known,
         **asked,
         "bound": OfPeople(rate=settings.learning_rate),
         "shaped": lambda release, problem: sums_of_people(release, settings, problem, calibration),

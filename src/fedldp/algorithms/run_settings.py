@@ -57,6 +57,7 @@ _OF_TABLES = (
     "test_file",
     "ignore_columns",
     "scale_columns",
+    "spread_columns",
     "categories",
     "classes",
     "centre_columns",
@@ -275,6 +276,12 @@ class RunSettings(FrozenConfig):
         "must contain all frozen parameters, and parameters that it lacks are drawn "
         "at random; if not set, all are drawn at random",
     )
+    spread_columns: dict[str, Range] = Field(
+        {},
+        description="public [typical value, spread] of each column, instead of a range: the "
+        "typical value becomes 0, the spread above it 1, and values beyond 3 spreads are clipped; "
+        "it must not be measured on the data",
+    )
     weight_decay: WeightDecay = Field(
         0.0,
         description="weight decay in the clients' training: the multiple of each weight that "
@@ -426,6 +433,7 @@ class RunSettings(FrozenConfig):
             classes=None if self.classes is None else tuple(self.classes),
             centres=self.centre_columns,
             filled=self.fill_columns,
+            spreads={name: (typical, by) for name, (typical, by) in self.spread_columns.items()},
             person=self.person_column,
             persons_at_sites=self.persons_at_sites,
         )

@@ -46,6 +46,14 @@ STAGES = (
         "shares",
         0.0,
     ),
+    Offer(
+        "class_shares",
+        Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2)] | None,
+        "public share of each class, in the order of the classes, at which the intercept starts; "
+        "it must not be counted on private rows; if not set, the intercept starts at what "
+        "measure_share measures, or else at 0",
+        None,
+    ),
 )
 
 MEASURE_ROUNDS, INTERCEPT_ROUNDS = 1, 3
@@ -181,13 +189,15 @@ def at_least(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(found / found.sum(), np.float64)
 
 
-def nothing_measured(classes: int, columns: int) -> Arrays:
-    """Return what the server keeps before it has measured: columns as they are, equal shares."""
-    return {
-        SHIFT: np.zeros(columns),
-        SCALE: np.ones(columns),
-        SHARES: np.full(classes, 1 / classes),
-    }
+def shares_of(settings: Any, classes: int) -> NDArray[np.float64]:
+    """Return the declared class shares, or else equal ones, shape (classes,); their sum is 1."""
+    found = np.array(settings.class_shares or np.ones(classes), np.float64)
+    return np.asarray(found / found.sum(), np.float64)
+
+
+def nothing_measured(shares: NDArray[np.float64], columns: int) -> Arrays:
+    """Return what the server keeps before it has measured: columns as they are, known shares."""
+    return {SHIFT: np.zeros(columns), SCALE: np.ones(columns), SHARES: shares}
 
 
 def column_map(arrays: Arrays) -> ColumnMap:

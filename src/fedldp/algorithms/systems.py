@@ -107,8 +107,9 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         found.append(Assumed(BEGINS_PUBLIC(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
         found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
-    declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes")
-    public = tuple(name for name in declared if getattr(config, name))
+    declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
+                "spread_columns", "class_shares")  # fmt: skip
+    public = tuple(name for name in declared if getattr(config, name, None))
     if public:
         found.append(Assumed(DECLARED_PUBLIC(of=public), "facts"))
     if config.class_weights is not None:

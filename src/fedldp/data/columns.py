@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -37,6 +38,9 @@ class Columns:
         scaled: public range (low, high) by column: low becomes 0, high becomes 1, and values beyond
             a bound are clipped to that bound. Measured ranges would be a release of the data's
             extremes.
+        spreads: public (typical value, spread) by column: the typical value becomes 0, the value
+            one spread above it 1, and values beyond 3 spreads are clipped. If there are any, a
+            category without a centre has the centre 1/(number of its column's strings).
         categories: the public list of strings by column; each string becomes a feature that is 0 or
             1.
         classes: the public list of labels, whose positions are the classes; None if labels are
@@ -62,6 +66,7 @@ class Columns:
     person: str | None = None
     persons_at_sites: int = 1
     filled: Mapping[str, float | str] = field(default_factory=dict)
+    spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -71,9 +76,12 @@ class Columns:
             _take(taken, [self.person], "person_column")
         _take(taken, self.ignored, "ignore_columns")
         _take(taken, self.scaled, "scale_columns")
+        _take(taken, self.spreads, "spread_columns")
         _take(taken, self.categories, "categories")
         for name in self.filled:
-            if taken.get(name, "scale_columns") not in ("scale_columns", "categories"):
+            if taken.get(name, "scale_columns") not in (
+                "scale_columns", "spread_columns", "categories"
+            ):  # fmt: skip
                 raise ConfigError(
                     f"fill_columns: the column {name!r} is listed there and in {taken[name]}; "
                     "leave it in one"
@@ -84,6 +92,8 @@ class Columns:
                     f"scale_columns.{name} = [{text_of_float(low)}, {text_of_float(high)}]: give "
                     "two numbers, the lower first"
                 )
+        for name, (typical, spread) in self.spreads.items():
+            _check_spread(name, typical, spread, self.centres)
         for name, values in self.categories.items():
             _check_list(f"categories.{name}", values, 1)
         if self.classes is not None:
@@ -113,9 +123,14 @@ class Columns:
         """Return the value of a feature that becomes 0, in the feature's unit."""
         centre = self.centres.get(name)
         if centre is None:
-            return 0.0
+            return self._equal_shares.get(name, 0.0) if self.spreads else 0.0
         low, high = self.scaled.get(name, (0.0, 1.0))
         return (centre - low) / (high - low)
+
+    @cached_property
+    def _equal_shares(self) -> dict[str, float]:
+        made = ((self.made(column), values) for column, values in self.categories.items())
+        return {name: 1 / len(values) for names, values in made for name in names}
 
     @property
     def named(self) -> dict[str, str]:
@@ -125,6 +140,7 @@ class Columns:
             _take(found, [self.person], "person_column")
         _take(found, self.ignored, "ignore_columns")
         _take(found, self.scaled, "scale_columns")
+        _take(found, self.spreads, "spread_columns")
         _take(found, self.categories, "categories")
         return {**dict.fromkeys(self.filled, "fill_columns"), **found}
 
@@ -137,6 +153,19 @@ def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], se
                 "leave it in one"
             )
         taken[name] = setting
+
+
+def _check_spread(name: str, typical: float, spread: float, centres: Mapping[str, float]) -> None:
+    if not (abs(typical) <= _LARGEST and 0 < spread <= _LARGEST):
+        raise ConfigError(
+            f"spread_columns.{name} = [{text_of_float(typical)}, {text_of_float(spread)}]: give a "
+            "typical value, and the spread around it, above 0"
+        )
+    if name in centres:
+        raise ConfigError(
+            f"centre_columns.{name}: spread_columns.{name} already gives its typical value; leave "
+            "the centre out"
+        )
 
 
 def _check_public(

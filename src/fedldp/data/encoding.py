@@ -178,14 +178,14 @@ def _centre(
             f"centre_columns names {unknown[0]!r}, but {table.path} has no such feature; its "
             f"features are {', '.join(names)}"
         )
-    if columns.centres:
+    if columns.centres or columns.spreads:
         found -= np.array([columns.centred(name) for name in names], np.float32)
 
 
 def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
     """Return the columns that become features as they are, without a range or categories."""
     known = {columns.label, columns.client, columns.person, *columns.ignored}
-    known |= {*columns.scaled, *columns.categories}
+    known |= {*columns.scaled, *columns.spreads, *columns.categories}
     return {name: partial(table.numbers, name) for name in table.names if name not in known}
 
 
@@ -221,6 +221,10 @@ def _feature(
     if name in columns.scaled:
         low, high = columns.scaled[name]
         found = np.clip((np.where(bad, low, found) - low) / (high - low), 0.0, 1.0)
+    if name in columns.spreads:
+        typical, spread = columns.spreads[name]
+        with np.errstate(over="ignore"):
+            found = np.clip((np.where(bad, typical, found) - typical) / spread, -3.0, 3.0)
     block = np.where(bad, 0.0, found).astype(np.float32)[:, None]
     if name in columns.filled:
         block = np.concatenate([block, table.missing(name)[:, None].astype(np.float32)], axis=1)
@@ -337,7 +341,7 @@ def _check_columns(
 def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
     """Refuse a table that lacks a column that the model needs."""
     shown = f"the columns of {table.path} are {', '.join(table.names)}"
-    for name in (*columns.scaled, *columns.categories, *columns.filled):
+    for name in (*columns.scaled, *columns.spreads, *columns.categories, *columns.filled):
         if name not in table.names and set(columns.made(name)) <= set(features):
             raise ConfigError(
                 f"the model needs the column {name!r}, which is missing; rename a column to this "

@@ -153,7 +153,13 @@ def _check_names(table: Table, config: RunConfig) -> None:
                 f"columns: {names}"
             )
     known = {config.client_column, config.person_column, config.label_column}
-    for setting in ("ignore_columns", "scale_columns", "fill_columns", "categories"):
+    for setting in (
+        "ignore_columns",
+        "scale_columns",
+        "spread_columns",
+        "fill_columns",
+        "categories",
+    ):
         for name in getattr(config, setting):
             if name not in table.names:
                 raise ConfigError(
@@ -219,7 +225,7 @@ def _check_declared(table: Table, columns: Columns) -> None:
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
     plain, texts = [], []
     for name in table.names:
-        if name in aside or name in columns.categories or name in columns.scaled:
+        if name in {*aside, *columns.categories, *columns.scaled, *columns.spreads}:
             continue
         cells = table.numbers(name)
         if _holds_texts(table, name):

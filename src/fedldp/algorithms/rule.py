@@ -1,0 +1,156 @@
+"""Settings of a run over people that follow from public facts about a table.
+
+One number says how hard a table is: N, the number of people over the standard deviation of the
+noise on a sum, in vectors of the largest norm, if the whole budget went into one release. It comes
+from the mechanism itself, so people at several sites, colluders and the channel count.
+
+    rounds         N/20, from 5 to 80
+    clip           0.3 |x|, where |x| = sqrt(1.09) is the norm of a row with its constant
+    learning rate  min(N/(clip rounds |x|), 25/(p (1 - p) |x|^2)), p (1 - p) of the most even class
+    measured       with 10 % of the budget, if a spread or the class shares are not declared, from
+                   N = 60 on
+    intercept      in 3 more rounds with 5 % of the budget, from N = 60/p on, p the rarest share
+
+With two classes, a softmax has the gradient twice, once with the other sign. So its clip is sqrt(2)
+times as large, and its rate half as large. Class shares that are not declared count as equal for
+the rate; for the intercept, the rarest counts as a tenth.
+
+Source: a trial on 18 tables and 5 epsilons, whose constants these are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.people import PerPersonRun, people_of
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.stages import INTERCEPT_ROUNDS, MEASURE_ROUNDS
+from fedldp.core.errors import ConfigError
+from fedldp.data.public_features import CONSTANT
+from fedldp.training.exact_sums import NORM
+
+LENGTH = math.sqrt(1 + CONSTANT**2)
+"""The norm of a row of norm 1 with the constant."""
+
+PATHS = (0.4, 1.0, 2.5)
+"""Factors on the rule's learning rate, to try around it."""
+
+_TO_MEASURE, _TO_CALIBRATE = 60, 60
+"""The least N for measuring, and the least N times the rarest share for the intercept's rounds."""
+
+_RAREST = 0.1
+"""The rarest class share, where none is declared."""
+
+RULED = ("rounds", "clip", "learning_rate", "measure_share", "intercept_share")
+"""The settings that follow from the rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """The settings for one N; see the module's docstring.
+
+    Attributes:
+        n: N.
+        shares: the declared class shares; equal ones if none are declared.
+        declared: whether class shares are declared.
+        spreads: whether the spread of every column of numbers is declared.
+        path: a factor on the learning rate.
+    """
+
+    n: float
+    shares: Sequence[float]
+    declared: bool = False
+    spreads: bool = False
+    path: float = 1.0
+
+    def settings(self) -> dict[str, Any]:
+        """Return the values of ``RULED``."""
+        rounds = min(80, max(5, round(self.n / 20)))
+        clip, two = 0.3 * LENGTH, len(self.shares) == 2
+        even = max(share * (1 - share) for share in self.shares)
+        rate = min(self.n / (clip * rounds * LENGTH), 25 / (even * LENGTH**2)) * self.path
+        measures = self.n >= _TO_MEASURE and not (self.declared and self.spreads)
+        rarest = min(self.shares) if self.declared else _RAREST
+        calibrates = self.n * rarest >= _TO_CALIBRATE
+        return {
+            "rounds": rounds + MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates,
+            "clip": _figures(clip * math.sqrt(2) if two else clip),
+            "learning_rate": _figures(rate / 2 if two else rate),
+            "measure_share": 0.1 if measures else 0.0,
+            "intercept_share": 0.05 if calibrates else 0.0,
+        }
+
+
+def difficulty(config: RunConfig, problem: Problem) -> float:
+    """Return N for a run over people; its rounds, clip and stages do not matter.
+
+    Args:
+        config: the configuration; its target, if it has one, sets epsilon and delta.
+        problem: the public facts about the data.
+
+    Raises:
+        ConfigError: the configuration does not sum over people, or does so in several steps a
+            round.
+    """
+    changes: dict[str, Any] = {"rounds": 1, "clients_per_round": None, "target": None}
+    changes |= {"measure_share": 0.0, "intercept_share": 0.0}
+    if config.target is not None:
+        changes |= {"epsilon": config.target.epsilon, "delta": config.target.delta}
+    calibration = config.composition.calibration
+    if isinstance(calibration, PerPersonRun):
+        calibration = config.changed(**changes).composition.calibration
+    if not isinstance(calibration, PerPersonRun) or config.steps_per_round > 1:
+        raise ConfigError(
+            f"system = {config.name()}: the rule is for runs that sum one gradient for each person "
+            "in a round; choose system = person_dp_sgd"
+        )
+    noise = calibration.noise(config.layout(problem).size)
+    reports = 1 if calibration.channel == "central" else config.num_clients
+    deviation = math.sqrt(reports) * noise.step * 2.0**noise.scale_bits / NORM
+    return people_of(calibration.settings, problem) / deviation
+
+
+def by_rule(
+    config: RunConfig, problem: Problem, *, path: float = 1.0, given: Collection[str] = ()
+) -> RunConfig:
+    """Return a configuration with the settings of the rule.
+
+    Args:
+        config: the configuration of a run over people, with a linear model on rows of norm 1.
+        problem: the public facts about the data.
+        path: a factor on the rule's learning rate; see ``PATHS``.
+        given: the settings that somebody chose, which stay.
+
+    Raises:
+        ConfigError: see ``difficulty``.
+    """
+    shares = getattr(config, "class_shares", None)
+    classes = problem.num_classes
+    found = Rule(
+        n=difficulty(config, problem),
+        shares=shares or [1 / classes] * classes,
+        declared=shares is not None,
+        spreads=_spreads_declared(config, problem),
+        path=path,
+    ).settings()
+    return config.changed(**{name: value for name, value in found.items() if name not in given})
+
+
+def _spreads_declared(config: RunConfig, problem: Problem) -> bool:
+    """Return whether every feature of a table has a declared spread, or is a category."""
+    columns = config.columns
+    if problem.features is None:
+        return False
+    known = {*columns.spreads}
+    for name in (*columns.categories, *columns.filled):
+        known |= set(columns.made(name)) - {name}
+    return known >= set(problem.features)
+
+
+def _figures(value: float) -> float:
+    """Return a number with three significant digits."""
+    return float(f"{value:.3g}")
