@@ -13,6 +13,7 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder
@@ -20,10 +21,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedldp
 from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
+from fedldp.algorithms.rule import by_rule
 from fedldp.core.errors import FedldpError
 from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.experiments.advising import starting_point
 from fedldp.reporting import words
+from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
 
 PRIVATE: dict[str, Any] = {"unit": "record", "adversary": "server", "epsilon": 8.0}
@@ -68,14 +71,16 @@ def test_a_fit_is_the_run_on_the_same_rows(fitted: Any) -> None:
     data = fedldp.Dataset.from_arrays(
         features, (labels == "well").astype(int), clients=sites, test_share=0, name="X and y"
     )
-    made = fedldp.run(
-        from_mapping(
-            {"dataset": "X and y", "num_clients": 1, **starting_point("record", "server")}
-        ),
-        dataset=data,
-        target={"unit": "record", "adversary": "server", "epsilon": 8.0, "delta": 1e-5},
-        rounds=10,
-    )
+    target = {"unit": "record", "adversary": "server", "epsilon": 8.0, "delta": 1e-5}
+    config = from_mapping(
+        {
+            "dataset": "X and y", "num_clients": 1, "system": "person_dp_sgd", "channel": "named",
+            "model": "linear", "features": "unit-norm", "rounds": 10, "clip": 0.4,
+            "learning_rate": 4.0, "epsilon": 1.0, "target": target,
+        }
+    )  # fmt: skip
+    ruled = by_rule(config, problem_with(config, data, None), given=["rounds"])
+    made = fedldp.run(ruled, dataset=data)
     same(fitted, made)
     assert fitted.result_.config == made.config
 
@@ -85,6 +90,28 @@ def same(found: Any, made: fedldp.Result) -> None:
     assert found.result_.weights.keys() == made.weights.keys()
     for name, weights in made.weights.items():
         np.testing.assert_array_equal(found.result_.weights[name], weights)
+
+
+@pytest.mark.parametrize("more", [{"model": "logistic"}, {"features": "none"}])
+def test_another_model_or_other_features_have_the_settings_of_advice(more: dict[str, Any]) -> None:
+    features, labels, sites = rows()
+    model = FederatedClassifier(**PRIVATE, settings=more).fit(features, labels, groups=sites)
+    config = model.result_.config
+    assert config.server_optimizer == "momentum"
+    assert config.rounds == starting_point("record", "server")["rounds"]
+
+
+def test_the_default_is_the_rule_which_measures_where_there_are_many_rows() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(4000, 3)) * [0.03, 1, 1]
+    labels = generator.random(4000) < 1 / (1 + np.exp(2 - 100 * features[:, 0]))
+    model = FederatedClassifier(unit="record", adversary="downlink", epsilon=4.0, num_clients=3)
+    model.fit(features, labels)
+    assert model.result_.config.measure_share == 0.1
+    assert model.result_.config.intercept_share == 0.05
+    found = model.predict_proba(features)[:, 1]
+    assert roc_auc_score(labels, found) > 0.9
+    assert found.mean() == pytest.approx(labels.mean(), abs=0.02)
 
 
 def test_persons_are_units_and_belong_to_one_client() -> None:

@@ -16,14 +16,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedldp.algorithms.rule import by_rule
 from fedldp.api import Recipe, run
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.data.adapters import of_arrays
 from fedldp.data.columns import identity
-from fedldp.data.examples import of_rows
+from fedldp.data.examples import Dataset, of_rows
 from fedldp.experiments.advising import MANY, starting_point
 from fedldp.reporting import words
+from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
 
 _OWN = {
@@ -58,9 +60,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rows releases what it measured, and no line of ``privacy_`` covers that.
 
     Args:
-        recipe: a recipe's name, the path of a TOML file, or a configuration. The default is the
-            composition that `fedldp advise` runs for the unit and the adversary, with the middle
-            entry of its list of hyperparameters.
+        recipe: a recipe's name, the path of a TOML file, or a configuration. By default, a person
+            or a row is protected by a linear model on rows of norm 1, whose settings follow from
+            the numbers of rows, people and clients; see docs/table_rule.md. For "client-run", and
+            if ``settings`` name another model or other features, the default is the composition
+            that `fedldp advise` runs, with the middle entry of its list of hyperparameters.
         unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
             row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
             default.
@@ -158,11 +162,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_clients(groups)
             read = replace(read, features=rows, labels=_texts(labels))
             data = of_rows(read, None, clients=groups, classes=listed, test_share=0, name="X and y")
-            made = run(
-                self._recipe(persons is not None),
-                dataset=data,
-                **self._settings(groups is not None),
-            )
+            settings = self._settings(groups is not None)
+            made = run(self._recipe(persons is not None, data, settings), dataset=data, **settings)
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
         self.classes_, self.result_, self.privacy_ = classes, made, made.privacy
@@ -257,7 +258,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "viable"
         ]
 
-    def _recipe(self, persons: bool) -> Recipe:
+    def _recipe(self, persons: bool, data: Dataset, settings: Mapping[str, Any]) -> Recipe:
         given = (self.unit, self.adversary, self.epsilon)
         if any(each is None for each in given) and any(each is not None for each in given):
             raise ConfigError(
@@ -283,8 +284,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "epsilon, such as unit='person', adversary='server', epsilon=4.0; or give a "
                 "recipe"
             )
-        start = starting_point(self.unit, self.adversary)
-        return from_mapping({"dataset": "X and y", "num_clients": 1, **start})
+        start = {"dataset": "X and y", "num_clients": 1}
+        start |= starting_point(self.unit, self.adversary)
+        if self.unit == "client-run" or {"model", "features"} & {*settings}:
+            return from_mapping(start)
+        plain = {"model": "linear", "server_optimizer": "none"}
+        ruled = from_mapping({**start, **plain}).changed(**settings)
+        return by_rule(ruled, problem_with(ruled, data, None), given=settings)
 
     def _settings(self, groups: bool) -> dict[str, Any]:
         """Return the arguments of ``run`` other than the recipe."""

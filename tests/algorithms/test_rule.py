@@ -12,7 +12,7 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.rule import LENGTH, PATHS, RULED, Rule, by_rule, difficulty
+from fedldp.algorithms.rule import LENGTH, RULED, Rule, by_rule, difficulty, tries_by_rule
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
@@ -106,12 +106,33 @@ def test_small_stages_come_where_they_pay(
 
 def test_tries_differ_in_their_rate_and_what_somebody_chose_stays() -> None:
     config, problem = config_of(clip=2.0), problem_of_people(5000)
-    tries = [by_rule(config, problem, path=path, given=["clip"]) for path in PATHS]
+    tries = tries_by_rule(config, problem, given=["clip"])
     rates = [each.learning_rate for each in tries]
     assert rates == pytest.approx([0.4 * rates[1], rates[1], 2.5 * rates[1]], rel=1e-2)
     assert {each.clip for each in tries} == {2.0}
     assert len({each.rounds for each in tries}) == 1
     assert tries[0].changed(learning_rate=1.0) == tries[2].changed(learning_rate=1.0)
+
+
+@pytest.mark.parametrize(("given", "training"), [(30, 26), (9, 5), (8, 8), (3, 3), (500, 496)])
+def test_given_rounds_stay_and_few_of_them_all_train(given: int, training: int) -> None:
+    found = by_rule(config_of(rounds=given), problem_of_people(50_000), given=["rounds"])
+    assert found.rounds == given
+    assert (found.measure_share > 0, found.intercept_share > 0) == (training < given,) * 2
+    n = difficulty(found, problem_of_people(50_000))
+    rate = min(n / (0.3 * LENGTH**2 * training), 25 / (0.25 * LENGTH**2)) / 2
+    assert found.learning_rate == pytest.approx(rate, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    "more", [{"clients_per_round": 3}, {"class_count_rounds": 1}, {"model": "logistic"},
+             {"server_optimizer": "momentum"}, {"features": "none"}, {"sample_rate": 0.5}],
+)  # fmt: skip
+def test_the_rule_has_no_stages_beside_a_setting_that_refuses_them(more: dict[str, Any]) -> None:
+    problem = problem_of_people(50_000)
+    found = by_rule(config_of(**more), problem)
+    assert (found.measure_share, found.intercept_share) == (0, 0)
+    assert plan(found, problem).privacy.guarantees
 
 
 def test_declared_facts_of_a_table_count(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Parts, by slot
     ``features``         the model's input for an example
     ``solution``         local updates in closed form; training is in the room ``training``
     ``people``           gradients summed by person, with their calibration
+    ``stages``           what else people are asked for in their first and last rounds
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
     ``calibration``      which mechanism a client gets for a budget
@@ -26,6 +27,7 @@ Systems and their settings
     ``problem``          the public facts about data that a system may know
     ``validation``       one-line messages for settings that are refused
     ``settings_docs``    what ``fedldp show`` and the reference say about settings
+    ``rule``             settings of a run over people that follow from public facts
     ``recipes``          configurations with a name, in TOML files
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
@@ -47,6 +49,7 @@ __all__ = [
     "problem",
     "recipes",
     "release",
+    "rule",
     "run_settings",
     "server_update",
     "settings",

@@ -42,6 +42,9 @@ PATHS = (0.4, 1.0, 2.5)
 _TO_MEASURE, _TO_CALIBRATE = 60, 60
 """The least N for measuring, and the least N times the rarest share for the intercept's rounds."""
 
+_FEWEST, _MOST = 5, 80
+"""The numbers of rounds that train."""
+
 _RAREST = 0.1
 """The rarest class share, where none is declared."""
 
@@ -59,6 +62,8 @@ class Rule:
         declared: whether class shares are declared.
         spreads: whether the spread of every column of numbers is declared.
         path: a factor on the learning rate.
+        rounds: the number of rounds, if it is given; few of them leave none for small stages.
+        stages: whether the run may have small stages.
     """
 
     n: float
@@ -66,18 +71,25 @@ class Rule:
     declared: bool = False
     spreads: bool = False
     path: float = 1.0
+    rounds: int | None = None
+    stages: bool = True
 
     def settings(self) -> dict[str, Any]:
         """Return the values of ``RULED``."""
-        rounds = min(80, max(5, round(self.n / 20)))
-        clip, two = 0.3 * LENGTH, len(self.shares) == 2
-        even = max(share * (1 - share) for share in self.shares)
-        rate = min(self.n / (clip * rounds * LENGTH), 25 / (even * LENGTH**2)) * self.path
         measures = self.n >= _TO_MEASURE and not (self.declared and self.spreads)
         rarest = min(self.shares) if self.declared else _RAREST
         calibrates = self.n * rarest >= _TO_CALIBRATE
+        more = MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates
+        if not self.stages or (self.rounds is not None and self.rounds < more + _FEWEST):
+            measures, calibrates, more = False, False, 0
+        rounds = min(_MOST, max(_FEWEST, round(self.n / 20)))
+        if self.rounds is not None:
+            rounds = self.rounds - more
+        clip, two = 0.3 * LENGTH, len(self.shares) == 2
+        even = max(share * (1 - share) for share in self.shares)
+        rate = min(self.n / (clip * rounds * LENGTH), 25 / (even * LENGTH**2)) * self.path
         return {
-            "rounds": rounds + MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates,
+            "rounds": rounds + more,
             "clip": _figures(clip * math.sqrt(2) if two else clip),
             "learning_rate": _figures(rate / 2 if two else rate),
             "measure_share": 0.1 if measures else 0.0,
@@ -96,20 +108,24 @@ def difficulty(config: RunConfig, problem: Problem) -> float:
         ConfigError: the configuration does not sum over people, or does so in several steps a
             round.
     """
-    changes: dict[str, Any] = {"rounds": 1, "clients_per_round": None, "target": None}
-    changes |= {"measure_share": 0.0, "intercept_share": 0.0}
+    clients = problem.num_clients or config.num_clients
+    changes: dict[str, Any] = {
+        "rounds": 1, "clients_per_round": None, "target": None, "num_clients": clients,
+    }  # fmt: skip
+    changes |= {"measure_share": 0.0, "intercept_share": 0.0, "class_count_rounds": 0}
+    changes["sample_rate"] = 1.0
     if config.target is not None:
         changes |= {"epsilon": config.target.epsilon, "delta": config.target.delta}
     calibration = config.composition.calibration
     if isinstance(calibration, PerPersonRun):
         calibration = config.changed(**changes).composition.calibration
-    if not isinstance(calibration, PerPersonRun) or config.steps_per_round > 1:
+    if not isinstance(calibration, PerPersonRun) or calibration.settings.steps_per_round > 1:
         raise ConfigError(
             f"system = {config.name()}: the rule is for runs that sum one gradient for each person "
             "in a round; choose system = person_dp_sgd"
         )
     noise = calibration.noise(config.layout(problem).size)
-    reports = 1 if calibration.channel == "central" else config.num_clients
+    reports = 1 if calibration.channel == "central" else clients
     deviation = math.sqrt(reports) * noise.step * 2.0**noise.scale_bits / NORM
     return people_of(calibration.settings, problem) / deviation
 
@@ -136,8 +152,27 @@ def by_rule(
         declared=shares is not None,
         spreads=_spreads_declared(config, problem),
         path=path,
+        rounds=config.rounds if "rounds" in given else None,
+        stages=_allows_stages(config, problem),
     ).settings()
     return config.changed(**{name: value for name, value in found.items() if name not in given})
+
+
+def tries_by_rule(
+    config: RunConfig, problem: Problem, *, given: Collection[str] = ()
+) -> list[RunConfig]:
+    """Return the configurations to try: the rule with each of ``PATHS``; see ``by_rule``."""
+    return [by_rule(config, problem, path=path, given=given) for path in PATHS]
+
+
+def _allows_stages(config: RunConfig, problem: Problem) -> bool:
+    """Return whether no other setting refuses stages."""
+    staged = {"rounds": _FEWEST, "measure_share": 0.1, "intercept_share": 0.05, "target": None}
+    try:
+        config.changed(**staged).algorithm(problem).release(0)
+    except ConfigError:
+        return False
+    return True
 
 
 def _spreads_declared(config: RunConfig, problem: Problem) -> bool:
