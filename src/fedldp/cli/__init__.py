@@ -3,7 +3,7 @@
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
 It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
-reproduction, audit, comparing, deployment.
+experiments, audit, deployment.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +58,59 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
 ]
+
+
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        parser=folder,
+        metavar="FOLDER",
+        help="continue what is in this folder, with its own settings",
+    ),
+]
+SameData = Annotated[
+    bool,
+    typer.Option(
+        "--same-data",
+        help="with a folder whose key is missing here: confirm that private data are the same",
+    ),
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option(
+        "--verify",
+        parser=folder,
+        metavar="FOLDER",
+        help="train nothing: say what is missing or differs in this folder",
+    ),
+]
+Again = Annotated[
+    int | None,
+    typer.Option("--again", help="with --verify: make this many runs again, and compare them"),
+]
+
+
+def tell_differences(lines: Iterable[str]) -> typer.Exit:
+    """Print what differs in a folder, and return the exit to raise: status 1 if anything does."""
+    found = list(lines)
+    for line in found or ["nothing is missing, and nothing differs"]:
+        typer.echo(line)
+    return typer.Exit(1 if found else 0)
+
+
+def one_source(what: str, given: bool, out: Path | None, resume: Path | None) -> None:
+    """Refuse settings that both the command and a folder give, or neither.
+
+    Raises:
+        ConfigError: they are given twice, or not at all.
+    """
+    if resume is not None and (given or out is not None):
+        raise ConfigError(
+            f"resume = {resume}: its folder has all settings; leave out {what} and --out"
+        )
+    if resume is None and not given:
+        raise ConfigError(f"{what}: give it, or --resume FOLDER")
 
 
 def at_most_cores(workers: int | None, stderr: Console) -> int | None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedldp.cli._common import (
+    Again,
     DataDir,
     Json,
+    Resume,
+    SameData,
     Settings,
+    Verify,
     at_most_cores,
     charts_or_notice,
     folder,
     interrupted,
+    one_source,
     print_json,
     results_folder,
     say_missing,
     shown_progress,
+    tell_differences,
 )
 
 if TYPE_CHECKING:
@@ -27,12 +33,12 @@ if TYPE_CHECKING:
 
 def advise(
     table: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="TABLE",
             help="a .csv or .parquet file; or a .toml file that names one and declares its columns",
         ),
-    ],
+    ] = None,
     client: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="the column that names each row's client (or site)"),
@@ -62,6 +68,10 @@ def advise(
     workers: Annotated[
         int | None, typer.Option(help="number of runs at a time [default: one per core]")
     ] = None,
+    resume: Resume = None,
+    same_data: SameData = False,
+    verify: Verify = None,
+    again: Again = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -74,28 +84,35 @@ def advise(
     """
     from rich.console import Console
 
-    from fedldp.experiments.advising import advise as give
+    from fedldp.experiments.advising.running import advise as give
+    from fedldp.experiments.advising.running import advise_again, verify_advice
     from fedldp.simulation.settings import assignment
 
+    if verify is not None:
+        raise tell_differences(verify_advice(verify, data_dir, again or 0))
+    one_source("TABLE", table is not None, out, resume)
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-    with results_folder(out, "advise") as place:
+    with results_folder(resume or out, "advise") as place:
         charts_or_notice(stderr, f"the same command with --out {place}")
         try:
             with shown_progress(stderr) as (say, progress):
-                result = give(
-                    table,
-                    client=client,
-                    person=person,
-                    label=label,
-                    settings=dict(assignment(text) for text in set_ or []),
-                    budget=budget,
-                    out=place,
-                    data_dir=data_dir,
-                    workers=workers,
-                    say=say,
-                    progress=progress,
-                )
+                how: dict[str, Any] = {
+                    "budget": budget, "data_dir": data_dir, "workers": workers, "say": say,
+                    "progress": progress, "same_data": same_data,
+                }  # fmt: skip
+                if table is None:
+                    result = advise_again(place, **how)
+                else:
+                    result = give(
+                        table,
+                        client=client,
+                        person=person,
+                        label=label,
+                        settings=dict(assignment(text) for text in set_ or []),
+                        out=place,
+                        **how,
+                    )
         except KeyboardInterrupt:
             raise interrupted(stderr, f"continue with the same command and --out {place}") from None
     if as_json:

@@ -8,30 +8,36 @@ from typing import Annotated
 import typer
 
 from fedldp.cli._common import (
+    Again,
     DataDir,
     Json,
+    Resume,
+    SameData,
     Settings,
+    Verify,
     at_most_cores,
     charts_or_notice,
     draw_charts,
     folder,
     interrupted,
+    one_source,
     print_json,
     print_rows,
     results_folder,
     say_missing,
     shown_progress,
+    tell_differences,
 )
 from fedldp.core.errors import ConfigError
 
 
 def compare(
     recipes: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="RECIPE...", help="names of recipes or .toml files, or one compare file"
         ),
-    ],
+    ] = None,
     guarantee: Annotated[
         str | None,
         typer.Option(
@@ -88,6 +94,10 @@ def compare(
             help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
         ),
     ] = None,
+    resume: Resume = None,
+    same_data: SameData = False,
+    verify: Verify = None,
+    again: Again = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -101,28 +111,50 @@ def compare(
     """
     from rich.console import Console
 
-    from fedldp.experiments.comparing.running import carry_out_comparison, design_of
+    from fedldp.experiments.comparing.running import (
+        carry_out_comparison,
+        design_in,
+        design_of,
+        verify_comparison,
+    )
     from fedldp.simulation.settings import assignment
+
+    if verify is not None:
+        raise tell_differences(verify_comparison(verify, data_dir, again or 0))
+    one_source("RECIPE", bool(recipes), out, resume)
 
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
 
-    with results_folder(out, "compare") as place:
+    with results_folder(resume or out, "compare") as place:
         drawn = charts_or_notice(stderr, f"the same command with --out {place}")
         try:
             with shown_progress(stderr) as (say, progress):
-                design = design_of(
-                    recipes,
-                    dict(assignment(text) for text in set_ or []),
-                    guarantee=guarantee,
-                    epsilon=None if epsilon is None else _epsilons(epsilon),
-                    delta=delta,
-                    metric=metric,
-                    tries=tries,
-                    seeds=seeds,
+                design = (
+                    design_in(resume)
+                    if resume is not None
+                    else design_of(
+                        recipes or [],
+                        dict(assignment(text) for text in set_ or []),
+                        guarantee=guarantee,
+                        epsilon=None if epsilon is None else _epsilons(epsilon),
+                        delta=delta,
+                        metric=metric,
+                        tries=tries,
+                        seeds=seeds,
+                    )
                 )
                 result = carry_out_comparison(
-                    design, None, data_dir, place, budget, workers, say, cluster, progress
+                    design,
+                    None,
+                    data_dir,
+                    place,
+                    budget,
+                    workers,
+                    say,
+                    cluster,
+                    progress,
+                    same_data,
                 )
         except KeyboardInterrupt:
             raise interrupted(stderr, f"continue with the same command and --out {place}") from None

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import (
+    Again,
     DataDir,
     Json,
+    SameData,
     Settings,
+    Verify,
     at_most_cores,
     charts_or_notice,
     draw_charts,
@@ -21,6 +24,7 @@ from fedldp.cli._common import (
     print_rows,
     results_folder,
     shown_progress,
+    tell_differences,
 )
 from fedldp.core.errors import ConfigError
 
@@ -95,6 +99,9 @@ def sweep(
             "labels]"
         ),
     ] = None,
+    same_data: SameData = False,
+    verify: Verify = None,
+    again: Again = None,
     data_dir: DataDir = None,
     csv: Annotated[
         Path | None,
@@ -110,9 +117,11 @@ def sweep(
     from rich.console import Console
 
     from fedldp.experiments.sweeping.results import CSV_BEGINS
-    from fedldp.experiments.sweeping.sweeps import View, carry_out_sweep
+    from fedldp.experiments.sweeping.sweeps import View, carry_out_sweep, verify_sweep
     from fedldp.reporting.record import check_replaceable, replace_file
 
+    if verify is not None:
+        raise tell_differences(verify_sweep(verify, data_dir, again or 0))
     view = View.of(guarantee, metric)
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues in this folder; leave out --out")
@@ -129,7 +138,16 @@ def sweep(
         try:
             with shown_progress(stderr) as (say, progress):
                 result = carry_out_sweep(
-                    design, None, data_dir, place, workers, cluster, say, progress, view
+                    design,
+                    None,
+                    data_dir,
+                    place,
+                    workers,
+                    cluster,
+                    say,
+                    progress,
+                    view,
+                    same_data,
                 )
         except KeyboardInterrupt:
             kept = f"continue with: fedldp sweep --resume {place}"
@@ -180,11 +198,6 @@ def _design(
         chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
         return Design(found, settings, varied, chosen, device or "cpu")
     old = read_design(resume)
-    if old.own_data is not None:
-        raise ConfigError(
-            f"resume = {resume}: that sweep used data given in Python; continue it in Python with "
-            "the same data: fedldp.sweep(..., dataset=...)"
-        )
     return replace(
         old,
         bases=bases(recipes, settings or old.settings) if recipes else old.bases,

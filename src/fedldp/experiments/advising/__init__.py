@@ -8,4 +8,4 @@ from fedldp.experiments.advising.advice import Advice
 from fedldp.experiments.advising.plan import MANY, starting_point
 from fedldp.experiments.advising.running import advise
 
-__all__ = ["MANY", "Advice", "advise", "starting_point"]
+__all__ = ["MANY", "Advice", "advise", "running", "starting_point"]

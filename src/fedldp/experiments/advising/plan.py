@@ -245,7 +245,8 @@ class AdviceRequest:
     def document(self) -> dict[str, Any]:
         """Return the record of the request for its folder."""
         return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
-                "tries": self.tries}  # fmt: skip
+                "tries": self.tries,
+                "seeds": None if self.seeds is None else list(self.seeds)}  # fmt: skip
 
     def _of_people(self, unit: TargetUnit) -> list[Contestant]:
         """Return the contestants that protect a person, or a row, at few sites."""

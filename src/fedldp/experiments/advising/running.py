@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.page import page_of
-from fedldp.experiments.advising.plan import EPSILONS, METRIC, PEOPLE_TRIES, BreadthFirst
+from fedldp.experiments.advising.plan import (
+    EPSILONS,
+    METRIC,
+    PEOPLE_TRIES,
+    AdviceRequest,
+    BreadthFirst,
+)
 from fedldp.experiments.comparing.design import check_seeds
-from fedldp.experiments.comparing.running import Contestants, measure, outcome_in
+from fedldp.experiments.comparing.running import Contestants, measure, outcome_in, reading_of
 from fedldp.experiments.executors import check_workers
 from fedldp.experiments.own import sum_of
 from fedldp.experiments.scheduling import Lines, end_of
-from fedldp.experiments.store import Document, Own, RunStore
+from fedldp.experiments.store import Document, Own, RunStore, read_document, settings_in
+from fedldp.experiments.verifying import verify
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 
@@ -86,15 +93,44 @@ def advise(
         raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
     if seeds is not None:
         check_seeds(tuple(seeds))
+    place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
+    return _carry_out(request, budget, place, data_dir, workers, say, progress, same_data)
+
+
+def advise_again(
+    folder: Path | OwnedFolder,
+    *,
+    budget: str | float | None,
+    data_dir: Path | None,
+    workers: int | None,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None],
+    same_data: bool,
+) -> Advice:
+    """Continue the advice in a folder, with its own settings; see ``advise``."""
+    request = request_in(Path(folder))
+    return _carry_out(request, budget, folder, data_dir, workers, say, progress, same_data)
+
+
+def _carry_out(
+    request: AdviceRequest,
+    budget: str | float | None,
+    out: Path | OwnedFolder | None,
+    data_dir: Path | None,
+    workers: int | None,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None],
+    same_data: bool,
+) -> Advice:
+    """Make the missing runs, and return the advice that follows from all runs."""
     check_workers(workers, None)
     end = end_of(budget)
     source = Contestants(request, None, data_dir)
     check_data(source.data, request.settings)
     document = document_of(request, source.data)
-    place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
     cells = request.cells(source.comparison, len(source.data.clients or ()))
     own = Own(sum_of(source.data), same_data=same_data)
-    with RunStore.opened(place, "advise", document, partial(_lacks, document), own) as store:
+    with RunStore.opened(out, "advise", document, partial(_lacks, document), own) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
         kept = None if out is None else store.folder
         plan = BreadthFirst(source.comparison, cells)
@@ -113,5 +149,26 @@ def advise(
 
 def _lacks(document: Document, old: Document) -> str | None:
     """Return what advice lacks of the one with another document, or None."""
-    same = json.loads(json.dumps(document)) == old
+    ours = json.loads(json.dumps(document))
+    same = all(ours[key] == old.get(key) for key in ours if key != "seeds")
     return None if same else "is about different data or columns"
+
+
+def request_in(folder: Path) -> AdviceRequest:
+    """Return the request for the advice in a folder.
+
+    Raises:
+        RunError: there is none.
+    """
+    found = settings_in(folder, read_document(folder, "advise"))
+    try:
+        seeds = None if found["seeds"] is None else tuple(found["seeds"])
+        return AdviceRequest(found["settings"], tuple(found["epsilons"]), found["tries"], seeds)
+    except (KeyError, TypeError) as error:
+        raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
+
+
+def verify_advice(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
+    """Yield what is missing or differs in a folder of advice; see ``experiments.verifying``."""
+    source = Contestants(request_in(folder), None, data_dir)
+    return verify(folder, "advise", reading_of(source, Own(sum_of(source.data))), again)

@@ -237,7 +237,7 @@ class Comparison:
         It is not known for runs of other settings or code; nor for rows of older versions, which
         lack statements, if the statement is slow to compute or the run did not end.
         """
-        run = self._planned(row)
+        run = self.planned(row)
         if run is None or "settings" not in row:
             return None
         budgets = {name: row["settings"][name] for name in BUDGETS if name in row["settings"]}
@@ -258,7 +258,7 @@ class Comparison:
             found = replace(found, statement=replace(found.statement, guarantees=()))
         return found
 
-    def _planned(self, row: Row) -> PlannedRun | None:
+    def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the current contestants and settings would make of a row's labels.
 
         None if they would make no such run, or another one.

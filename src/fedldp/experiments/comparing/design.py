@@ -13,9 +13,9 @@ from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.numbers import SMALLEST_DELTA
-from fedldp.data import Dataset, load_dataset
+from fedldp.data import SUFFIXES, Dataset, load_dataset
 from fedldp.experiments.comparing.cells import Cell, Contestant, Role, Try
 from fedldp.experiments.comparing.choosing import METRICS
 from fedldp.experiments.comparing.comparison import Comparison
@@ -208,6 +208,42 @@ class Design:
                 for name, entry in self.entries.items()
             },
         }
+
+
+def design_from(found: Mapping[str, Any]) -> Design:
+    """Return the design that a comparison's document has.
+
+    Raises:
+        RunError: it is damaged, or its data or models were given in Python.
+    """
+    if found.get("own_data") is not None and not _is_file(found):
+        raise RunError(
+            "compare.json: that comparison used data given in Python; continue it in Python with "
+            "the same data: fedldp.compare(..., dataset=...)"
+        )
+    try:
+        return Design(
+            guarantee=GuaranteeKind(*found["guarantee"]),
+            epsilons=tuple(found["epsilons"]),
+            entries={
+                name: Entry(
+                    from_mapping(each["config"]),
+                    None if each["grid"] is None else tuple(each["grid"]),
+                    each["reference"],
+                )
+                for name, each in found["contestants"].items()
+            },
+            metric=found["metric"],
+            tries=found["tries"],
+            seeds=None if found["seeds"] is None else tuple(found["seeds"]),
+        )
+    except (KeyError, TypeError, AttributeError, FedldpError) as error:
+        raise RunError(f"compare.json is damaged ({error}): choose another folder") from error
+
+
+def _is_file(found: Mapping[str, Any]) -> bool:
+    configs = [each["config"] for each in found["contestants"].values()]
+    return all(str(each["dataset"]).lower().endswith(SUFFIXES) for each in configs)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

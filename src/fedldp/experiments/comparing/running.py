@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,6 +14,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset, as_dataset
+from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
 from fedldp.experiments.comparing.comparison import Cells, Comparison
@@ -23,6 +24,7 @@ from fedldp.experiments.comparing.design import (
     Entry,
     Recipe,
     add,
+    design_from,
     entries_of,
     is_compare_file,
     read_compare_file,
@@ -34,8 +36,9 @@ from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of
 from fedldp.experiments.runs import Plan, Row, Task
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
-from fedldp.experiments.store import Document, Own, RunStore
+from fedldp.experiments.store import Document, Own, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import read_seeds
+from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting import words
 from fedldp.simulation.settings import from_mapping
 
@@ -236,6 +239,34 @@ def carry_out_comparison(
         told = Lines(say, outcome_in(design.metric), progress)
         measure(source, Cells(comparison, cells), store, workers, cluster, end, told, show)
     return found[0]
+
+
+def reading_of(source: Contestants, own: Own) -> Reading:
+    """Return how to read the rows of a comparison, to verify its folder."""
+    comparison = source.comparison
+
+    def check(row: Row) -> None:
+        comparison.check(Cell(**row["cell"]), row)
+
+    return Reading(comparison.planned, check, own, comparison.maker)
+
+
+def verify_comparison(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
+    """Yield what is missing or differs in a comparison's folder; see ``experiments.verifying``."""
+    design = design_in(folder)
+    source = Contestants(design, None, data_dir)
+    own = Own.of([each.config for each in design.entries.values()], sum_of(source.data), False)
+    return verify(folder, "compare", reading_of(source, own), again)
+
+
+def design_in(folder: Path) -> Design:
+    """Return the design of the comparison in a folder.
+
+    Raises:
+        RunError: there is none, or it used data or models given in Python.
+    """
+    with_own_code(folder)
+    return design_from(settings_in(folder, read_document(folder, "compare")))
 
 
 class ComparisonFactory(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, FedldpError, RunError
-from fedldp.experiments.store import Document, read_document
+from fedldp.experiments.store import Document, read_document, settings_in
 from fedldp.experiments.sweeping.grid import Design, shown
 from fedldp.simulation.settings import from_mapping
 
@@ -17,9 +17,15 @@ def read_design(path: Path) -> Design:
     """Return the design of the sweep in a folder.
 
     Raises:
-        RunError: there is no sweep, or its file is damaged.
+        RunError: there is no sweep, its file is damaged, or it used data given in Python.
     """
-    return design_from(read_document(path, "sweep"))
+    found = design_from(settings_in(path, read_document(path, "sweep")))
+    if found.own_data is not None:
+        raise RunError(
+            f"resume = {path}: that sweep used data given in Python; continue it in Python with "
+            "the same data: fedldp.sweep(..., dataset=...)"
+        )
+    return found
 
 
 def design_from(found: Document) -> Design:

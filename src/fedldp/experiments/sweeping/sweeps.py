@@ -28,9 +28,16 @@ from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.experiments.store import Document, Own, RunStore
 from fedldp.experiments.sweeping.cells import Cell, Stated
-from fedldp.experiments.sweeping.folder import check_plain, design_from, document_of, lacks
+from fedldp.experiments.sweeping.folder import (
+    check_plain,
+    design_from,
+    document_of,
+    lacks,
+    read_design,
+)
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
+from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting.scores import TestSet, is_imbalanced
 from fedldp.reporting.words import percent
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
@@ -256,6 +263,18 @@ def carry_out_sweep(
             told = Lines(say, partial(_outcome, store), progress)
             carry_out(wanted, store, executor, watcher=told, show=show)
     return result[0]
+
+
+def verify_sweep(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
+    """Yield what is missing or differs in a sweep's folder; see ``experiments.verifying``."""
+    with_own_code(folder)
+    design = read_design(folder)
+    found = {run.digest: run for run in runs_of(design, data_dir, None) if run.config is not None}
+    configs = [run.config for run in found.values() if run.config is not None]
+    own = Own.of(design.bases.values(), sum_of_tables(configs), False)
+    maker = Maker(Given(), data_dir, design.device)
+    reading = Reading(lambda row: found.get(row["digest"]), lambda row: None, own, maker)
+    return verify(folder, "sweep", reading, again)
 
 
 def _planned_in_words(

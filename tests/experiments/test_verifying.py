@@ -1,0 +1,89 @@
+"""--resume and --verify: a folder has all that is needed to continue and to check it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedldp
+from fedldp.experiments.comparing.running import verify_comparison
+from fedldp.experiments.sweeping.sweeps import verify_sweep
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("folders")
+    fedldp.compare(
+        ["nbafl-digits"], guarantee="client-run:server", epsilon=16, tries=2, seeds=[0], rounds=1,
+        local_epochs=1, num_clients=12, workers=1, out=place / "compare",
+    )  # fmt: skip
+    fedldp.sweep("fedavg-digits", grid={"rounds": [1, 2]}, workers=1, out=place / "sweep")
+    return place
+
+
+def copy(folders: Path, name: str, tmp_path: Path) -> Path:
+    shutil.copytree(folders / name, tmp_path / name)
+    return tmp_path / name
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def write(folder: Path, rows: list[dict[str, Any]]) -> None:
+    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("name", ["compare", "sweep"])
+def test_a_folder_is_continued_with_its_own_settings(
+    folders: Path, name: str, tmp_path: Path, fedldp_command: Any
+) -> None:
+    folder = copy(folders, name, tmp_path)
+    whole = (folder / "results.json").read_text()
+    rows = lines(folder)
+    write(folder, rows[:-1])
+    if name == "sweep":
+        shutil.rmtree(folder / rows[-1]["folder"])
+    done = fedldp_command(name, "--resume", folder, "--workers", 1, "--json")
+    assert done.status == 0, done.err
+    assert len(lines(folder)) == len(rows)
+    if name == "compare":
+        assert json.loads(done.out) == json.loads(whole)
+    assert "leave out" in fedldp_command(name, "--resume", folder, "--out", "other").err
+
+
+def test_a_whole_folder_has_no_difference(
+    folders: Path, tmp_path: Path, fedldp_command: Any
+) -> None:
+    for name in ("compare", "sweep"):
+        done = fedldp_command(name, "--verify", folders / name, "--again", 1)
+        assert (done.status, done.out) == (0, "nothing is missing, and nothing differs\n")
+
+
+def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: Any) -> None:
+    folder = copy(folders, "compare", tmp_path)
+    rows = lines(folder)
+    rows[0]["digest"] = "0" * 32
+    rows[1]["versions"] = {**rows[1]["versions"], "torch": "1.0"}
+    rows[-1]["proven"]["epsilon"] = 99.0
+    rows[-1]["accuracy"] = 0.9999
+    write(folder, rows)
+    found = "\n".join(verify_comparison(folder, None, 3))
+    assert f"run {'0' * 32}: it was made with other settings, code or data" in found
+    assert "rows were made with torch 1.0; here is torch" in found
+    assert "its label is 16; remove the line and repeat the run" in found
+    assert f"run {rows[-1]['digest']}: made again, its accuracy differs by" in found
+    done = fedldp_command("compare", "--verify", folder)
+    assert done.status == 1
+    folder = copy(folders, "sweep", tmp_path)
+    rows = lines(folder)
+    summary = folder / rows[0]["folder"] / "summary.json"
+    found = json.loads(summary.read_text())
+    found["final"]["accuracy"] += 0.25
+    summary.write_text(json.dumps(found))
+    (line,) = verify_sweep(folder, None, 2)
+    assert "its accuracy differs by 0.25, the most of 2 runs" in line
