@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
+from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError, SeveralErrors
 from fedldp.data import Columns, Dataset, load_dataset, load_examples, load_features
 
 HEADER = "id,hospital,age,sex,outcome\n"
@@ -78,19 +81,54 @@ def test_only_the_test_file_is_tested_on(tmp_path: Path) -> None:
         load_dataset(str(table(tmp_path)), test_file=str(tmp_path / "gone.csv"))
 
 
-@pytest.mark.parametrize(
-    ("cells", "says"),
-    [
-        ("p,north,NA,f,ill", "line 32: column 'age' holds 'NA', a missing value"),
-        ("p,north,old,f,ill", "line 32: column 'age' holds 'old', which is not a number"),
-        ("p,north,30,,ill", "line 32: column 'sex' holds '', a missing value"),
-        ("p,north,30,x,ill", r"line 32: column 'sex' holds 'x', .*\(f, m\); add it to categories"),
-        ("p,,30,f,ill", "line 32: column 'hospital' holds '', a missing value"),
-        ("p,north,30,f,", "line 32: column 'outcome' holds '', an empty label"),
-    ],
-)
+BAD = [
+    ("p,north,NA,f,ill", "column 'age' holds 'NA', a missing value"),
+    ("p,north,old,f,ill", "column 'age' holds 'old', which is not a number"),
+    ("p,north,30,,ill", "column 'sex' holds '', a missing value"),
+    ("p,north,30,x,ill", r"column 'sex' holds 'x', .*\(f, m\); add it to categories"),
+    ("p,,30,f,ill", "column 'hospital' holds '', a missing value"),
+    ("p,north,30,f,", "column 'outcome' holds '', an empty label"),
+]
+
+
+@pytest.mark.parametrize(("cells", "says"), BAD)
 def test_a_bad_cell_is_named(tmp_path: Path, cells: str, says: str) -> None:
-    refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), says)
+    refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), f"line 32: {says}")
+
+
+@given(st.lists(st.sampled_from(range(len(BAD))), min_size=2, unique=True))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_all_bad_cells_are_named_at_once(tmp_path: Path, chosen: list[int]) -> None:
+    rows = "".join(f"{BAD[each][0]}\n" for each in chosen)
+    path = table(tmp_path, HEADER + ROWS + rows)
+    changes: dict[str, Any] = {"filled": {"sx": 1.0}, "centres": {"sex=x": 0.5}}
+    with pytest.raises(SeveralErrors) as found:
+        load_dataset(str(path), columns=columns(**changes), test_file=str(path))
+    lines = str(found.value).splitlines()
+    for line, each in enumerate(chosen, start=32):
+        # A string in a column of numbers comes first: whoever declares categories declares more.
+        if each == 0 and 1 in chosen:
+            continue
+        assert any(re.search(f"line {line}: {BAD[each][1]}", told) for told in lines), (each, lines)
+    assert any("fill_columns names 'sx'" in told for told in lines)
+    assert any("centre_columns names 'sex=x'" in told for told in lines)
+    assert len(lines) == len(set(lines)) == len(chosen) + 2 - ({0, 1} <= set(chosen))
+
+
+def test_what_does_not_depend_on_bad_cells_is_refused_with_them(tmp_path: Path) -> None:
+    rows = "".join(f"p{row % 5},{'ns'[row % 2]},old,{row},{row % 2 * 2}\n" for row in range(40))
+    text = "who,hospital,age,number,outcome\n" + rows
+    whole = Columns(label="outcome", client="hospital", person="who")
+    with pytest.raises(SeveralErrors) as found:
+        load_dataset(str(table(tmp_path, text)), columns=whole)
+    for told in (
+        "column 'age' holds 'old', which is not a number",
+        "5 persons have rows at more than persons_at_sites = 1 client",
+        "the largest label is 2, but 1 of the classes below it have no row (1)",
+        "column 'number' may only number the rows",
+    ):
+        assert sum(told in line for line in found.value.lines) == 1, told
+    assert len(found.value.lines) == 4
 
 
 # Parquet

@@ -34,7 +34,7 @@ from fedldp.cli import (
     show,
     sweep,
 )
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import FedldpError, SeveralErrors
 
 __all__ = [
     "app",
@@ -96,15 +96,17 @@ app.add_typer(deploy.deploy_app, name="deploy")
 
 
 def main() -> None:
-    """Run the command line; a user's error is one line on stderr and a nonzero exit status."""
+    """Run the command line; a user's error is a line on stderr and a nonzero exit status."""
     # The operating system frees everything anyway; a final garbage collection would only take time.
     atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
         _refuse(f"{error.format_message()} ({_remedy(error)})")
+    except SeveralErrors as several:
+        _refuse(*several.lines, status=several.exit_status)
     except FedldpError as error:
-        _refuse(str(error), error.exit_status)
+        _refuse(str(error), status=error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except OSError as error:  # such as a closed pipe or a full disk behind stdout
@@ -130,6 +132,7 @@ def _remedy(error: typer.BadParameter) -> str:
     return f"{setting}see fedldp --help"
 
 
-def _refuse(message: str, status: int = FedldpError.exit_status) -> None:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+def _refuse(*messages: str, status: int = FedldpError.exit_status) -> None:
+    for message in messages:
+        print("error: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(status)

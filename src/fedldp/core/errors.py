@@ -1,5 +1,9 @@
 """The exceptions that fedldp raises for its user. Any other exception that escapes is a bug."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -64,6 +68,21 @@ class DataError(FedldpError):
     """A data set is malformed or damaged."""
 
 
+class SeveralErrors(DataError):
+    """A table has several mistakes; the message has a line for each.
+
+    Attributes:
+        lines: the message of each mistake, on one line.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
 class DataMissing(DataError):
     """A data set's file is not in the data folder.
 
@@ -90,6 +109,37 @@ class EndedForGood(RunError):
 
 class Diverged(RunError):
     """A run was cut short because its numbers grew too large to represent or to broadcast."""
+
+
+class Noted:
+    """The errors of several checks, of which a user hears all at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, FedldpError] = {}  # by message, because two checks may say the same
+
+    @contextmanager
+    def check(self) -> Iterator[None]:
+        """Note what the checks in a ``with`` block refuse, and go on after the block."""
+        try:
+            yield
+        except SeveralErrors as several:
+            self._found |= dict.fromkeys(several.lines, several)
+        except FedldpError as error:
+            self.note(error)
+
+    def note(self, error: FedldpError) -> None:
+        """Note an error."""
+        self._found.setdefault(one_line(error), error)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def refuse(self) -> None:
+        """Raise what was noted: a single error as it is, several as ``SeveralErrors``."""
+        if len(self._found) > 1:
+            raise SeveralErrors(*self._found)
+        for error in self._found.values():
+            raise error
 
 
 def one_line(error: BaseException) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import DataError, DataMissing
+from fedldp.core.errors import DataError, DataMissing, Noted
 from fedldp.data.adapters import Gathered
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, undeclared
 from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
-from fedldp.data.people import as_numbers, check_sites, numbers_of_parts
-from fedldp.data.rules import checked
+from fedldp.data.people import as_numbers, numbers_of_parts
+from fedldp.data.rules import check_columns, checked, numbered
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
@@ -177,14 +177,20 @@ def load_features(
 
 def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:
     table = read_table(path)
-    every = [encode(table, columns)]
+    every: list[Encoded] = []
+    noted = Noted()
+    with noted.check():
+        every.append(encode(table, columns))
     if test_file is not None:
-        other = read_table(test_file)
-        every.append(encode(other, columns, clients=False, people=columns.person in other.names))
+        with noted.check():
+            other = read_table(test_file)
+            known = columns.person in other.names
+            every.append(encode(other, columns, clients=False, people=known))
+    if noted:
+        _note_the_rest(noted, table, columns)
+    noted.refuse()
     read, *held = _gathered(*every)
     owners = None if every[0].clients is None else as_numbers(every[0].clients)
-    if read.groups is not None and owners is not None:
-        check_sites(np.asarray(read.groups), owners, columns.persons_at_sites, f"{path}:")
     return of_rows(
         replace(read, undeclared=undeclared(table, columns)),
         held[0] if held else None,
@@ -193,6 +199,18 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
         seed=seed,
         name=path.name,
     )
+
+
+def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
+    """Note what would be refused next in a table that cannot be encoded."""
+    context = f"data set {table.path.name!r}:"
+    if columns.classes is None and columns.label in table.names:
+        labels = np.array(table.texts(columns.label))[~table.missing(columns.label)]
+        with noted.check():
+            numbered([labels], [context], None, context)
+    for name, column in undeclared(table, columns).items():
+        with noted.check():
+            check_columns({name: column}, context)
 
 
 def _gathered(*parts: Encoded) -> list[Gathered]:

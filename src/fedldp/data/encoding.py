@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import ConfigError, DataError
+from fedldp.core.errors import ConfigError, DataError, Noted
 from fedldp.data.adapters import Column
 from fedldp.data.columns import (
     INEXACT,
@@ -23,10 +23,12 @@ from fedldp.data.columns import (
     tell_spellings,
     value,
 )
+from fedldp.data.people import as_numbers, check_sites
 from fedldp.data.rules import class_of
 from fedldp.data.tables import Table
 
 _LARGEST = float(np.finfo(np.float32).max)
+_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +81,15 @@ def encode(
     Raises:
         ConfigError: a column is missing, occurs twice, or makes a feature that is not wanted.
         DataError: a cell holds an invalid value.
+        SeveralErrors: there are several such errors; one line for each.
     """
     aside = {columns.label, columns.client, columns.person, *columns.ignored}
+    noted = Noted()
     if features is not None:
         _check_there(table, columns, features)
-    _check_columns(table, columns, clients=clients, people=people, labels=labels)
+    _check_columns(table, columns, noted, clients=clients, people=people, labels=labels)
     if features is not None:
+        noted.refuse()
         _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
@@ -93,31 +98,40 @@ def encode(
     for name in table.names:
         if name in aside:
             continue
-        if not leave_out:
-            _refuse_two_signs(table, columns, name)
-        block, bad, why = _feature(table, columns, name, declared=declared)
-        if bad.any() and not leave_out:
-            row = int(bad.argmax())
-            raise DataError(f"{table.where(row, name)}, {why(row)}")
-        bad_rows[name] = bad
-        blocks.append(block)
-        names += columns.made(name)
+        with noted.check():
+            if not leave_out:
+                _refuse_two_signs(table, columns, name)
+            block, bad, why = _feature(table, columns, name, declared=declared)
+            if not leave_out:
+                _note_cells(noted, table, name, bad, why, texts=name in columns.categories)
+            bad_rows[name] = bad
+            blocks.append(block)
+            names += columns.made(name)
     classes = None
-    if labels:
+    if labels and columns.label in table.names:
         classes, bad = _labels(table, columns, leave_out=leave_out)
-        if bad.any() and not leave_out:
-            raise _bad_label(table, columns, int(bad.argmax()), declared=declared)
+        if not leave_out:
+            told = partial(_bad_label, table, columns, declared=declared)
+            _note_cells(noted, table, columns.label, bad, told, texts=True)
         bad_rows[columns.label] = bad
     owners = None
-    if clients and columns.client is not None:
-        owners = _identities(table, columns.client, "client")
+    if clients and columns.client in table.names:
+        with noted.check():
+            owners = _identities(table, columns.client, "client")
     persons = None
-    if people and columns.person is not None:
-        persons = _identities(table, columns.person, "person", leave_out=leave_out)
-        bad_rows[columns.person] = np.array([not name for name in persons], np.bool_)
+    if people and columns.person in table.names:
+        with noted.check():
+            persons = _identities(table, columns.person, "person", leave_out=leave_out)
+            bad_rows[columns.person] = np.array([not name for name in persons], np.bool_)
+    if owners is not None and persons is not None:
+        with noted.check():
+            sites, whose = as_numbers(owners), as_numbers(persons)
+            check_sites(whose, sites, columns.persons_at_sites, f"{table.path}:")
+    noted.refuse()
     rows = np.flatnonzero(~np.any([np.zeros(len(table), np.bool_), *bad_rows.values()], axis=0))
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
-    _centre(found, names, table, columns)
+    if columns.centres or columns.spreads:
+        found -= np.array([columns.centred(name) for name in names], np.float32)
     if features is not None:  # find each column by name, whatever its position
         found = found[:, [names.index(name) for name in features]]
         names = list(features)
@@ -169,19 +183,6 @@ def _identities(
     return [each for each in found if each]
 
 
-def _centre(
-    found: NDArray[np.float32], names: Sequence[str], table: Table, columns: Columns
-) -> None:
-    """Subtract the declared centres from the features, in place."""
-    if unknown := sorted(set(columns.centres) - set(names)):
-        raise ConfigError(
-            f"centre_columns names {unknown[0]!r}, but {table.path} has no such feature; its "
-            f"features are {', '.join(names)}"
-        )
-    if columns.centres or columns.spreads:
-        found -= np.array([columns.centred(name) for name in names], np.float32)
-
-
 def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
     """Return the columns that become features as they are, without a range or categories."""
     known = {columns.label, columns.client, columns.person, *columns.ignored}
@@ -229,6 +230,46 @@ def _feature(
     if name in columns.filled:
         block = np.concatenate([block, table.missing(name)[:, None].astype(np.float32)], axis=1)
     return block, bad, lambda row: _no_number(table, name, row, declared=declared)
+
+
+def _note_cells(
+    noted: Noted,
+    table: Table,
+    name: str,
+    bad: NDArray[np.bool_],
+    why: Callable[[int], str],
+    *,
+    texts: bool,
+) -> None:
+    """Note the first missing cell of a column's invalid cells, and the first of the others.
+
+    If a column without categories holds strings, only a string is noted: it needs categories first.
+
+    Args:
+        noted: where they are noted.
+        table: the table.
+        name: the column.
+        bad: which cells are invalid, shape (n,).
+        why: returns what is wrong with a row's cell, and the remedy.
+        texts: whether strings are declared for the column.
+    """
+    if not bad.any():
+        return
+    gaps = bad & table.missing(name)
+    others = bad & ~gaps
+    if gaps.any() and (texts or not others.any()):
+        row = int(gaps.argmax())
+        noted.note(DataError(f"{table.where(row, name)}, {why(row)}"))
+    if others.any():
+        row, cells = int(others.argmax()), table.texts(name)
+        more = list(dict.fromkeys(cells[each] for each in np.flatnonzero(others).tolist()))[1:]
+        shown = f" (other rows: {_few(more)})" if more else ""
+        noted.note(DataError(f"{table.where(row, name)}{shown}, {why(row)}"))
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = len(texts) - _SHOWN
+    return ", ".join(map(repr, texts[:_SHOWN])) + (f" and {more} others" if more > 0 else "")
 
 
 def _refuse_two_signs(table: Table, columns: Columns, name: str) -> None:
@@ -284,10 +325,12 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
         )
     if declared:
         return "which is not a number; write one, or drop the row"
+    gaps = f', "unknown"]}}, with fill_columns.{name} = "unknown" for its missing values'
     return (
         "which is not a number; if the column holds strings, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...]}}; if it names each row\'s person or client, '
-        "set person_column or client_column to it; or put it into ignore_columns"
+        f'categories = {{{name} = ["{text}", ...{gaps if table.missing(name).any() else "]}"}; if '
+        "it names each row's person or client, set person_column or client_column to it; or put it "
+        "into ignore_columns"
     )
 
 
@@ -311,31 +354,44 @@ def _labels(
     return found, np.array(bad, np.bool_)
 
 
-def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> DataError:
-    where = table.where(row, columns.label)
+def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> str:
     if is_missing(table.texts(columns.label)[row]):
-        return DataError(f"{where}, an empty label; fill it in or drop the row")
+        return "an empty label; fill it in or drop the row"
     known = ", ".join(columns.classes or ())
     remedy = "write one of them" if declared else "add it to classes"
-    return DataError(f"{where}, which is not one of classes ({known}); {remedy}, or drop the row")
+    return f"which is not one of classes ({known}); {remedy}, or drop the row"
 
 
 def _check_columns(
-    table: Table, columns: Columns, *, clients: bool, people: bool, labels: bool
+    table: Table, columns: Columns, noted: Noted, *, clients: bool, people: bool, labels: bool
 ) -> None:
+    """Note every column that is declared but missing, and every name that occurs twice."""
     header = f"its columns are {', '.join(table.names)}"
     if labels and table.names.count(columns.label) != 1:
-        raise ConfigError(
-            f"label_column is {columns.label!r}, which {table.path} has "
-            f"{table.names.count(columns.label)} times; name another, or rename one; {header}"
+        noted.note(
+            ConfigError(
+                f"label_column is {columns.label!r}, which {table.path} has "
+                f"{table.names.count(columns.label)} times; name another, or rename one; {header}"
+            )
         )
     for name, setting in columns.named.items():
         wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
         if name not in table.names and wanted.get(setting, True):
-            raise _lacks(table, name, setting)
-    twice = [name for name in table.names if table.names.count(name) > 1]
-    if twice:
-        raise ConfigError(f"{table.path} has the column {twice[0]!r} twice; rename one; {header}")
+            noted.note(_lacks(table, name, setting))
+    for name in dict.fromkeys(table.names):
+        if table.names.count(name) > 1:
+            noted.note(
+                ConfigError(f"{table.path} has the column {name!r} twice; rename one; {header}")
+            )
+    aside = {columns.label, columns.client, columns.person, *columns.ignored}
+    names = [made for name in table.names if name not in aside for made in columns.made(name)]
+    for name in sorted(set(columns.centres) - set(names)):
+        noted.note(
+            ConfigError(
+                f"centre_columns names {name!r}, but {table.path} has no such feature; its "
+                f"features are {', '.join(names)}"
+            )
+        )
 
 
 def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
