@@ -33,7 +33,7 @@ from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
 from fedldp.experiments.comparing.cells import GuaranteeKind
 from fedldp.experiments.comparing.compared import Compared, Line
-from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.cells import Cell, shown_of
 from fedldp.experiments.sweeping.results import Sweep
 from fedldp.reporting import export, words
 from fedldp.reporting.card import model_card, privacy_document
@@ -103,7 +103,7 @@ class Made:
             "settings": {"recipe": "quickstart"}, "seed": 0, "accuracy": 0.5, "loss": 1.0,
             "seconds": 1.0, "run_dir": None, "metrics": {},
         }  # fmt: skip
-        cell = Cell(run["settings"], [(run, Stated.of(self.statement))], None, (), self.doubts)
+        cell = Cell(run["settings"], [(run, shown_of(self.statement))], None, (), self.doubts)
         return Sweep([cell], together=[self.together])
 
     @cached_property

@@ -10,11 +10,13 @@ import pytest
 
 import fedldp
 from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
+from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.kinds import GAUSSIAN, IDEALISED, NOT_PURE
-from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.cells import Cell, shown_of
 from fedldp.experiments.sweeping.results import Sweep
 from fedldp.experiments.sweeping.sweeps import View
+from fedldp.reporting.lines import behind_sums
 from fedldp.simulation.plan import plan, problem_of
 
 
@@ -25,17 +27,22 @@ def line(epsilon: float | None, delta: float = 0.0, **more: Any) -> Guarantee:
     return Guarantee(delta=delta, method=GAUSSIAN, **of)
 
 
-def proven(*lines: Guarantee, asked: tuple[Unit, Adversary] | None = None) -> Stated:
-    return Stated.of(Statement(claim=None, guarantees=lines), asked)
+def proven(*lines: Guarantee, asked: tuple[Unit, Adversary] | None = None) -> Proven:
+    return shown_of(Statement(claim=None, guarantees=lines), asked)
+
+
+def told(epsilon: float | None, delta: float, **more: Any) -> Proven:
+    of: dict[str, Any] = {"unit": "client-run", "adversary": "server", "conditions": (), **more}
+    return Proven(epsilon=epsilon, delta=delta, **of)
 
 
 def test_the_proven_epsilon_is_the_least_for_a_clients_run_against_the_server() -> None:
     others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
               line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
-    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Stated(5.0, 1e-5, False)
-    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == Stated(5.0, 0.0, False)
-    assert proven(*others).epsilon == math.inf
-    assert proven(*others, line(None)).epsilon == math.inf
+    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == told(5.0, 1e-5)
+    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == told(5.0, 0.0)
+    assert proven(*others).epsilon is None
+    assert proven(*others, line(None)).epsilon is None
 
 
 def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None:
@@ -44,21 +51,22 @@ def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None
     nothing = line(None)
     row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
     sums = line(1.0, unit="person", adversary="summing-server")
-    assert proven(nothing, row) == Stated(0.5, 0.0, False, unit="record")
+    assert proven(nothing, row) == told(0.5, 0.0, unit="record")
     found = proven(nothing, sums, row, person)
-    assert found == Stated(2.0, 1e-5, False, unit="person", behind_sums=1.0)
-    assert proven(nothing, sums).about == " per person, against the summing-server"
+    assert found == told(2.0, 1e-5, unit="person")
+    found = proven(nothing, sums)
+    assert (found.unit, found.adversary) == ("person", "summing-server")
     assert proven(nothing, line(None, unit="person"), row).unit == "record"
-    assert proven(line(9.0), person).about == ""
+    assert proven(line(9.0), person).unit == "client-run"
 
 
 def test_the_proven_epsilon_is_that_of_the_requested_guarantee_or_target() -> None:
     row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
     asked = View.of("record:summing-server", None).guarantee
-    assert proven(line(9.0), row, sums, asked=asked) == Stated(
-        1.0, 0.0, False, unit="record", adversary="summing-server"
+    assert proven(line(9.0), row, sums, asked=asked) == told(
+        1.0, 0.0, unit="record", adversary="summing-server"
     )
-    assert proven(line(9.0), row, sums, asked=("person", "server")).epsilon == math.inf
+    assert proven(line(9.0), row, sums, asked=("person", "server")).epsilon is None
     target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
     of_target = fedldp.recipe("dp-sgd-digits", target=target)
     assert View().of_run(of_target) == ("record", "downlink")
@@ -85,16 +93,18 @@ def test_the_requested_figure_comes_first_and_is_drawn() -> None:
 
 def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     config = fedldp.recipe("person-dp-sgd-digits", rounds=2)
-    stated = [
-        Stated.of(plan(each, problem_of(each, None)).privacy)
+    statements = [
+        plan(each, problem_of(each, None)).privacy
         for each in (config, config.changed(channel="central"), config.changed(channel="sum"))
     ]
     cells = [
         replace(
             cell(8.0, 0.5, proven=8.0, channel=f"{each.adversary} {each.epsilon:g}"),
             runs=[(cell(8.0, 0.5, proven=8.0).runs[0][0], each)],
+            behind_sums={each: behind} if (behind := behind_sums(privacy)) else {},
         )
-        for each in stated
+        for privacy in statements
+        for each in [shown_of(privacy)]
     ]
     sweep = Sweep(cells)
     shown = [row[-1] for row in sweep.shown()[1]]
@@ -114,8 +124,8 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
 
 def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> None:
     ideal = line(1.0, assumptions=frozenset({IDEALISED}))
-    assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
-    assert proven(ideal) == Stated(1.0, 0.0, True, conditions=(IDEALISED,))
+    assert proven(ideal, line(7.0)) == told(7.0, 0.0)
+    assert proven(ideal) == told(1.0, 0.0, conditions=(IDEALISED,))
 
 
 def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
@@ -126,7 +136,7 @@ def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> 
          "seconds": 1.0, "run_dir": None}
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    at = Stated(proven, 0.0 if proven == math.inf else 1e-5, False)
+    at = told(shown, 0.0 if shown is None else 1e-5)
     return Cell(settings, [(run, at) for run in runs], None)
 
 
@@ -206,6 +216,6 @@ def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None
 
 def test_the_worst_run_stands_for_a_combination() -> None:
     runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
-    worst = Cell({"recipe": "quickstart"}, runs, None).stated
+    worst = Cell({"recipe": "quickstart"}, runs, None).proven
     assert worst is not None
     assert worst.epsilon == 3.0

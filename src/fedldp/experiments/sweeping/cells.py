@@ -1,91 +1,35 @@
-"""The results for one combination of settings, and what is stated about its runs."""
+"""The results for one combination of settings, and what is proven about its runs."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.facts import Doubt, Fact
-from fedldp.reporting import words
-from fedldp.reporting.lines import behind_sums, headline
+from fedldp.reporting.lines import headline
 from fedldp.reporting.scores import Figure, TestSet, is_imbalanced
 
 
-@dataclass(frozen=True)
-class Stated:
-    """A statement's headline about a run; see ``fedldp.reporting.lines.headline``.
+def shown_of(privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None) -> Proven:
+    """Return a statement's headline; lines for the numbers that are sent take precedence.
 
-    Attributes:
-        epsilon: the smallest stated epsilon; infinite if none is stated.
-        delta: the delta of that epsilon.
-        idealised: whether the epsilon holds only for noise in real arithmetic, not for the numbers
-            that are sent.
-        by: who states the epsilon; see ``fedldp.accounting.guarantees.Guarantee``.
-        unit: what is protected.
-        adversary: against whom it is protected.
-        behind_sums: see ``fedldp.reporting.lines.behind_sums``.
-        conditions: what the epsilon rests on, and the warnings of the statement.
+    Args:
+        privacy: the statement.
+        guarantee: the unit and the adversary; None for the statement's headline, see
+            ``reporting.lines.headline``.
     """
-
-    epsilon: float
-    delta: float
-    idealised: bool
-    by: str = HOUSE
-    unit: Unit = "client-run"
-    adversary: Adversary = "server"
-    behind_sums: float | None = None
-    conditions: tuple[Fact, ...] = ()
-
-    @property
-    def about(self) -> str:
-        """What the epsilon covers.
-
-        Empty if it covers all that a client sends, with the server as adversary.
-        """
-        return words.about(self.unit, self.adversary)
-
-    @property
-    def of_client(self) -> bool:
-        """Whether the epsilon covers everything that a client sends, in a round or in the run."""
-        return self.unit in ("client-round", "client-run")
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether the epsilon is not stated by the user's own code.
-
-        This is also true if no epsilon is stated.
-        """
-        return self.by == HOUSE
-
-    @classmethod
-    def of(cls, privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None) -> Stated:
-        """Return a statement's headline; lines for the numbers that are sent take precedence.
-
-        Args:
-            privacy: the statement.
-            guarantee: the unit and the adversary; None for the statement's headline.
-        """
-        line = headline(privacy, guarantee)
-        if line is None or line.epsilon is None:
-            unit, adversary = guarantee or ("client-run", "server")
-            warned = privacy.warnings
-            return cls(math.inf, 0.0, False, unit=unit, adversary=adversary, conditions=warned)
-        return cls(
-            epsilon=float(line.epsilon),
-            delta=float(line.delta),
-            idealised=line.is_idealised,
-            by=line.stated_by,
-            unit=line.unit,
-            adversary=line.adversary,
-            behind_sums=behind_sums(privacy) if guarantee is None else None,
-            conditions=Proven.of_line(line, privacy).conditions,
-        )
+    line = headline(privacy, guarantee)
+    if line is not None and line.epsilon is not None:
+        return Proven.of_line(line, privacy)
+    unit, adversary = guarantee or ("client-run", "server")
+    return Proven(
+        epsilon=None, delta=0.0, unit=unit, adversary=adversary, conditions=privacy.warnings
+    )
 
 
 @dataclass(frozen=True)
@@ -98,13 +42,15 @@ class Cell:
         reason: why a run was refused or failed, or None.
         tested_on: the runs' test sets.
         doubts: what is doubtful about the runs' metrics.
+        behind_sums: smaller epsilons against a server that sees only sums; see ``reporting.lines``.
     """
 
     settings: Mapping[str, Any]
-    runs: Sequence[tuple[dict[str, Any], Stated]]
+    runs: Sequence[tuple[dict[str, Any], Proven]]
     reason: str | None
     tested_on: Sequence[TestSet] = ()
     doubts: Sequence[Doubt] = ()
+    behind_sums: Mapping[Proven, float] = field(default_factory=dict)
 
     def figure(self, metric: str) -> Figure:
         """Return a metric's mean over seeds, with its baseline and doubts."""
@@ -151,10 +97,10 @@ class Cell:
         return statistics.stdev(found) if len(found) > 1 else None
 
     @property
-    def stated(self) -> Stated | None:
+    def proven(self) -> Proven | None:
         """The largest epsilon of the cell's runs, which holds for each of them."""
-        found = [stated for _, stated in self.runs]
-        return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
+        found = [proven for _, proven in self.runs]
+        return max(found, key=lambda proven: (proven.size, proven.delta)) if found else None
 
     @property
     def conditions(self) -> tuple[Fact, ...]:

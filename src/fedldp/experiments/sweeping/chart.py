@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.guarantees import HOUSE
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.registry import import_extra
 from fedldp.experiments.sweeping.cells import Cell
@@ -145,24 +146,22 @@ def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for cell in cells:
         mean = cell.mean_of(figure)
-        if mean is None or cell.stated is None:
+        if mean is None or cell.proven is None:
             continue
         scale = 1 if figure in AS_IT_IS else 100
-        point = cell.stated.epsilon, scale * mean, scale * (cell.deviation_of(figure) or 0.0)
+        point = cell.proven.size, scale * mean, scale * (cell.deviation_of(figure) or 0.0)
         found.setdefault(_name(cell), []).append(point)
     return {name: sorted(points) for name, points in found.items()}
 
 
 def _name(cell: Cell) -> str:
     others: Mapping[str, Any] = {k: v for k, v in cell.settings.items() if k not in BUDGETS}
-    name, stated = in_words(others), cell.stated
-    if stated is not None:
-        name += stated.about
-    if stated is not None and stated.idealised:
-        name += " (idealised arithmetic)"
-    if stated is not None and not stated.is_proven:
-        name += f" (stated by {stated.by})"
-    return name
+    name, found = in_words(others), cell.proven
+    if found is None:
+        return name
+    name += words.about(found.unit, found.adversary)
+    name += " (idealised arithmetic)" if found.is_idealised else ""
+    return name + ("" if found.stated_by == HOUSE else f" (stated by {found.stated_by})")
 
 
 def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
@@ -191,19 +190,20 @@ def draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) 
         axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:
-    if not found:
+def _set_x(axes: Any, points: Sequence[float], cells: Sequence[Cell]) -> None:
+    if not points:
         axes.set_xticks([])
         axes.set_xlabel(words.axis([], []))
         return
     ticker = import_extra("matplotlib.ticker", extra="report")
     axes.set_xscale("log")
-    axes.set_xlim(min(found) / 1.5, max(found) * 1.5)
-    if max(found) / min(found) < 100:
+    axes.set_xlim(min(points) / 1.5, max(points) * 1.5)
+    if max(points) / min(points) < 100:
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.6g}"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    known = [cell.stated for cell in cells if cell.stated and cell.stated.epsilon < math.inf]
-    proven = "proven" if all(each.is_proven for each in known) else ""
+    found = [cell.proven for cell in cells if cell.proven is not None]
+    known = [each for each in found if each.epsilon is not None]
+    proven = "proven" if all(each.stated_by == HOUSE for each in known) else ""
     pairs = [(each.unit, each.adversary) for each in known]
     axes.set_xlabel(words.axis(pairs, [each.delta for each in known], proven))

@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.proven import Together
+from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.proven import Proven, Together
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt, Fact, Note, Unprotected
 from fedldp.core.formatting import number
@@ -29,7 +30,7 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
     SCORES_RELEASED,
 )
-from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.cells import Cell
 from fedldp.experiments.sweeping.chart import NAMES, draw
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
@@ -38,6 +39,9 @@ from fedldp.reporting.words import area, percent
 
 METRICS = (*FIGURES, "most_frequent")
 """The test metrics that a sweep reports for a run besides accuracy and loss."""
+
+_CLIENTS = ("client-round", "client-run")
+"""The units whose epsilon covers everything that a client sends, in a round or in the run."""
 
 SHOWN = CHOSEN_BY
 """Metrics that may be shown first."""
@@ -106,12 +110,12 @@ class Sweep:
                 "mean": cell.mean,
                 "deviation": cell.deviation,
                 "seeds": len(cell.runs),
-                "stated_by": cell.stated.by,
+                "stated_by": cell.proven.stated_by,
                 "conditions": words.facts(cell.conditions),
                 "figure": words.figure(cell.figure(self.first)),
             }
             for cell in self.cells
-            if cell.stated is not None
+            if cell.proven is not None
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class Sweep:
         """Yield what the column of epsilons shows, and who states them."""
         pairs = {(s.unit, s.adversary) for cell in self.cells for _, s in cell.runs}
         ((unit, adversary),) = pairs if len(pairs) == 1 else {("client-run", "server")}
-        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
+        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon is not None]
         own = self.own_words()
         yield EPSILON_SHOWN(
             unit=unit,
@@ -171,17 +175,17 @@ class Sweep:
             deltas=tuple(sorted({s.delta for s in stated})),
             proven=not own,
         )
-        marked = dict.fromkeys((s.unit, s.adversary) for s in stated if not s.of_client)
+        marked = dict.fromkeys((s.unit, s.adversary) for s in stated if s.unit not in _CLIENTS)
         for unit, adversary in marked:
             yield NOT_OF_CLIENT(unit=unit, adversary=adversary)
         if own:
-            if any(s.is_proven for s in stated):
+            if any(s.stated_by == HOUSE for s in stated):
                 yield HOUSE_PROVES
             yield NOT_PROVEN_HERE(of=tuple(own))
         if ideal := dict.fromkeys(
             str(cell.settings["recipe"])
             for cell in self.cells
-            if any(s.idealised for _, s in cell.runs)
+            if any(s.is_idealised for _, s in cell.runs)
         ):
             yield ONLY_IDEALISED(of=tuple(ideal))
 
@@ -211,8 +215,8 @@ class Sweep:
 
     def own_words(self) -> list[str]:
         """Return the addresses of the user's own code that states some of the epsilons."""
-        found = dict.fromkeys(s.by for cell in self.cells for _, s in cell.runs if not s.is_proven)
-        return list(found)
+        found = dict.fromkeys(s.stated_by for cell in self.cells for _, s in cell.runs)
+        return [by for by in found if by != HOUSE]
 
     def keys(self) -> list[str]:
         """Return the settings that vary, including the recipe if there are several recipes."""
@@ -236,20 +240,20 @@ class Sweep:
                 "seed": run["seed"],
                 "accuracy": run["accuracy"],
                 "loss": run["loss"],
-                "proven_epsilon": stated.epsilon if stated.is_proven else math.inf,
-                "proven_delta": stated.delta if stated.is_proven else 0.0,
-                "unit": stated.unit,
-                "adversary": stated.adversary,
-                "stated_epsilon": stated.epsilon,
-                "stated_delta": stated.delta,
-                "stated_by": stated.by,
-                "idealised": stated.idealised,
+                "proven_epsilon": found.size if found.stated_by == HOUSE else math.inf,
+                "proven_delta": found.delta if found.stated_by == HOUSE else 0.0,
+                "unit": found.unit,
+                "adversary": found.adversary,
+                "stated_epsilon": found.size,
+                "stated_delta": found.delta,
+                "stated_by": found.stated_by,
+                "idealised": found.is_idealised,
                 "seconds": run["seconds"],
                 "run_dir": run["run_dir"],
                 **run.get("metrics", {}),
             }
             for cell in self.cells
-            for run, stated in cell.runs
+            for run, found in cell.runs
         ]
 
     def to_frame(self) -> Any:
@@ -334,9 +338,9 @@ class Sweep:
                 _share_text(cell, "accuracy"),
                 str(len(cell.runs)),
                 "" if cell.loss is None else f"{cell.loss:.4f}",
-                _epsilon_text(cell.stated),
+                _epsilon_text(cell),
             ]
-            + ([_by_text(cell.stated)] if own else [])
+            + ([_by_text(cell.proven)] if own else [])
             + ([cell.reason or ""] if failed else [])
             for cell in self.cells
         ]
@@ -360,19 +364,21 @@ def _figure_text(cell: Cell, figure: str) -> str:
     return area(cell.mean_of(figure)) + spread + words.not_above(cell.figure(figure))
 
 
-def _epsilon_text(stated: Stated | None) -> str:
+def _epsilon_text(cell: Cell) -> str:
     """Return an epsilon for display, rounded up, and what it covers."""
-    if stated is None:
+    found = cell.proven
+    if found is None:
         return ""
-    if stated.epsilon == math.inf:
+    if found.epsilon is None:
         return number(None)
-    text = number(stated.epsilon) + (f" (delta {stated.delta!r})" if stated.delta else "")
-    text += " idealised" if stated.idealised else ""
-    return text + stated.about + words.behind(stated.behind_sums)
+    text = number(found.epsilon) + (f" (delta {found.delta!r})" if found.delta else "")
+    text += " idealised" if found.is_idealised else ""
+    behind = words.behind(cell.behind_sums.get(found))
+    return text + words.about(found.unit, found.adversary) + behind
 
 
-def _by_text(stated: Stated | None) -> str:
-    return "" if stated is None or stated.epsilon == math.inf else stated.by
+def _by_text(found: Proven | None) -> str:
+    return "" if found is None or found.epsilon is None else found.stated_by
 
 
 def run_of(
@@ -380,7 +386,7 @@ def run_of(
     seed: int,
     summary: Mapping[str, Any],
     place: Path | None,
-    stated: Stated,
+    proven: Proven,
 ) -> dict[str, Any]:
     """Return a sweep's record of a finished run."""
     return {
@@ -388,16 +394,16 @@ def run_of(
         "seed": seed,
         "accuracy": summary["final"]["accuracy"],
         "loss": summary["final"]["loss"],
-        "epsilon": None if stated.epsilon == math.inf else stated.epsilon,
-        "unit": stated.unit,
-        "adversary": stated.adversary,
-        "stated_by": stated.by,
-        "idealised": stated.idealised,
-        "conditions": words.facts(stated.conditions),
+        "epsilon": proven.epsilon,
+        "unit": proven.unit,
+        "adversary": proven.adversary,
+        "stated_by": proven.stated_by,
+        "idealised": proven.is_idealised,
+        "conditions": words.facts(proven.conditions),
         "guarantee": {
-            "unit": stated.unit,
-            "adversary": stated.adversary,
-            "delta": stated.delta,
+            "unit": proven.unit,
+            "adversary": proven.adversary,
+            "delta": proven.delta,
         },
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import Adversary, Unit, unit_and_adversary
-from fedldp.accounting.proven import Released, together
+from fedldp.accounting.proven import Proven, Released, together
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
@@ -27,7 +26,7 @@ from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.experiments.store import Document, Own, RunStore
-from fedldp.experiments.sweeping.cells import Cell, Stated
+from fedldp.experiments.sweeping.cells import Cell, shown_of
 from fedldp.experiments.sweeping.folder import (
     check_plain,
     design_from,
@@ -38,6 +37,7 @@ from fedldp.experiments.sweeping.folder import (
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
 from fedldp.experiments.verifying import Reading, verify, with_own_code
+from fedldp.reporting.lines import behind_sums
 from fedldp.reporting.scores import TestSet, is_imbalanced
 from fedldp.reporting.words import percent
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
@@ -320,9 +320,10 @@ def _result(
     given: Dataset | None,
     data_dir: Path | None,
 ) -> Sweep:
-    cells: dict[str, tuple[PlannedRun, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
+    cells: dict[str, tuple[PlannedRun, list[tuple[dict[str, Any], Proven]], list[str]]] = {}
     tested_on: dict[str, list[TestSet]] = {}
     doubts_of: dict[str, list[Doubt]] = {}
+    sums: dict[str, dict[Proven, float]] = {}
     failed: list[dict[str, Any]] = []
     missing = 0
     private_scores = False
@@ -339,9 +340,13 @@ def _result(
         if config is not None and place is not None:
             summary = summary_of(place) or {}
             privacy = Statement.from_json(summary["privacy"])
-            stated = Stated.of(privacy, view.of_run(config))
-            run = run_of(settings, seed, summary, None if out is None else place, stated)
-            runs.append((run, stated))
+            asked = view.of_run(config)
+            proven = shown_of(privacy, asked)
+            run = run_of(settings, seed, summary, None if out is None else place, proven)
+            runs.append((run, proven))
+            behind = behind_sums(privacy) if asked is None else None
+            if behind is not None:
+                sums.setdefault(name, {})[proven] = behind
             resolved = from_mapping(summary["config"])
             if given is None:  # the folder and its table may have been moved
                 resolved = resolved.changed(dataset=config.dataset, test_file=config.test_file)
@@ -350,9 +355,10 @@ def _result(
             of_data[planned.digest] = [
                 released(resolved, _problem(resolved, given, data_dir), privacy)
             ]
-            if stated.epsilon < math.inf:
-                whole: Unit = stated.unit if stated.unit in WHOLE_RUN else "client-run"
-                shown[data, whole, stated.adversary] = None
+            if proven.epsilon is not None:
+                unit = proven.unit
+                whole: Unit = unit if unit in WHOLE_RUN else "client-run"
+                shown[data, whole, proven.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
             tested_on.setdefault(name, []).append(TestSet.of_summary(summary, privacy))
             doubts_of.setdefault(name, []).extend(map(Doubt.from_json, summary["doubts"]))
@@ -379,6 +385,7 @@ def _result(
                 why[0] if why else None,
                 tested_on.get(name, ()),
                 doubts_of.get(name, ()),
+                sums.get(name, {}),
             )
             for name, (planned, runs, why) in cells.items()
         ],
