@@ -64,6 +64,29 @@ def test_changed_data_are_noticed_and_their_digest_is_not_kept(
     assert key.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("left", [0, 31])
+def test_a_key_that_is_not_whole_makes_no_hmac(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An HMAC with an empty key would be a digest that confirms a guess of what the data are."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    own.sealed(b"data")
+    (key,) = tmp_path.rglob("*.key")
+    assert list(key.parent.iterdir()) == [key]
+    key.write_bytes(key.read_bytes()[:left])
+    with pytest.raises(RunError, match=r"data\.key: it is damaged"):
+        own.sealed(b"data")
+
+
+def test_a_key_that_another_process_makes_meanwhile_is_the_one_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    others = own.sealed(b"data")
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    assert own.sealed(b"data") == others
+
+
 def test_public_data_need_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
     fedldp.sweep("fedavg-digits", out=tmp_path / "out", **SHORT)

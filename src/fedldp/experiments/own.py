@@ -8,12 +8,14 @@ plain digest would confirm a guess of what the data are.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from fedldp.data import SUFFIXES, Dataset
 
 Files = Mapping[str, Path]
 """Files by their paths below the folder that they are imported from."""
+
+_KEY_BYTES = 32
 
 
 def code_files(config: RunConfig) -> dict[str, Path]:
@@ -139,17 +143,26 @@ def sealed(data: bytes) -> dict[str, str]:
 
 
 def _key() -> bytes:
+    """Return the key, 32 bytes that are the same in all processes; the first one makes them."""
     place = Path(platformdirs.user_config_dir("fedldp")) / "data.key"
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return place.read_bytes()
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(32))
-        return place.read_bytes()
+        if not place.exists():
+            # Nobody ever sees a part of the key: an HMAC with an empty key is a plain digest.
+            with tempfile.NamedTemporaryFile(dir=place.parent) as new:
+                new.write(secrets.token_bytes(_KEY_BYTES))
+                new.flush()
+                os.fsync(new.fileno())
+                with contextlib.suppress(FileExistsError):
+                    os.link(new.name, place)
+        found = place.read_bytes()
     except OSError as error:
         raise RunError(
             f"{place}: {error.strerror}; it must hold the key that tells whether data have changed"
         ) from error
+    if len(found) != _KEY_BYTES:
+        raise RunError(
+            f"{place}: it is damaged; restore it from a copy, or remove it, and confirm with "
+            "--same-data (Python: same_data=True) that the data of your folders have not changed"
+        )
+    return found
