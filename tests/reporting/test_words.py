@@ -73,7 +73,8 @@ def facts(kind: Kind[Any]) -> Iterator[Fact]:
             values["unit"] = "person"
         if kind.name == "delta-for-so-many":
             values["of"] = "person"
-        yield kind(**values | fixed)
+        lists = {name: tuple(v) for name, v in fixed.items() if isinstance(v, list)}
+        yield kind(**values | fixed | lists)
 
 
 @pytest.fixture(scope="module", autouse=True)
