@@ -66,7 +66,11 @@ def facts(kind: Kind[Any]) -> Iterator[Fact]:
     """Yield a fact for each form of a kind's words."""
     for form in words.templates()[kind.name].get("when", [{}]):
         values = {name: example(wanted) for name, wanted in kind.fields.items()}
-        fixed = {name: None if v == "none" else v for name, v in form.items() if name != "line"}
+        fixed = {
+            name: None if value == "none" else tuple(value) if isinstance(value, list) else value
+            for name, value in form.items()
+            if name != "line"
+        }
         if kind.name in ("spent", "cannot-pay"):
             values |= {"unit": "person", "kind": "zcdp"}
         if kind.name == "epsilon-compared":

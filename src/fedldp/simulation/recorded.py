@@ -17,7 +17,7 @@ from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Note
 from fedldp.core.kinds import NOT_FINISHED, SIMULATED
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
@@ -144,7 +144,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
 
 def read_weights(
     folder: RunFolder, config: RunConfig, schema: Schema
-) -> tuple[dict[str, NDArray[Any]], Doubt | None]:
+) -> tuple[dict[str, NDArray[Any]], Note | None]:
     """Return the weights of a run's model by name, and how far an unfinished run has come.
 
     The weights of an unfinished run are those of its checkpoint. A published model has neither a

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Note
 from fedldp.core.kinds import MODEL_SO_FAR
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
@@ -248,7 +248,7 @@ class Result:
         )
 
 
-def progress(config: RunConfig, rounds: Sequence[Round]) -> Doubt:
+def progress(config: RunConfig, rounds: Sequence[Round]) -> Note:
     """Return how many of its rounds an unfinished run has completed."""
     return MODEL_SO_FAR(done=len(rounds), of=config.rounds)
 

@@ -15,7 +15,7 @@ from torch import nn
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Note
 from fedldp.data import Columns, Examples, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.models import fill_model, frozen_of
@@ -42,7 +42,7 @@ class Trained:
     schema: Schema
     model: nn.Module
     map: ExampleMap | None = None
-    so_far: Doubt | None = None
+    so_far: Note | None = None
 
     @property
     def named(self) -> str:
@@ -124,7 +124,7 @@ def trained(
     schema: Schema,
     weights: Mapping[str, NDArray[np.float32]],
     folder: Path | None,
-    so_far: Doubt | None = None,
+    so_far: Note | None = None,
 ) -> Trained:
     """Return the model of a run, filled with its weights.
 

@@ -83,6 +83,8 @@ def write_notes(figure: Any, notes: Sequence[str]) -> None:
     """Write what a reader of a chart must know below its title."""
     if notes:
         lines = [each for note in notes for each in textwrap.wrap(note, 110)]
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.12 * len(lines))  # the axes keep their size
         figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
 
 
