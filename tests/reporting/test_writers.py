@@ -230,22 +230,18 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "experiments/sweeping/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
     "experiments/sweeping/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
     "experiments/sweeping/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
-    "experiments/sweeping/results.py:Sweep._repr_html_": (
-        BOTH, lambda made, _: made.sweep._repr_html_()),
     "experiments/comparing/compared.py:Compared.summary": (
         BOTH, lambda made, _: made.compared.summary()),
     "experiments/comparing/compared.py:Compared.notes": (
         BOTH, lambda made, _: made.compared.notes()),
-    "experiments/comparing/compared.py:Compared.to_text": (
-        BOTH, lambda made, _: made.compared.to_text()),
+    "experiments/table.py:RunTable.to_text": (BOTH, lambda made, _: made.compared.to_text()),
     "experiments/comparing/compared.py:Compared.to_csv": (
         BOTH, lambda made, _: made.compared.to_csv()),
     "experiments/comparing/compared.py:Compared.to_latex": (
         BOTH, lambda made, _: made.compared.to_latex()),
     "experiments/comparing/compared.py:Compared.plot": (
         BOTH, lambda made, _: made.picture(made.compared)),
-    "experiments/comparing/compared.py:Compared._repr_html_": (
-        BOTH, lambda made, _: made.compared._repr_html_()),
+    "experiments/table.py:RunTable._repr_html_": (BOTH, lambda made, _: made.sweep._repr_html_()),
     "experiments/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
     "experiments/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
 }  # fmt: skip
@@ -263,7 +259,8 @@ WITHOUT_FACTS = {
     "experiments/comparing/compared.py:Compared.shown",
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/design.py:Design.document",
-    "experiments/sweeping/cells.py:Cell.figure",
+    "experiments/sweeping/cells.py:Cell.figure", "experiments/table.py:RunTable.shown",
+    "experiments/table.py:RunTable.notes",
     "experiments/advising/advice.py:Advice.figure",
 }  # fmt: skip
 """What writes no epsilon and no score, or only beside the notes of a writer above, or in rounds."""
@@ -276,14 +273,16 @@ NAMED = re.compile(
 
 
 def writers() -> Iterator[str]:
+    paths = [SRC / "experiments" / "table.py"]
     for room in ("reporting", "simulation", *(f"experiments/{each}" for each in MANY)):
-        for path in sorted((SRC / room).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for scope in (tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))):
-                owner = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
-                for each in scope.body:
-                    if isinstance(each, ast.FunctionDef) and NAMED.fullmatch(each.name):
-                        yield f"{path.relative_to(SRC).as_posix()}:{owner}{each.name}"
+        paths += sorted((SRC / room).rglob("*.py"))
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for scope in (tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))):
+            owner = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+            for each in scope.body:
+                if isinstance(each, ast.FunctionDef) and NAMED.fullmatch(each.name):
+                    yield f"{path.relative_to(SRC).as_posix()}:{owner}{each.name}"
 
 
 def test_every_writer_is_listed() -> None:

@@ -47,6 +47,7 @@ from fedldp.experiments.comparing.compared import (
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
+from fedldp.experiments.table import deviation_of, mean_of
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import Figure, TestSet, auc_deviation, is_imbalanced, most_frequent
@@ -112,13 +113,11 @@ class Measured:
 
     def mean(self, metric: str = METRIC) -> float | None:
         """Return the mean over seeds; None if no seed has a value."""
-        found = self.values(metric)
-        return statistics.fmean(found) if found else None
+        return mean_of(self.values(metric))
 
     def deviation(self, metric: str = METRIC) -> float | None:
         """Return the standard deviation over seeds (n - 1); None for fewer than two seeds."""
-        found = self.values(metric)
-        return statistics.stdev(found) if len(found) > 1 else None
+        return deviation_of(self.values(metric))
 
     @property
     def chosen(self) -> Try | None:

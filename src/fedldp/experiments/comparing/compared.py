@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,6 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
     SCORES_RELEASED,
 )
-from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.comparing.choosing import LESS_IS_BETTER, score
@@ -37,22 +34,10 @@ from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.sweeping.chart import (
-    Point,
-    check_kind,
-    draw_baselines,
-    draw_level,
-    draw_line,
-    finished,
-    new_axes,
-    write_notes,
-)
+from fedldp.experiments.table import NAMES, Point, RunTable, deviation_of, draw, mean_of
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import Figure, TestSet
-
-WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
-         "balanced_accuracy": "balanced accuracy"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,12 +79,12 @@ class Line:
     @property
     def mean(self) -> float | None:
         """The mean over seeds; None if no seed has a score."""
-        return statistics.fmean(self.scores) if self.scores else None
+        return mean_of(self.scores)
 
     @property
     def deviation(self) -> float | None:
         """The standard deviation over seeds (n - 1); None for fewer than two seeds."""
-        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+        return deviation_of(self.scores)
 
     @property
     def proven(self) -> float | None:
@@ -121,7 +106,7 @@ class Line:
 
 
 @dataclass(frozen=True, repr=False)
-class Compared:
+class Compared(RunTable):
     """The result of ``fedldp.compare``.
 
     Attributes:
@@ -202,7 +187,7 @@ class Compared:
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        kind, name = self.guarantee, WORDS.get(self.metric, self.metric)
+        kind, name = self.guarantee, NAMES[self.metric]
         found = [
             f"{name} is a mean over seeds, with the standard deviation across seeds"
             + ("; lower is better" if self.metric in LESS_IS_BETTER else ""),
@@ -246,7 +231,7 @@ class Compared:
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
-        head = ["contestant", "epsilon", WORDS.get(self.metric, self.metric), "seeds", "tries",
+        head = ["contestant", "epsilon", NAMES[self.metric], "seeds", "tries",
                 "CPU s", "of its statement", "idealised", "stated by", "chosen"]  # fmt: skip
         rows = [
             [
@@ -280,16 +265,6 @@ class Compared:
         known = [each for each in (line.mean, line.deviation) if each is not None]
         return sign.join(f"{scale * each:.{decimals}f}" for each in known)
 
-    def to_text(self) -> str:
-        """Return the table and the notes as plain text."""
-        head, rows = self.shown()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        found = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (head, ["-" * width for width in widths], *rows)
-        ]
-        return "\n".join([*found, "", *self.notes()]) + "\n"
-
     def to_csv(self) -> str:
         """Return the rows as CSV, with tries and CPU seconds; then the notes, one comment per note.
 
@@ -310,7 +285,7 @@ class Compared:
                  kind.adversary, kind.delta, line.idealised, line.stated_by, line.figure.baseline,
                  json.dumps(dict(line.chosen)), line.refused)
             )  # fmt: skip
-        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
+        return self._with_notes(text.getvalue())
 
     def to_latex(self) -> str:
         """Return a LaTeX table: a row per contestant, a column per epsilon.
@@ -329,7 +304,7 @@ class Compared:
                 at = dict.fromkeys(epsilons, at[None])
             cells = [self._latex(at[epsilon]) for epsilon in epsilons]
             rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
-        title = WORDS.get(self.metric, self.metric)
+        title = NAMES[self.metric]
         title += " in \\%" if self.metric in words.SHARES else ""
         columns = "l" + "c" * len(epsilons) + "l"
         body = [
@@ -377,18 +352,19 @@ class Compared:
                 levels[f"{name} (no guarantee)"] = (mean, spread)
             else:
                 series.setdefault(name, []).append((line.epsilon, mean, spread))
-        title = WORDS.get(self.metric, self.metric) + (" in %" if scale == 100 else "")
-        notes = ["* fewer tries"] if any(map(self._is_marked, self.lines)) else []
+        title = NAMES[self.metric] + (" in %" if scale == 100 else "")
+        fewer = ["* fewer tries"] if any(map(self._is_marked, self.lines)) else []
+        below = "; ".join([*fewer, self._seeds_in_words()])
         return draw(
             series,
             levels,
             figures=[line.figure for line in self.lines if line.scores],
             scale=scale,
             notes=self.facts_in_words(),
-            x_label=words.axis([(kind.unit, kind.adversary)], [kind.delta]),
+            x_label=f"{words.axis([(kind.unit, kind.adversary)], [kind.delta])}\n{below}",
             y_label=title,
-            note="; ".join([*notes, self._seeds_in_words()]),
             path=None if path is None else Path(path),
+            ticks_at_points=True,
         )
 
     def write(self, folder: Path) -> None:
@@ -443,12 +419,6 @@ class Compared:
         missing = f", {len(self.missing)} not measured yet" if self.missing else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
         return f"Compared({names} contestants, {len(self.lines)} rows{missing}{where})"
-
-    def _repr_html_(self) -> str:
-        head, rows = self.shown()
-        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
-        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
-        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
 
 def compared(
@@ -574,7 +544,7 @@ def _line(design: Design, comparison: Comparison, cell: Cell, found: Measured, o
             scores,
             on,
             doubts_of(runs),
-            calibration_error=mean_of(runs, "calibration_error"),
+            calibration_error=mean_of(_values(runs, "calibration_error")),
         ),
         refused=found.refused,
         tries=sum(bool(row.get("begun")) for row in found.tries),
@@ -588,10 +558,8 @@ def doubts_of(runs: Sequence[Row]) -> list[Doubt]:
     return [Doubt.from_json(each) for row in runs for each in row.get("doubts", ())]
 
 
-def mean_of(runs: Sequence[Row], metric: str) -> float | None:
-    """Return the mean of a metric over runs; None if no run has it."""
-    found = [value for row in runs if (value := row["metrics"].get(metric)) is not None]
-    return statistics.fmean(found) if found else None
+def _values(runs: Sequence[Row], metric: str) -> list[float]:
+    return [value for row in runs if (value := row["metrics"].get(metric)) is not None]
 
 
 def _row_name(line: Line) -> str:
@@ -608,56 +576,3 @@ _SPECIAL = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textas
 
 def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in text)
-
-
-def draw(
-    series: Mapping[str, Sequence[Point]],
-    levels: Mapping[str, tuple[float, float]],
-    *,
-    x_label: str,
-    y_label: str,
-    note: str,
-    path: Path | None,
-    figures: Sequence[Figure] = (),
-    scale: float = 1,
-    notes: Sequence[str] = (),
-) -> Any:
-    """Draw a line for each contestant, with ticks only at the points' epsilons.
-
-    Args:
-        series: points by name: epsilon, mean, deviation.
-        levels: mean and deviation of contestants without a guarantee.
-        x_label: the label of the epsilon axis, which is logarithmic.
-        y_label: the label of the metric's axis.
-        note: the text under the epsilon axis: the number of seeds, and what the bars show.
-        path: where to write the chart, or None.
-        figures: the scores, whose baselines are drawn.
-        scale: the factor by which the scores were multiplied.
-        notes: what the epsilons rest on, written above the chart.
-
-    Returns:
-        Matplotlib's figure.
-
-    Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has an unknown extension.
-        RunError: the file cannot be written.
-    """
-    check_kind(path)
-    figure, axes = new_axes()
-    ticker = import_extra("matplotlib.ticker", extra="report")
-    epsilons = sorted({epsilon for points in series.values() for epsilon, _, _ in points})
-    for place, (name, points) in enumerate(series.items()):
-        draw_line(axes, name, sorted(points), place)
-    for place, (name, (mean, deviation)) in enumerate(levels.items(), start=len(series)):
-        draw_level(axes, name, mean, deviation, place)
-    if epsilons:
-        axes.set_xscale("log")
-        axes.set_xlim(epsilons[0] / 1.3, epsilons[-1] * 1.3)
-        axes.xaxis.set_major_locator(ticker.FixedLocator(epsilons))
-        axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_locator(ticker.NullLocator())
-    axes.set_xlabel(f"{x_label}\n{note}")
-    axes.set_ylabel(y_label)
-    write_notes(figure, notes)
-    draw_baselines(axes, figures, scale)
-    return finished(figure, path, len(series) + len(levels))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.facts import Doubt, Fact
+from fedldp.experiments.table import deviation_of, mean_of
 from fedldp.reporting.lines import headline
 from fedldp.reporting.scores import Figure, TestSet, is_imbalanced
 
@@ -88,13 +88,11 @@ class Cell:
 
     def mean_of(self, figure: str) -> float | None:
         """Return the mean of a metric over seeds; None if no run has it."""
-        found = self._values(figure)
-        return statistics.fmean(found) if found else None
+        return mean_of(self._values(figure))
 
     def deviation_of(self, figure: str) -> float | None:
         """Return the standard deviation of a metric over seeds (n - 1); None for fewer than two."""
-        found = self._values(figure)
-        return statistics.stdev(found) if len(found) > 1 else None
+        return deviation_of(self._values(figure))
 
     @property
     def proven(self) -> Proven | None:

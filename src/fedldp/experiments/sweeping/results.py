@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,8 @@ from fedldp.core.kinds import (
     SCORES_RELEASED,
 )
 from fedldp.experiments.sweeping.cells import Cell
-from fedldp.experiments.sweeping.chart import NAMES, draw
+from fedldp.experiments.sweeping.grid import in_words
+from fedldp.experiments.table import AS_IT_IS, NAMES, Point, RunTable, draw
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import CHOSEN_BY, FIGURES
@@ -51,7 +51,7 @@ CSV_BEGINS = b"recipe,"
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(RunTable):
     """The result of a sweep.
 
     Attributes:
@@ -282,7 +282,7 @@ class Sweep:
             writer = csv.DictWriter(text, records[0], lineterminator="\n")
             writer.writeheader()
             writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
-        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
+        return self._with_notes(text.getvalue())
 
     def plot(self, path: Path | str | None = None) -> Any:
         """Draw accuracy against epsilon; a notebook shows the returned figure.
@@ -299,8 +299,42 @@ class Sweep:
             ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
-        notes = [*self._facts_in_words(), *map(words.together_line, self.together)]
-        return draw(self.cells, None if path is None else Path(path), self.first, notes)
+        metric, path = self.first, None if path is None else Path(path)
+        scale = 1 if metric in AS_IT_IS else 100
+        series: dict[str, list[Point]] = {}
+        levels: dict[str, tuple[float, float]] = {}
+        for cell in self.cells:
+            mean, found = cell.mean_of(metric), cell.proven
+            if mean is None or found is None:
+                continue
+            name, spread = _name_in_chart(cell), scale * (cell.deviation_of(metric) or 0.0)
+            if found.epsilon:
+                series.setdefault(name, []).append((found.epsilon, scale * mean, spread))
+            else:
+                what = (
+                    "nothing is proven"
+                    if found.epsilon is None
+                    else "nothing about the data is sent"
+                )
+                levels[f"{name} ({what})"] = (scale * mean, spread)
+        title = "area under the ROC curve" if metric == "auc" else NAMES[metric]
+        title += "" if metric in AS_IT_IS else " in %"
+        known = [
+            each.proven for each in self.cells if each.proven and each.proven.epsilon is not None
+        ]
+        pairs = [(each.unit, each.adversary) for each in known if each.epsilon]
+        proven = "proven" if all(each.stated_by == HOUSE for each in known) else ""
+        return draw(
+            series,
+            levels,
+            x_label=words.axis(pairs, [each.delta for each in known], proven),
+            y_label=f"{title}, with its standard deviation over seeds",
+            path=path,
+            figures=[cell.figure(metric) for cell in self.cells if cell.runs],
+            scale=scale,
+            notes=[*self._facts_in_words(), *map(words.together_line, self.together)],
+            ticks_at_points=False,
+        )
 
     def write(self, folder: Path) -> None:
         """Write the result to the sweep's folder."""
@@ -315,12 +349,6 @@ class Sweep:
         runs, rows = len(self.runs), len(self.table)
         several = f"{runs} run{'s' * (runs != 1)}, {rows} combination{'s' * (rows != 1)}"
         return f"Sweep({several}{failed}{where})"
-
-    def _repr_html_(self) -> str:
-        head, rows = self.shown()
-        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
-        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
-        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
@@ -345,6 +373,19 @@ class Sweep:
             for cell in self.cells
         ]
         return head + (["failed"] if failed else []), rows
+
+
+_BUDGETS = ("epsilon", "target.epsilon")
+"""Settings that vary along a line; every combination of the other settings gets its own line."""
+
+
+def _name_in_chart(cell: Cell) -> str:
+    name = in_words({key: value for key, value in cell.settings.items() if key not in _BUDGETS})
+    found = cell.proven
+    assert found is not None
+    name += words.about(found.unit, found.adversary)
+    name += " (idealised arithmetic)" if found.is_idealised else ""
+    return name + ("" if found.stated_by == HOUSE else f" (stated by {found.stated_by})")
 
 
 def _share_text(cell: Cell, figure: str) -> str:
