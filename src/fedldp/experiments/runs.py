@@ -110,7 +110,7 @@ class Given:
         return {} if data is None else {"": Task("", lambda: data, {})}
 
 
-class Plan(Protocol):
+class Experiment(Protocol):
     """Which runs are due."""
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:

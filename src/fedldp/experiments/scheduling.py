@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from fedldp.core.errors import ConfigError, one_line
 from fedldp.experiments.proving import ComparisonError
-from fedldp.experiments.runs import Plan, PlannedRun, Row, RunExecutor
+from fedldp.experiments.runs import Experiment, PlannedRun, Row, RunExecutor
 from fedldp.experiments.store import RunStore
 
 _GROWTH = 1.2
@@ -46,7 +46,7 @@ class Lines:
 
 
 def carry_out(
-    plan: Plan,
+    experiment: Experiment,
     store: RunStore,
     executor: RunExecutor,
     *,
@@ -60,7 +60,7 @@ def carry_out(
     call.
 
     Args:
-        plan: which runs are due.
+        experiment: which runs are due.
         store: where rows are kept; a row is written as soon as its run has ended.
         executor: who makes the runs.
         go_on: called to ask whether another run may begin.
@@ -72,13 +72,13 @@ def carry_out(
         ComparisonError: a run's statement proves less than its target.
     """
     running: set[str] = set()
-    done = sum(1 for _ in _distinct(plan.due(store.rows), lambda key: key in store.rows))
-    total = plan.total(store.rows)
+    done = sum(1 for _ in _distinct(experiment.due(store.rows), lambda key: key in store.rows))
+    total = experiment.total(store.rows)
     watcher.begun(done, total)
 
     def left() -> Iterator[PlannedRun]:
         return _distinct(
-            plan.due(store.rows),
+            experiment.due(store.rows),
             lambda key: not (key in store.rows or key in store.failed or key in running),
         )
 
@@ -104,7 +104,7 @@ def carry_out(
             done += 1
             watcher.ended(done, total, run, result)
             if run.decides:
-                waiting, total = left(), plan.total(store.rows)
+                waiting, total = left(), experiment.total(store.rows)
         if len(store.rows) > shown * _GROWTH:
             shown = len(store.rows)
             show()

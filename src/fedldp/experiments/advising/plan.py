@@ -307,14 +307,14 @@ class AdviceRequest:
 
 @dataclass(frozen=True)
 class BreadthFirst:
-    """The cells of advice as a plan that answers every question before it improves any answer.
+    """The cells of advice: every question is answered before any answer is improved.
 
     First each cell has one measured run with a try that usually does well; then come the tries of
     the references and of the middle epsilon, the other tries, and the seeds of the chosen tries.
     So whatever ends this early, the rows are a valid, smaller answer. A choice is made when all of
     a cell's tries are in, and not before, so that the number of workers changes none.
 
-    See ``fedldp.experiments.runs.Plan``.
+    See ``fedldp.experiments.runs.Experiment``.
 
     Attributes:
         comparison: the contestants.

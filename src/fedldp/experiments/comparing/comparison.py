@@ -357,7 +357,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a comparison as a plan of runs; see ``fedldp.experiments.runs.Plan``."""
+    """Cells of a comparison as an experiment; see ``fedldp.experiments.runs.Experiment``."""
 
     comparison: Comparison
     cells: Sequence[Cell]

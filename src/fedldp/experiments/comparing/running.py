@@ -34,7 +34,7 @@ from fedldp.experiments.comparing.design import (
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of
-from fedldp.experiments.runs import Plan, Row, Task
+from fedldp.experiments.runs import Experiment, Row, Task
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import Document, Own, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import read_seeds
@@ -323,7 +323,7 @@ class Contestants:
 
 def measure(
     source: Contestants,
-    plan: Plan,
+    experiment: Experiment,
     store: RunStore,
     workers: int | None,
     cluster: str | None,
@@ -331,11 +331,11 @@ def measure(
     watcher: Lines,
     show: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make the missing runs of a plan until it is time to stop; see ``compare``.
+    """Make the missing runs of an experiment until it is time to stop; see ``compare``.
 
     Args:
         source: the contestants.
-        plan: which runs are due.
+        experiment: which runs are due.
         store: where rows are kept.
         workers: the number of processes.
         cluster: a Ray cluster that makes the runs instead.
@@ -343,12 +343,12 @@ def measure(
         watcher: hears of the runs.
         show: shows what the rows say.
     """
-    known = {run.digest for run in plan.due(store.rows)} & store.rows.keys()
-    left = plan.total(store.rows) - len(known)
+    known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
+    left = experiment.total(store.rows) - len(known)
     maker = Maker(source if cluster is None else source.sent(), source.data_dir)
     with executor_of(maker, workers, cluster, left) as executor:
         carry_out(
-            plan,
+            experiment,
             store,
             executor,
             go_on=lambda: end is None or time.monotonic() < end,

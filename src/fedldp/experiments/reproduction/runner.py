@@ -117,7 +117,7 @@ def _guessed(config: RunConfig, root: Path) -> float:
 
 @dataclass(frozen=True)
 class Missing:
-    """Missing runs as a plan; see ``fedldp.experiments.runs.Plan``.
+    """Missing runs as an experiment; see ``fedldp.experiments.runs.Experiment``.
 
     Attributes:
         todo: the runs, in order.

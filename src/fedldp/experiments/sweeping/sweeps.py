@@ -193,7 +193,7 @@ class View:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a sweep that are not refused; see ``fedldp.experiments.runs.Plan``."""
+    """The runs of a sweep that are not refused, as an experiment."""
 
     planned: Sequence[PlannedRun]
 
