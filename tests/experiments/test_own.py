@@ -121,6 +121,10 @@ def test_own_code_is_copied_with_what_it_imports_and_an_edit_repeats_its_runs(
     again = fedldp.sweep(config, out="out", **given)
     assert again.runs[0]["run_dir"] != first.runs[0]["run_dir"]
     assert len(list(Path("out/own").iterdir())) == 2
+    more = "1 more run in the folder used the same rows"  # whose losses add up, whatever made them
+    assert not any(more in note for note in first.notes())
+    assert any(more in note for note in again.notes())
+    assert not any(more in n for n in fedldp.sweep(config, out="other", **given).notes())
 
 
 def test_a_folder_and_its_table_move_together(

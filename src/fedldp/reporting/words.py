@@ -520,6 +520,12 @@ def conditions_together(costs: Iterable[Together]) -> list[str]:
     return [f"condition of what runs cost together: {'; '.join(rounds)}"] if rounds else []
 
 
+def together_lines(costs: Iterable[Together], more: int) -> list[str]:
+    """Return what the runs in a folder cost together, and ``uncounted`` about ``more`` runs."""
+    found = [together_line(each) for each in costs]
+    return [*found, uncounted(more)] if more else found
+
+
 def uncounted(runs: int) -> str:
     """Return how many runs a sum leaves out because what they release is unknown."""
     return (

@@ -42,7 +42,6 @@ from fedldp.experiments.comparing.compared import (
     conditions_in_words,
     cost_together,
     doubts_of,
-    together_in_words,
 )
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.runs import Row
@@ -582,7 +581,7 @@ class Advice:
             *conditions_in_words(known),
             *words.conditions_together(self.together),
             *words.by_rows("doubt", doubtful),
-            *together_in_words(self.together, self.uncounted),
+            *words.together_lines(self.together, self.uncounted),
         ]
 
     @property

@@ -218,7 +218,7 @@ class Compared(RunTable):
             *words.conditions_together(self.together),
             *words.baselines(each.figure for each in done),
             *words.by_rows("doubt", {_row_name(each): each.figure.doubts for each in done}),
-            *together_in_words(self.together, self.uncounted),
+            *words.together_lines(self.together, self.uncounted),
         ]
 
     def warnings(self) -> list[Fact]:
@@ -486,12 +486,6 @@ def conditions_in_words(
     unknown = dict.fromkeys(name for name, _, conditions in rows if conditions is None)
     told = f"the conditions of {', '.join(unknown)} were not recorded and are unknown"
     return [*words.by_rows("condition", found), *([told] if unknown else [])]
-
-
-def together_in_words(costs: Sequence[Together], uncounted: int) -> list[str]:
-    """Return what all runs cost together, in sentences; see ``cost_together``."""
-    found = [words.together_line(each) for each in costs]
-    return [*found, words.uncounted(uncounted)] if uncounted else found
 
 
 def cost_together(

@@ -66,6 +66,7 @@ class Sweep(RunTable):
         missing: how many runs have not been made yet.
         together: what the runs on the same rows cost together, for each data set, unit and
             adversary of an epsilon in the table.
+        uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
     """
 
     cells: Sequence[Cell]
@@ -77,6 +78,7 @@ class Sweep(RunTable):
     doubts: Sequence[Doubt] = ()
     together: Sequence[Together] = ()
     missing: int = 0
+    uncounted: int = 0
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -158,7 +160,7 @@ class Sweep(RunTable):
             *found,
             *map(words.line, self._about_epsilons()),
             *self._facts_in_words(),
-            *map(words.together_line, self.together),
+            *words.together_lines(self.together, self.uncounted),
             *map(words.line, self.warnings()),
             *([f"not made yet: {self.missing} runs"] if self.missing else []),
         ]

@@ -400,6 +400,7 @@ def _result(
             for data, unit, who in _about(shown, released_by)
         ],
         missing,
+        len(store.rows.keys() - {planned.digest for planned in found}),
     )
 
 
