@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import Environment, asks, assert_each_once, bits, make_environment, write_policy
+from environments import (
+    Environment,
+    ask,
+    asks,
+    assert_each_once,
+    bits,
+    content,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.checks import check_people_of
@@ -18,7 +28,9 @@ from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.status import rounds_paid
 from fedldp.ledgers.budget import Budget
+from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
@@ -162,6 +174,28 @@ def test_sites_run_stages_like_the_simulation_and_pay_each_at_its_own_price(
         (prices[0], [1]), (prices[1], [2, 3]), (prices[3], [4, 5, 6])
     )]  # fmt: skip
     assert shares == pytest.approx([0.1, 0.85, 0.05], rel=2e-3)
+
+
+@pytest.mark.parametrize("pays", [0, 1, 2, 4, 6])
+def test_a_site_knows_how_many_rounds_of_all_stages_its_budget_pays(
+    tmp_path: Path, pays: int
+) -> None:
+    """The ledger, which grants just as many, is the oracle; before and after every round."""
+    staged = [*STAGED, "measure_share=0.03"]
+    for name in ("free", "world"):
+        (tmp_path / name).mkdir()
+    free = environment_of(tmp_path / "free", *staged)
+    budget = Budget("zcdp", math.inf, "person")
+    prices = [budget.price(free.agreement.events_of(0, round)[0]) for round in range(1, 7)]
+    assert min(prices) < prices[0] < max(prices)
+    limit = sum(prices[:pays]) + 0.5 * min(prices)
+    terms = {"budget": None, "person_budget": {**BUDGET, "limit": limit}}
+    env = environment_of(tmp_path / "world", *staged, policy=terms)
+    agent, granted = env.agent(0), 0
+    for round in range(1, 7):
+        assert rounds_paid(env.policies[0], env.agreement, 0) == (pays, 6)
+        granted += isinstance(content(ask(agent, env, request_of(env, round))), Report)
+    assert granted == pays
 
 
 def test_a_restored_site_is_charged_every_lost_round_at_its_stages_price(tmp_path: Path) -> None:

@@ -353,21 +353,26 @@ def rounds_paid(policy: SitePolicy, agreement: Agreement, index: int) -> tuple[i
         entries = kept.look()
         lefts = kept.ledger.all_remaining(entries)
     of_run = [entry for entry in entries if entry.run == agreement.run]
-    paid = [entry.event for entry in of_run]
-    done, events = (
-        len({entry.round for entry in of_run}),
-        policy.as_here(agreement).events_of(index),
-    )
-    found = of
+    paid, answered = [entry.event for entry in of_run], {entry.round for entry in of_run}
+    here, found = policy.as_here(agreement), of
     for budget, left in zip(policy.budgets, lefts, strict=True):
         if left == math.inf:
             continue
-        first = total_of(budget.price(event, paid) for event in events)
-        later = total_of(budget.price(event, [*paid, *events]) for event in events)
-        if first > left:
-            found = min(found, done)
-        elif later > 0:
-            found = min(found, done + 1 + int((Fraction(left) - Fraction(first)) // later))
+        done, rest = len(answered), Fraction(left)
+        for stage in agreement.stages:
+            due = min(of - done, len(set(stage) - answered))
+            events = here.events_of(index, stage[0])
+            first = total_of(budget.price(event, paid) for event in events)
+            later = total_of(budget.price(event, [*paid, *events]) for event in events)
+            if first > rest:
+                times = 0
+            else:
+                times = due if later == 0 else min(due, 1 + int((rest - Fraction(first)) // later))
+            done += times
+            if times < due:
+                break
+            rest -= Fraction(first) + (due - 1) * Fraction(later) if due else 0
+        found = min(found, done)
     return found, of
 
 
