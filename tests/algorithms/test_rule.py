@@ -124,6 +124,7 @@ def test_given_rounds_stay_and_few_of_them_all_train(given: int, training: int) 
     assert found.learning_rate == pytest.approx(rate, rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{"clients_per_round": 3}, {"class_count_rounds": 1}, {"model": "logistic"},
              {"server_optimizer": "momentum"}, {"features": "none"}, {"sample_rate": 0.5}],

@@ -210,7 +210,7 @@ def test_a_server_role_does_not_send_its_steps_state() -> None:
 
 def test_the_round_after_an_average_starts_from_it_and_is_not_averaged() -> None:
     values = list(np.random.default_rng(1).normal(size=(5, SIZE)))
-    update = ServerUpdate(estimate=plain("update"), averaged=range(2, 4))
+    update = ServerUpdate(estimate=plain("update"), averaged=range(2, 4), restarts=True)
     states = go(update, values)
     mean = np.mean([START + values[0] + values[1], START + sum(values[:3])], axis=0)
     np.testing.assert_allclose(states[3].weights, mean, rtol=1e-6)
@@ -221,7 +221,7 @@ def test_the_round_after_an_average_starts_from_it_and_is_not_averaged() -> None
 
 def test_an_average_ends_even_if_its_last_round_uses_no_report() -> None:
     none = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
-    update = ServerUpdate(estimate=plain("weights"), averaged=range(1, 4))
+    update = ServerUpdate(estimate=plain("weights"), averaged=range(1, 4), restarts=True)
     state = go(update, [START + 1, START + 3])[-1]
     after, _ = replace(update, estimate=none)(state, [sent(START, client=0)], draw)
     np.testing.assert_allclose(after.weights, START + 2)

@@ -364,6 +364,7 @@ def test_steps_of_the_intercept_reach_the_shares(classes: int) -> None:
     assert p == pytest.approx(shares, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "central"])
 def test_a_measured_run_finds_shares_and_risks_in_wide_ranges(channel: str) -> None:
     """The column that counts is far narrower than the others; measured, it is learned."""

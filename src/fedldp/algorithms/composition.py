@@ -577,6 +577,7 @@ class Algorithm:
             averaged=last_of(
                 parts.trained or range(1, config.rounds + 1), parts.share_averaged(config)
             ),
+            restarts=parts.trained is not None,
             model_of=parts.model_of,
         )
 

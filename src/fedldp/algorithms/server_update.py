@@ -405,8 +405,9 @@ class ServerUpdate:
         step: the step from the estimate to the next weights.
         noise: gives the server's own noise on the estimate, shape (d,), from its size.
         finish: the last operation on the next weights, in float64; it may refuse them.
-        averaged: consecutive rounds whose weights are averaged; the average is what the last of
-            them leaves. Empty if the model is the last weights.
+        averaged: consecutive rounds whose weights are averaged. Empty if the model is the last
+            weights.
+        restarts: whether the rounds after these start from the average.
         model_of: gives the model from the weights and the arrays; None if the weights are it.
     """
 
@@ -415,6 +416,7 @@ class ServerUpdate:
     noise: Callable[[int, Draw], Values] | None = None
     finish: Callable[[Values, State], Values] | None = None
     averaged: range = range(0)
+    restarts: bool = False
     model_of: Callable[[Values, Arrays], Values] | None = None
 
     def role(
@@ -480,10 +482,10 @@ class ServerUpdate:
     def result(self, state: State) -> Vector:
         """Return the weights that are tested and kept as the run's model, float32, shape (d,).
 
-        While rounds are being averaged, they are the mean of the iterates so far.
+        Up to the last averaged round, they are the mean of the averaged iterates so far.
         """
         found: Values = state.weights
-        if self.averaged and state.arrays[_COUNT][0] and state.round in self.averaged:
+        if state.round <= self.averaged.stop and self._has_average(state):
             found = _mean(state.arrays)
         if self.model_of is not None:
             found = self.model_of(found, state.arrays)
@@ -530,11 +532,15 @@ class ServerUpdate:
         return replace(following, arrays=arrays)
 
     def _ended(self, following: State) -> State:
-        """Return the state with the average as its weights, after the last round of an average."""
-        ends = self.averaged and following.round == self.averaged.stop
-        if not ends or not following.arrays[_COUNT][0]:
+        """Return the state with the average as its weights, if the next round starts from it."""
+        if not self.restarts or following.round != self.averaged.stop:
+            return following
+        if not self._has_average(following):
             return following
         return replace(following, weights=_mean(following.arrays))
+
+    def _has_average(self, state: State) -> bool:
+        return len(self.averaged) > 0 and bool(state.arrays[_COUNT][0])
 
 
 def _mean(arrays: Arrays) -> Vector:
