@@ -65,6 +65,7 @@ def fitted(
 
     rate, epochs, clip = setting
     torch.manual_seed(seed)
+    torch.set_num_threads(1)
     people, _, columns = train.features.shape
     batch = max(1, people // 10)
     with warnings.catch_warnings():
