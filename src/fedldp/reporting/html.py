@@ -28,7 +28,6 @@ BEGINS = """\
 <meta name="generator" content="fedldp">"""
 """The beginning of every page, which distinguishes our pages from other files."""
 
-INSTALL = "pip install 'fedldp[report]'"
 _LONGEST_VALUE = 300
 
 
@@ -65,7 +64,6 @@ def page(runs: Sequence[FinishedRun]) -> str:
         drawn=drawn,
         differing=differing(runs),
         own=any(own_words(run.privacy) for run in runs),
-        install=INSTALL,
     )
 
 

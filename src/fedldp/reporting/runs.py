@@ -303,6 +303,7 @@ def _run(
     path: Path, document: _Summary, place: Path, rounds: Sequence[Any], *, finished: bool
 ) -> FinishedRun:
     measured = [checked(place, _Measured, each) for each in rounds]
+    ranged = all(one.radii for one in measured)
     refused: Counter[str] = Counter()
     for one in measured:
         refused.update(one.refused)
@@ -315,16 +316,10 @@ def _run(
         means=means_of([one.metrics for one in measured]),
         arrivals=means_of([one.arrivals or {} for one in measured]),
         refused=dict(refused),
-        radii=_of_each_round([one.radii for one in measured]),
+        radii=[one.radii for one in measured if one.radii] if ranged else [],
         spent=[[each.model_dump() for each in one.spent] for one in measured],
         budgets=[[each.model_dump() for each in one.budgets] for one in measured],
     )
-
-
-def _of_each_round(radii: list[list[float] | None]) -> list[list[float]]:
-    """Return the radii of every round; an empty list if a round has none."""
-    found = [each for each in radii if each is not None]
-    return found if len(found) == len(radii) else []
 
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",

@@ -521,17 +521,19 @@ def conditions_together(costs: Iterable[Together]) -> list[str]:
 
 
 def together_lines(costs: Iterable[Together], more: int) -> list[str]:
-    """Return what the runs in a folder cost together, and ``uncounted`` about ``more`` runs."""
+    """Return what the runs in a folder cost together.
+
+    Args:
+        costs: each cost.
+        more: how many runs the sums leave out because what they release is unknown.
+    """
     found = [together_line(each) for each in costs]
-    return [*found, uncounted(more)] if more else found
-
-
-def uncounted(runs: int) -> str:
-    """Return how many runs a sum leaves out because what they release is unknown."""
-    return (
-        f"{_counted(runs, 'more run')} in the folder used the same rows, with other settings or "
-        "code, or recorded by an older version: what they cost comes on top"
-    )
+    if more:
+        found.append(
+            f"{_counted(more, 'more run')} in the folder used the same rows, with other settings "
+            "or code, or recorded by an older version: what they cost comes on top"
+        )
+    return found
 
 
 def _counted(count: int, what: str) -> str:

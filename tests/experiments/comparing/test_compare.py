@@ -96,7 +96,7 @@ def test_runs_that_were_recorded_without_conditions_are_read(
     del lines[0]["settings"]
     one_less = again(tmp_path / "less", made, lines)
     assert one_less.summary()["together"][0]["runs"] == 15
-    assert words.uncounted(1) in one_less.notes()
+    assert words.together_lines([], 1)[0] in one_less.notes()
     monkeypatch.setattr(
         "fedldp.experiments.comparing.design.QUICK", ()
     )  # statements are slow to compute
