@@ -131,13 +131,18 @@ class Outcome:
     def assert_refused(self) -> str:
         """Check that the command printed one line as an error and exited with status 2; return the
         line."""
+        (line,) = self.assert_all_refused()
+        return line
+
+    def assert_all_refused(self) -> list[str]:
+        """Check that the command printed only errors, each on one line, and exited with status 2;
+        return the lines."""
         assert self.status == 2, self
         assert self.out == ""
         lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        assert lines[0].startswith("error: ")
-        assert "Traceback" not in lines[0]
-        return lines[0]
+        assert lines, self
+        assert all(line.startswith("error: ") and "Traceback" not in line for line in lines), lines
+        return lines
 
 
 @functools.cache

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.api import account, evaluate, load, recipe, resume, run
     from fedldp.data import Dataset
     from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
-    from fedldp.experiments.advising import Advice, advise
+    from fedldp.experiments.advising import Advice, Draft, advise, draft
     from fedldp.experiments.comparing import Compared, compare
     from fedldp.experiments.sweeping import Sweep, sweep
     from fedldp.simulation.engine import Result
@@ -30,6 +30,7 @@ __all__ = [
     "Compared",
     "Dataset",
     "DoubtWarning",
+    "Draft",
     "FederatedClassifier",
     "FedldpError",
     "ReleaseWarning",
@@ -40,6 +41,7 @@ __all__ = [
     "account",
     "advise",
     "compare",
+    "draft",
     "evaluate",
     "load",
     "recipe",
@@ -53,6 +55,7 @@ _HOMES = {
     "Compared": "fedldp.experiments.comparing",
     "Dataset": "fedldp.data",
     "DoubtWarning": "fedldp.estimator",
+    "Draft": "fedldp.experiments.advising",
     "FederatedClassifier": "fedldp.estimator",
     "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",
@@ -60,6 +63,7 @@ _HOMES = {
     "account": "fedldp.api",
     "advise": "fedldp.experiments.advising",
     "compare": "fedldp.experiments.comparing",
+    "draft": "fedldp.experiments.advising",
     "evaluate": "fedldp.api",
     "load": "fedldp.api",
     "recipe": "fedldp.api",

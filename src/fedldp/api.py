@@ -12,12 +12,12 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
-from fedldp.data.custom import SUFFIXES
-from fedldp.data.sources import SOURCES
 from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
+from fedldp.reporting.progress import in_words
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.text import Displayed
+from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.recorded import read_result
 from fedldp.simulation.settings import from_mapping, named
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
-
-Data = Dataset | tuple[Any, Any] | list[Any] | str | Path | Any
-"""A ``Dataset``; features and labels as arrays, a torch data set, a DataLoader or a table with a
-column ``label``; a list of these, one for each client; a built-in data set's name; or a file's
-path."""
 
 
 def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
@@ -60,9 +55,10 @@ def run(
     test: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
-    workers: int = 1,
+    workers: int | None = 1,
     cluster: str | None = None,
     out: str | Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
     **settings: Any,
 ) -> Result:
@@ -75,16 +71,19 @@ def run(
             these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
             path of a file. Your own data are read once and used as they are, so ``standardise`` is
             off even if the recipe turns it on.
-        test: your own examples to test on, in any of these forms. Without them, a fifth of the rows
-            is held out for testing (a fifth of each client's rows, if the clients' data are given
-            separately). The scores are then measured on private rows, and the statement says so.
+        test: your own examples to test on, in any of these forms; for a table, the path of a second
+            one. Without them, a fifth of the rows is held out for testing (a fifth of each client's
+            rows, if the clients' data are given separately). The scores are then measured on
+            private rows, and the statement says so.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
-        workers: the number of processes; more than one per core is no faster. With more than one,
-            call this under ``if __name__ == "__main__":``, because each worker imports your script.
+        workers: the number of processes; more than one per core is no faster, and None means one
+            per core, or one for a small run. With more than one, call this under
+            ``if __name__ == "__main__":``, because each worker imports your script.
         cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
             ``workers``; see docs/cluster.md.
         out: the run folder to create; with None, nothing is written.
+        say: called with a line about every round.
         after_round: called with the record of each round: its number, accuracy, loss, seconds.
         settings: changes to the recipe's settings, by name; None unsets one.
 
@@ -98,16 +97,22 @@ def run(
 
     after = _callback(after_round)
     config, data = _configured(recipe, dataset, test, settings)
+
+    def told(record: Round) -> None:
+        say(in_words(record, config.rounds))
+        after(record)
+
     return simulate(
         config,
         recipe=None if isinstance(recipe, RunConfig) else str(recipe),
         dataset=data,
-        data_dir=_path("data_dir", data_dir),
+        data_dir=path_of("data_dir", data_dir),
         device=device,
-        workers=min(workers, cores()),
+        workers=_processes(workers, cluster),
+        alone_if_small=workers is None,
         cluster=cluster,
-        out=_path("out", out),
-        after_round=after,
+        out=path_of("out", out),
+        after_round=told,
     )
 
 
@@ -141,7 +146,7 @@ def resume(
         from_mapping(document["config"]),
         recipe=document["recipe"],
         dataset=None if dataset is None else as_dataset(dataset, test),
-        data_dir=_path("data_dir", data_dir),
+        data_dir=path_of("data_dir", data_dir),
         device=device,
         workers=min(workers, cores()),
         cluster=cluster,
@@ -203,10 +208,10 @@ def evaluate(
     """
     from fedldp.simulation.evaluating import evaluate as measure  # imports torch
 
-    data = _path("dataset", dataset) if isinstance(dataset, str | Path) else dataset
-    given = _path("run", run) if isinstance(run, str | Path) else run
+    data = path_of("dataset", dataset) if isinstance(dataset, str | Path) else dataset
+    given = path_of("run", run) if isinstance(run, str | Path) else run
     assert given is not None
-    return measure(given, data, _path("data_dir", data_dir), _plain(threshold))
+    return measure(given, data, path_of("data_dir", data_dir), _plain(threshold))
 
 
 def account(
@@ -240,7 +245,7 @@ def account(
     2.0
     """
     config, data = _configured(recipe, dataset, test, settings)
-    folder = _path("data_dir", data_dir)
+    folder = path_of("data_dir", data_dir)
     problem = problem_of(config, folder) if data is None else problem_with(config, data, folder)
     return Displayed.of(plan(config, problem, delta=_plain(at_delta)).privacy)
 
@@ -249,22 +254,8 @@ def _configured(
     named: Recipe, dataset: Data | None, test: Any, settings: dict[str, Any]
 ) -> tuple[RunConfig, Dataset | None]:
     """Return the configuration and the data; the data are None if a setting says what to load."""
-    if test is not None and (dataset is None or isinstance(dataset, str | Path)):
-        raise ConfigError(
-            "test: this argument is only for data given as dataset= in Python; a built-in data "
-            "set has its own test set, and for a table there is the setting test_file"
-        )
-    if dataset is None:
-        return recipe(named, **settings), None
-    data = None if isinstance(dataset, str | Path) else as_dataset(dataset, test)
-    if data is not None and data.name in SOURCES:
-        return recipe(named, **settings), data
-    # The run records the name of the user's own data and shows it as the title.
-    name = str(dataset) if data is None else data.name
-    own = data is not None or name.lower().endswith(SUFFIXES)
-    if own and not isinstance(named, RunConfig):
-        settings = {"standardise": False, **settings}
-    return recipe(named, dataset=name, **settings), data
+    found, data = given_data(dataset, test)
+    return recipe(named, **{**found, **settings}), data
 
 
 def _give_model(config: dict[str, Any], model: Any) -> None:
@@ -274,18 +265,16 @@ def _give_model(config: dict[str, Any], model: Any) -> None:
 
 
 def _folder(run_dir: str | Path) -> RunFolder:
-    path = _path("run_dir", run_dir)
+    path = path_of("run_dir", run_dir)
     assert path is not None
     return RunFolder(path)
 
 
-def _path(name: str, given: str | Path | None) -> Path | None:
-    """Return a path, which may be given as a string."""
-    if given is None:
-        return None
-    if not isinstance(given, str | Path) or not str(given).strip():
-        raise ConfigError(f"{name} = {given!r}: give the path of a folder")
-    return Path(given).expanduser()
+def _processes(workers: int | None, cluster: str | None) -> int:
+    """Return the number of processes of a run; a cluster has its own."""
+    if workers is None:
+        return cores() if cluster is None else 1
+    return min(workers, cores())
 
 
 def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:

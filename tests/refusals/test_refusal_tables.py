@@ -17,6 +17,8 @@ A group's ``door`` says what is done with a value; a row may change any key of i
   ``with`` and ``also`` (lists), to each of the ``commands`` (``account`` and ``run``, which must
   agree).
 - ``command``: ``given`` has the words after ``fedldp``, with ``{value}`` where the value goes.
+- ``table``: as ``command``, for a table that may have other mistakes, which have lines of their
+  own.
 - ``call``: ``given`` is a Python expression, with the names of the module ``of`` (if any),
   ``fedldp``, ``np``, ``nan``, ``inf``; ``error`` is the exception, by default ``ConfigError``.
 - ``policy``: the values, as TOML, are settings of a site's policy.
@@ -110,6 +112,14 @@ def by_command(row: dict[str, Any], value: str, fedldp_command: Any) -> Iterator
     yield fedldp_command(*words).assert_refused()
 
 
+def by_table(row: dict[str, Any], value: str, fedldp_command: Any) -> Iterator[str]:
+    words = shlex.split(row["given"].replace("{value}", value))
+    lines = fedldp_command(*words).assert_all_refused()
+    assert len(lines) == len(set(lines))
+    says = row["says"].replace("{value}", value)
+    yield next((line for line in lines if says in line), "\n".join(lines))
+
+
 def by_call(row: dict[str, Any], value: str, fedldp_command: Any) -> Iterator[str]:
     known = vars(importlib.import_module(row.get("of", "fedldp")))
     names = {**known, "fedldp": fedldp, "np": np, "nan": math.nan, "inf": math.inf}
@@ -134,4 +144,10 @@ def line_of(error: FedldpError) -> str:
     return str(error)
 
 
-DOORS = {"settings": by_settings, "command": by_command, "call": by_call, "policy": by_policy}
+DOORS = {
+    "settings": by_settings,
+    "command": by_command,
+    "table": by_table,
+    "call": by_call,
+    "policy": by_policy,
+}

@@ -17,6 +17,7 @@ from fedldp.cli._common import (
     Verify,
     at_most_cores,
     charts_or_notice,
+    file,
     folder,
     interrupted,
     one_source,
@@ -68,6 +69,20 @@ def advise(
     workers: Annotated[
         int | None, typer.Option(help="number of runs at a time [default: one per core]")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
+        ),
+    ] = None,
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            parser=file,
+            metavar="FILE.toml",
+            help="make no runs: write the questions that only the table's owner can answer",
+        ),
+    ] = None,
     resume: Resume = None,
     same_data: SameData = False,
     verify: Verify = None,
@@ -91,6 +106,9 @@ def advise(
     if verify is not None:
         raise tell_differences(verify_advice(verify, data_dir, again or 0))
     one_source("TABLE", table is not None, out, resume)
+    if draft is not None:
+        _draft(table or "", draft, client, person, label, as_json)
+        return
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
     with results_folder(resume or out, "advise") as place:
@@ -98,8 +116,8 @@ def advise(
         try:
             with shown_progress(stderr) as (say, progress):
                 how: dict[str, Any] = {
-                    "budget": budget, "data_dir": data_dir, "workers": workers, "say": say,
-                    "progress": progress, "same_data": same_data,
+                    "budget": budget, "data_dir": data_dir, "workers": workers, "cluster": cluster,
+                    "say": say, "progress": progress, "same_data": same_data,
                 }  # fmt: skip
                 if table is None:
                     result = advise_again(place, **how)
@@ -121,6 +139,36 @@ def advise(
         _print(result, Path(place))
     if result.missing:
         say_missing(stderr, result.missing, place)
+
+
+def _draft(
+    table: str,
+    place: Path,
+    client: str | None,
+    person: str | None,
+    label: str | None,
+    as_json: bool,
+) -> None:
+    """Write a table's questions, and show its owner what the rows hold."""
+    from rich.console import Console
+
+    from fedldp.experiments.advising import draft as ask
+    from fedldp.reporting.text import print_table
+
+    found = ask(table, place, client=client, person=person, label=label)
+    if as_json:
+        print_json({"file": str(place), "columns": [each.name for each in found.columns]})
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no terminal width
+    print_table(console, *found.shown())
+    for name, text in (
+        ("note", "this table is read from the rows, for your eyes: nothing of it is in the file"),
+        ("file", f"{place}: answer its questions from public knowledge"),
+        ("next", f"fedldp advise {place}"),
+    ):
+        console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _print(result: Advice, place: Path) -> None:

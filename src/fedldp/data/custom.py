@@ -201,6 +201,34 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
     )
 
 
+def load_counted(path: Path, *, columns: Columns) -> Dataset:
+    """Return a table's labels, clients and people, divided as for a run, with one constant feature.
+
+    This tells how many people, sites and labels there are if other columns cannot be read yet.
+
+    Raises:
+        FedldpError: the labels, clients or people cannot be read either.
+    """
+    table = read_table(path)
+    named = {columns.label, columns.client, columns.person}
+    bare = Columns(
+        label=columns.label,
+        client=columns.client,
+        person=columns.person,
+        classes=columns.classes,
+        persons_at_sites=len(table),
+        ignored=tuple(name for name in dict.fromkeys(table.names) if name not in named),
+    )
+    found = encode(table, bare)
+    return of_rows(
+        replace(_gathered(found)[0], features=np.zeros((len(table), 1), np.float32)),
+        None,
+        clients=None if found.clients is None else as_numbers(found.clients),
+        classes=columns.classes,
+        name=path.name,
+    )
+
+
 def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
     """Note what would be refused next in a table that cannot be encoded."""
     context = f"data set {table.path.name!r}:"

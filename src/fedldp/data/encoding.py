@@ -367,13 +367,8 @@ def _check_columns(
 ) -> None:
     """Note every column that is declared but missing, and every name that occurs twice."""
     header = f"its columns are {', '.join(table.names)}"
-    if labels and table.names.count(columns.label) != 1:
-        noted.note(
-            ConfigError(
-                f"label_column is {columns.label!r}, which {table.path} has "
-                f"{table.names.count(columns.label)} times; name another, or rename one; {header}"
-            )
-        )
+    if labels and columns.label not in table.names:
+        noted.note(_lacks(table, columns.label, "label_column"))
     for name, setting in columns.named.items():
         wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
         if name not in table.names and wanted.get(setting, True):

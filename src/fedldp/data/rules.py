@@ -143,7 +143,7 @@ def check_columns(
             whole numbers that differ in all rows of the table, or of each client.
     """
     for name, column in columns.items():
-        if _OF_PANDAS.fullmatch(name):
+        if is_row_number(name):
             raise DataError(
                 f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
                 f"it is no feature; {_DECLARE}"
@@ -153,6 +153,11 @@ def check_columns(
                 f"{context} column {name!r} may only number the rows: it holds a different whole "
                 f"number in each; {_DECLARE}"
             )
+
+
+def is_row_number(name: str) -> bool:
+    """Return whether a column has the name that pandas or R gives to the numbers of rows."""
+    return _OF_PANDAS.fullmatch(name) is not None
 
 
 def _numbers_rows(column: Column, owners: NDArray[np.int64] | None) -> bool:

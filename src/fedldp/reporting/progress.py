@@ -71,8 +71,7 @@ class RunProgress:
         before = record.waited or 0.0
         waited = f" after waiting for {duration(before)}" if before >= 1 else ""
         self._console.print(
-            f"round {record.round}/{self._rounds}  {_tested(record)}  {record.seconds:.1f} s"
-            f"{waited}  {self._left(record)}",
+            f"{in_words(record, self._rounds)}{waited}  {self._left(record)}",
             highlight=False,
             soft_wrap=True,
         )
@@ -96,6 +95,16 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def in_words(record: Round, rounds: int) -> str:
+    """Return a complete round on one line.
+
+    Args:
+        record: the round's record.
+        rounds: the number of rounds of the run.
+    """
+    return f"round {record.round}/{rounds}  {_tested(record)}  {record.seconds:.1f} s"
 
 
 def _tested(record: Round, *, loss: bool = True) -> str:

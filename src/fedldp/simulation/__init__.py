@@ -1,11 +1,11 @@
 """Simulated runs: one machine acts as the clients, the server and the channel.
 
-``settings`` turns what users write into configurations. ``plan`` computes what a run will do and
-cost, with the ``participation`` of its clients. ``engine`` carries the run out: on ``inputs``, with
-a ``population`` of clients that ``executors`` ask in processes (``in_process``), or on the nodes
-of a Ray cluster (``ray_executor``), through a ``shuffler`` if there is one. ``result`` is what a
-run returns, and ``recorded`` a run from its folder; ``identity`` says which runs are the same.
-``evaluating`` tests a model on other rows.
+``settings`` turns what users write into configurations, and ``given`` their data. ``plan`` computes
+what a run will do and cost, with the ``participation`` of its clients. ``engine`` carries the run
+out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in processes
+(``in_process``), or on the nodes of a Ray cluster (``ray_executor``), through a ``shuffler`` if
+there is one. ``result`` is what a run returns, and ``recorded`` a run from its folder; ``identity``
+says which runs are the same. ``evaluating`` tests a model on other rows.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -15,6 +15,7 @@ __all__ = [
     "engine",
     "evaluating",
     "executors",
+    "given",
     "identity",
     "in_process",
     "inputs",

@@ -102,11 +102,12 @@ def test_the_remedy_for_missing_texts_works(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(FedldpError) as refused:
         asked(path)
-    told = re.findall(r"--set (?:'([^']*)'|(\S+))", str(refused.value))
-    given = dict(assignment(quoted or plain) for quoted, plain in told)
-    assert given.pop("ignore_columns") == ["sex"]
-    assert given.pop("categories.sex")[-1] == given["fill_columns.sex"] == "unknown"
-    found, data = asked(path, settings={**given, "categories.sex": ["f", "m", "unknown"]})
+    told = re.search(r'add ("\w+") to (categories\.sex), and (fill_columns\.sex = "\w+")',
+                     str(refused.value))  # fmt: skip
+    assert told is not None
+    text, column, filled = told.groups()
+    given = dict([assignment(f'{column} = ["f", "m", {text}]'), assignment(filled)])
+    found, data = asked(path, settings=given)
     assert found.settings["fill_columns"] == {"sex": "unknown"}
     assert {"sex=unknown", "flag"} <= set(data.features)
 

@@ -1,11 +1,13 @@
 """Advice on a table: who can be protected, from whom, and at what cost.
 
-``plan`` determines the runs, ``asking`` refuses unsuitable input, ``advice`` applies the rule and
+``questions`` asks what only the owner of a table knows, ``asking`` refuses unsuitable input,
+``plan`` determines the runs, ``advice`` applies the rule and
 words the verdicts, and ``page`` makes the page for a data-protection officer.
 """
 
 from fedldp.experiments.advising.advice import Advice
 from fedldp.experiments.advising.plan import MANY, starting_point
+from fedldp.experiments.advising.questions import Draft, draft
 from fedldp.experiments.advising.running import advise
 
-__all__ = ["MANY", "Advice", "advise", "running", "starting_point"]
+__all__ = ["MANY", "Advice", "Draft", "advise", "draft", "running", "starting_point"]

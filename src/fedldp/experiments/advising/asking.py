@@ -7,19 +7,25 @@ to anyone.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, DataError
-from fedldp.data import Columns, Dataset, Examples, is_table, read_table
-from fedldp.data.columns import places_in
+from fedldp.core.errors import ConfigError, DataError, FedldpError, Noted
+from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.data import Dataset, Examples, is_table, read_table
+from fedldp.data.custom import load_counted
 from fedldp.data.people import count_of
+from fedldp.data.rules import is_row_number
 from fedldp.data.tables import Table
 from fedldp.experiments.advising.plan import AdviceRequest, unit_of
+from fedldp.experiments.advising.questions import OPEN, ROLES, answered
 from fedldp.experiments.comparing.design import CHOSEN_ON, SHARED
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.simulation.settings import beside, nested
@@ -31,54 +37,138 @@ OF_DATA = tuple(
 )
 """The settings that declare a table's columns, and each row's client and person."""
 
+FACTS = ("people", "sites", "delta", "class_shares")
+"""What else a file about a table declares: public facts that are no settings of all runs."""
+
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
 
 
 def read_request(
-    table: Path | str,
+    table: Path | str | None,
     *,
     client: str | None,
     person: str | None,
     label: str | None,
     settings: Mapping[str, Any],
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> AdviceRequest:
-    """Return a request for advice on a table, with its columns checked.
+    """Return a request for advice on a table; ``checked_data`` then reads the table.
 
     Args:
         table: a .csv or .parquet file; or a .toml file whose ``dataset`` is such a file. Only the
-            declarations about the data are read from a .toml file.
+            declarations about the data are read from a .toml file. None if ``given`` has the data.
         client: the column that names each row's client or site.
         person: the column that names each row's person.
         label: the column that holds the classes.
-        settings: the data's settings, by dotted name.
+        settings: the data's settings, and ``FACTS``, by dotted name.
+        given: the settings that name the data, in place of those that ``table`` has.
 
     Raises:
-        FedldpError: there is no such file or column, or a column lacks a declaration.
+        FedldpError: there is no such file, or a setting is wrong.
     """
-    found = _declared(str(table))
+    found = ({} if table is None else _declared(str(table))) | dict(given)
     for name, value in (("client", client), ("person", person), ("label", label)):
         if value is not None:
             found[f"{name}_column"] = value
     for key in settings:
-        if key.split(".")[0] not in OF_DATA:
+        if key.split(".")[0] not in (known := ("dataset", *OF_DATA, *FACTS)):
             raise ConfigError(
                 f"set {key}: advice chooses all settings except the data's; give one of "
-                f"{', '.join(OF_DATA)}"
+                f"{', '.join(known)}"
             )
     for key, value in nested(settings.items()).items():
         old = found.get(key)
         found[key] = (
             {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
         )
-    request = AdviceRequest(
-        settings={key: value for key, value in found.items() if value is not None}
-    )
-    read = read_table(Path(request.config.dataset).expanduser())
-    _check_names(read, request.config)
-    _check_missing(read, request.config.columns)
-    _check_declared(read, request.config.columns)
-    return AdviceRequest(settings={**request.settings, **_centred(request.config)})
+    _check_answered(found, table)
+    return _request_of({key: value for key, value in answered(found).items() if value is not None})
+
+
+def _check_answered(found: Mapping[str, Any], table: Path | str | None) -> None:
+    """Refuse a file of questions whose columns of clients, persons and labels are still open."""
+    noted = Noted()
+    for name, question in ROLES.items():
+        if found.get(name) == OPEN:
+            noted.note(ConfigError(f'{name} = "{OPEN}" in {table}: answer it. {question}'))
+    noted.refuse()
+
+
+def _request_of(found: dict[str, Any]) -> AdviceRequest:
+    """Return the request with these settings, some of which are facts and no settings of a run."""
+    facts = {name: found.pop(name, None) for name in FACTS}
+    for name in ("people", "sites"):
+        if (count := facts[name]) is not None and not (type(count) is int and count > 0):
+            raise ConfigError(f"{name} = {count}: give a number of at least 1")
+    delta = facts["delta"]
+    if delta is not None and not (type(delta) is float and SMALLEST_DELTA <= delta < 1):
+        raise ConfigError(f"delta = {delta}: give a number above 0 and below 1")
+    request = AdviceRequest(found, people=facts["people"], sites=facts["sites"], delta=delta)
+    return replace(request, settings={**found, **_centred(request.config)})
+
+
+def checked_data(
+    request: AdviceRequest, source: Callable[[], Dataset], *, asked: bool = False
+) -> Dataset:
+    """Return the data that advice is about, or refuse all that is wrong with them at once.
+
+    Args:
+        request: the request.
+        source: loads the data.
+        asked: whether a file declares the columns already.
+
+    Raises:
+        FedldpError: a column lacks a declaration, a cell is invalid, the data are not as declared,
+            or there are too few of them; ``SeveralErrors`` has one line for each.
+    """
+    noted, data = Noted(), None
+    config, is_file = request.config, is_table(request.config.dataset)
+    path = Path(config.dataset).expanduser()
+    if is_file:
+        _note_undeclared(noted, read_table(path), config)
+    with noted.check():
+        data = source()
+    counted = data
+    if data is None and is_file:  # count what can be counted without the features
+        with suppress(FedldpError):
+            counted = load_counted(path, columns=config.columns)
+    if counted is not None and (config.client_column is not None or not is_file):
+        _note_counts(noted, counted, request)
+        with noted.check():
+            check_data(counted, request.settings)
+    if noted and is_file and not asked:
+        noted.note(
+            ConfigError(
+                f"{path}: to get all questions about its columns as a file to answer: fedldp "
+                f"advise {path} --draft FILE.toml"
+            )
+        )
+    noted.refuse()
+    assert data is not None
+    return data
+
+
+def _note_counts(noted: Noted, data: Dataset, request: AdviceRequest) -> None:
+    """Note declared numbers of people or sites that are not those of the data."""
+    sites = len(data.clients or ())
+    if request.sites is not None and request.sites != sites:
+        noted.note(
+            DataError(
+                f"sites = {request.sites}: {data.name} has rows of {sites}; correct the number, or "
+                "the names of the sites in the table"
+            )
+        )
+    people = 0
+    for part in (data.train, data.test):
+        people += len(part) if part.people is None else count_of(part.people)
+    if request.people is not None and request.people < people:
+        noted.note(
+            DataError(
+                f"people = {request.people}: {data.name} has rows of more people; round the number "
+                "up, because delta must suit all of them"
+            )
+        )
 
 
 def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
@@ -91,28 +181,34 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
     Raises:
         DataError: there are too few people or sites, or too few examples of a class.
     """
-    name, sites = data.name, len(data.clients or ())
+    name, sites, noted = data.name, len(data.clients or ()), Noted()
     if sites < 2:
-        raise DataError(
-            f"{name}: column {settings['client_column']!r} has only one value, so there is only "
-            "one site; use --client to name the column that distinguishes sites or clients"
+        noted.note(
+            DataError(
+                f"{name}: column {settings.get('client_column')!r} has only one value, so there is "
+                "only one site; use --client to name the column that distinguishes sites or clients"
+            )
         )
     if data.num_classes > MOST_CLASSES:
-        raise DataError(
-            f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
-            f"classes, and advice covers at most {MOST_CLASSES}; use --label to name the column "
-            "that holds the classes"
+        noted.note(
+            DataError(
+                f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
+                f"classes, and advice covers at most {MOST_CLASSES}; use --label to name the "
+                "column that holds the classes"
+            )
         )
     unit = unit_of(data)
     if unit != "client-run":
-        _check_people(data, settings, unit)
+        _note_people(noted, data, settings, unit)
+    noted.refuse()  # parts of data with so many classes, or with one site, say nothing more
     tried = held_out(with_clients(data, "iid", sites, None, CHOSEN_ON), CHOSEN_ON)
     for part, where in (
         (tried.train, "part that tries train on"),
         (tried.test, "part that tries are scored on"),
         (data.test, "test part"),
     ):
-        _check_classes(data, part, where)
+        _note_classes(noted, data, part, where)
+    noted.refuse()
 
 
 def _declared(table: str) -> dict[str, Any]:
@@ -132,117 +228,48 @@ def _declared(table: str) -> dict[str, Any]:
             "dataset to a .csv or .parquet file"
         )
     found = beside(Path(table), found)
-    return {name: found[name] for name in ("dataset", *OF_DATA) if name in found}
+    return {name: found[name] for name in ("dataset", *OF_DATA, *FACTS) if name in found}
 
 
-def _check_names(table: Table, config: RunConfig) -> None:
-    names = ", ".join(table.names)
+def _note_undeclared(noted: Noted, table: Table, config: RunConfig) -> None:
+    """Note that no column names the clients, and columns of numbers without a public scale.
+
+    Numbers from -1 to 1, and true and false, need no scale.
+    """
     if config.client_column is None:
-        raise ConfigError(
-            f"client: use --client to name the column with each row's site or device; {table.path} "
-            f"has {names}"
-        )
-    for option, name in (
-        ("client", config.client_column),
-        ("person", config.person_column),
-        ("label", config.label_column),
-    ):
-        if name is not None and name not in table.names:
-            raise ConfigError(
-                f"{option}: {table.path} has no column {name!r}; use --{option} to name one of its "
-                f"columns: {names}"
+        noted.note(
+            ConfigError(
+                "client: use --client to name the column with each row's site or device; "
+                f"{table.path} has {', '.join(table.names)}"
             )
-    known = {config.client_column, config.person_column, config.label_column}
-    for setting in (
-        "ignore_columns",
-        "scale_columns",
-        "spread_columns",
-        "fill_columns",
-        "categories",
-    ):
-        for name in getattr(config, setting):
-            if name not in table.names:
-                raise ConfigError(
-                    f"{setting}: {table.path} has no column {name!r}; its columns are {names}"
-                )
-    if not set(table.names) - known - set(config.ignore_columns):
-        raise ConfigError(
-            f"{table.path}: no column is left for the model; add columns besides client, person "
-            "and label"
         )
-
-
-def _check_missing(table: Table, columns: Columns) -> None:
-    """Refuse missing values, and name all columns that hold some."""
-    gaps = [
+    columns = config.columns
+    known = {columns.label, columns.client, columns.person, *columns.ignored}
+    known |= {*columns.categories, *columns.scaled, *columns.spreads}
+    wide = [
         name
         for name in dict.fromkeys(table.names)
-        if name not in (*columns.ignored, *columns.filled)
-        and _has_gaps(table, name, columns.categories.get(name, ()))
+        if name not in known and not is_row_number(name) and _is_wide(table, name)
     ]
-    if not gaps:
-        return
-    if whose := [name for name in gaps if name in (columns.client, columns.person, columns.label)]:
-        raise DataError(
-            f"{table.path}: column {whose[0]!r} holds missing values, but every row needs a "
-            "client, a person and a label; fill them in, or drop these rows"
+    if wide:
+        noted.note(
+            ConfigError(
+                f"{table.path}: declare a public range for {_listed(wide)}, from public knowledge "
+                f"and never measured on the rows: --set 'scale_columns.{wide[0]}=[0, 120]', or a "
+                f"typical value and a spread: --set 'spread_columns.{wide[0]}=[60, 16]'; or leave "
+                "columns out with ignore_columns"
+            )
         )
-    raise DataError(
-        f"{table.path}: missing values in {_listed(gaps)}; declare public values to replace them, "
-        f"never means of the rows: {' '.join(_fills(table, gaps))}; or leave these columns out: "
-        f"--set 'ignore_columns={_toml(gaps)}'"
-    )
 
 
-def _fills(table: Table, gaps: Sequence[str]) -> list[str]:
-    """Return example options that fill missing values in columns of numbers and of strings."""
-    texts = [name for name in gaps if _holds_texts(table, name)]
-    numbers = [name for name in gaps if name not in texts]
-    found = [f"--set fill_columns.{name}=0 (a number)" for name in numbers[:1]]
-    return found + [
-        f'--set fill_columns.{name}=unknown --set \'categories.{name}=["a", "unknown"]\' (a '
-        "string, with the list of all possible strings)"
-        for name in texts[:1]
-    ]
-
-
-def _has_gaps(table: Table, name: str, values: Sequence[str]) -> bool:
-    """Return whether a cell of a column is missing, and is none of the declared values."""
-    texts, place = table.texts(name), places_in(values)
-    return any(place(texts[row]) < 0 for row in np.flatnonzero(table.missing(name)).tolist())
-
-
-def _holds_texts(table: Table, name: str) -> bool:
-    """Return whether a cell of a column is neither a number nor missing."""
-    return bool((np.isnan(table.numbers(name)) & ~table.missing(name)).any())
-
-
-def _check_declared(table: Table, columns: Columns) -> None:
-    """Refuse columns without a public range or list of categories; one line names all of them.
-
-    Numbers from -1 to 1, and true and false, need no range.
-    """
-    aside = {columns.label, columns.client, columns.person, *columns.ignored}
-    plain, texts = [], []
-    for name in table.names:
-        if name in {*aside, *columns.categories, *columns.scaled, *columns.spreads}:
-            continue
-        cells = table.numbers(name)
-        if _holds_texts(table, name):
-            texts.append(name)
-        elif not (np.abs(cells[~np.isnan(cells)]) <= 1).all():
-            plain.append(name)
-    if plain or texts:
-        first = [f"a public range for {_listed(plain)}"] if plain else []
-        first += [f"a public list of the strings in {_listed(texts)}"] if texts else []
-        examples = [f"--set 'scale_columns.{plain[0]}=[0, 120]'"] if plain else []
-        examples += [f'--set \'categories.{texts[0]}=["a", "b"]\''] if texts else []
-        raise ConfigError(
-            f"{table.path}: declare {' and '.join(first)}, from public knowledge and never "
-            f"measured on the rows: {' '.join(examples)}, or all of them in a .toml file; or leave "
-            "columns out with ignore_columns; use --person to name the column with each row's "
-            "person"
-        )
+def _is_wide(table: Table, name: str) -> bool:
+    """Return whether a column holds numbers, and not only numbers from -1 to 1."""
+    try:
+        cells, gaps = table.numbers(name), table.missing(name)
+    except DataError:  # a type of a .parquet file that holds no numbers
+        return False
+    texts = np.isnan(cells) & ~gaps
+    return not texts.any() and not (np.abs(cells[~gaps]) <= 1).all()
 
 
 def _centred(config: RunConfig) -> dict[str, Any]:
@@ -256,40 +283,46 @@ def _centred(config: RunConfig) -> dict[str, Any]:
     return {"centre_columns": found} if found else {}
 
 
-def _check_people(data: Dataset, settings: Mapping[str, Any], unit: str) -> None:
+def _note_people(noted: Noted, data: Dataset, settings: Mapping[str, Any], unit: str) -> None:
     owners, people = data.owners, data.train.people
     total = len(data.train) if people is None else count_of(people)
     what = "rows" if unit == "record" else "persons"
     if total < LEAST_PEOPLE:
-        raise DataError(
-            f"{data.name}: only {total} {what} to train on: noise that hides one of so few also "
-            f"hides what they have in common; give at least {LEAST_PEOPLE}, or use public data"
+        noted.note(
+            DataError(
+                f"{data.name}: only {total} {what} to train on: noise that hides one of so few "
+                f"also hides what they have in common; give at least {LEAST_PEOPLE}, or use public "
+                "data"
+            )
         )
     for site in range(len(data.clients or ())):
         here = owners == site
         own = int(here.sum()) if people is None else count_of(people[here])
         if own < LEAST_AT_SITE:
-            raise DataError(
-                f"{data.name}: a site in column {settings['client_column']!r} has only {own} "
-                f"{what} to train on; leave out sites with fewer than {LEAST_AT_SITE}"
+            where = (
+                f" in column {settings['client_column']!r}" if "client_column" in settings else ""
+            )
+            noted.note(
+                DataError(
+                    f"{data.name}: a site{where} has only {own} {what} to train on; leave out "
+                    f"sites with fewer than {LEAST_AT_SITE}"
+                )
             )
 
 
-def _check_classes(data: Dataset, part: Examples, where: str) -> None:
+def _note_classes(noted: Noted, data: Dataset, part: Examples, where: str) -> None:
     counts = np.bincount(part.labels, minlength=data.num_classes)
     for label in np.flatnonzero(counts == 0).tolist():
         shown = label if data.classes is None else data.classes[label]
-        raise DataError(
-            f"{data.name}: no row in the {where} has the label {shown}, so its AUC is not defined; "
-            "give more rows of that class, merge it with another class, or, if there is no such "
-            'class, list the classes: --set \'classes=["a", "b"]\''
+        noted.note(
+            DataError(
+                f"{data.name}: no row in the {where} has the label {shown}, so its AUC is not "
+                "defined; give more rows of that class, merge it with another class, or, if there "
+                'is no such class, list the classes: --set \'classes=["a", "b"]\''
+            )
         )
 
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more columns" if len(names) > _SHOWN else ""
     return ("columns " if len(names) > 1 else "column ") + ", ".join(names[:_SHOWN]) + more
-
-
-def _toml(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"

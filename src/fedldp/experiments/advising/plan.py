@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.statement import delta_to_take
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.errors import ConfigError
@@ -171,12 +172,19 @@ class AdviceRequest:
         epsilons: the epsilons, ascending.
         tries: the largest number of tries per contestant.
         seeds: the seeds to measure; None for the default seeds.
+        people: a public number of people, at least as large as that of the table; None if none is
+            declared.
+        sites: the declared number of sites, or None.
+        delta: the declared delta of the guarantees, or None.
     """
 
     settings: Settings
     epsilons: tuple[float, ...] = EPSILONS
     tries: int = len(PEOPLE_TRIES)
     seeds: tuple[int, ...] | None = None
+    people: int | None = None
+    sites: int | None = None
+    delta: float | None = None
 
     @cached_property
     def config(self) -> RunConfig:
@@ -187,6 +195,31 @@ class AdviceRequest:
         """
         return from_mapping({**_PEOPLE, "num_clients": 1, "rounds": 1, "learning_rate": 1.0,
                              **self.settings})  # fmt: skip
+
+    def delta_for(self, unit: TargetUnit) -> float:
+        """Return the delta of the guarantees.
+
+        A delta that is not declared follows from the declared number of those whom the guarantees
+        protect, and never from a number that was counted; see ``delta_to_take``.
+        """
+        if self.delta is not None:
+            return self.delta
+        protected = self.sites if unit == "client-run" else self.people
+        return DELTA if protected is None else delta_to_take(protected)
+
+    def delta_in_words(self, unit: TargetUnit) -> str:
+        """Return a sentence on the delta of the guarantees, and what it follows from."""
+        what = "sites" if unit == "client-run" else "people"
+        protected = self.sites if unit == "client-run" else self.people
+        text = f"delta is {self.delta_for(unit):g}"
+        if self.delta is not None:
+            return f"{text}, as declared"
+        if protected is None:
+            return (
+                f"{text}; declare {what} = N, a number that may be published, if there are more "
+                f"than 10,000: delta is then smaller"
+            )
+        return f"{text}, at most 0.1/{protected:,}, the declared number of {what}"
 
     def load(self, data_dir: Path | None) -> Dataset:
         """Return the data.
@@ -205,12 +238,13 @@ class AdviceRequest:
         # The data are divided among clients in advance; with this scheme, tuning runs hold out
         # whole people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
-        found = self._of_clients() if unit == "client-run" else self._of_people(unit)
+        delta = self.delta_for(unit)
+        found = self._of_clients(delta) if unit == "client-run" else self._of_people(unit, delta)
         if unit != "client-run":
             for site in alone(data):
                 own = of_site(data, site)
                 tasks.append(Task(own.name, _just(own), {}, part=f"site {site}"))
-                found.append(self._alone(site, own.name, unit))
+                found.append(self._alone(site, own.name, unit, delta))
         return Comparison(
             found,
             tasks,
@@ -244,51 +278,56 @@ class AdviceRequest:
 
     def document(self) -> dict[str, Any]:
         """Return the record of the request for its folder."""
+        declared = {"people": self.people, "sites": self.sites, "delta": self.delta}
         return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
                 "tries": self.tries,
+                **{name: value for name, value in declared.items() if value is not None},
                 "seeds": None if self.seeds is None else list(self.seeds)}  # fmt: skip
 
-    def _of_people(self, unit: TargetUnit) -> list[Contestant]:
+    def _of_people(self, unit: TargetUnit, delta: float) -> list[Contestant]:
         """Return the contestants that protect a person, or a row, at few sites."""
         return [
-            self._made(FREE, _FREE_PEOPLE, FREE_TRIES),
-            self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES),
-            self._made(LARGER, _LARGER, LARGER_TRIES),
+            self._made(FREE, _FREE_PEOPLE, FREE_TRIES, delta),
+            self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES, delta),
+            self._made(LARGER, _LARGER, LARGER_TRIES, delta),
             *(
                 self._made(
-                    name, {**_PEOPLE, "channel": _CHANNELS[trust]}, PEOPLE_TRIES,
-                    GuaranteeKind(unit, adversary, DELTA),
+                    name, {**_PEOPLE, "channel": _CHANNELS[trust]}, PEOPLE_TRIES, delta,
+                    GuaranteeKind(unit, adversary, delta),
                 )
                 for trust, (name, adversary) in TRUSTS.items()
             ),
             self._made(
-                WHOLE, _WHOLE, WHOLE_TRIES, GuaranteeKind("client-run", "downlink", DELTA)
+                WHOLE, _WHOLE, WHOLE_TRIES, delta, GuaranteeKind("client-run", "downlink", delta)
             ),
         ]  # fmt: skip
 
-    def _of_clients(self) -> list[Contestant]:
+    def _of_clients(self, delta: float) -> list[Contestant]:
         """Return the contestants that protect a whole client."""
         return [
-            self._made(FREE, _FEDAVG, FEDAVG_TRIES),
-            self._made(CLIPPED, _CLIPPED, SUMMED_TRIES),
-            self._made(LARGER, _LARGER, LARGER_TRIES),
+            self._made(FREE, _FEDAVG, FEDAVG_TRIES, delta),
+            self._made(CLIPPED, _CLIPPED, SUMMED_TRIES, delta),
+            self._made(LARGER, _LARGER, LARGER_TRIES, delta),
             *(
-                self._made(name, *_CLIENTS[trust], GuaranteeKind("client-run", adversary, DELTA))
+                self._made(
+                    name, *_CLIENTS[trust], delta, GuaranteeKind("client-run", adversary, delta)
+                )
                 for trust, (name, adversary) in TRUSTS.items()
             ),
         ]
 
-    def _alone(self, site: int, task: str, unit: TargetUnit) -> Contestant:
+    def _alone(self, site: int, task: str, unit: TargetUnit, delta: float) -> Contestant:
         own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
         if unit == "record":  # a single client cannot be held out, so hold out rows
             own = {**own, "client_column": None}
-        return replace(self._made(alone_name(site), own, FREE_TRIES), data_of=task)
+        return replace(self._made(alone_name(site), own, FREE_TRIES, delta), data_of=task)
 
     def _made(
         self,
         name: str,
         own: Settings,
         tries: Sequence[Try],
+        delta: float,
         guarantee: GuaranteeKind | None = None,
     ) -> Contestant:
         of_data = self.settings
@@ -300,7 +339,7 @@ class AdviceRequest:
             name=name,
             configure=configure,
             tries=tries[: self.tries],
-            guarantee=guarantee or GuaranteeKind("client-run", "server", DELTA),
+            guarantee=guarantee or GuaranteeKind("client-run", "server", delta),
             role="reference" if guarantee is None else "calibrated",
         )
 

@@ -12,8 +12,9 @@ from typing import Any
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder
+from fedldp.data import Dataset, is_table
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
-from fedldp.experiments.advising.asking import check_data, read_request
+from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     EPSILONS,
@@ -21,6 +22,7 @@ from fedldp.experiments.advising.plan import (
     PEOPLE_TRIES,
     AdviceRequest,
     BreadthFirst,
+    unit_of,
 )
 from fedldp.experiments.comparing.design import check_seeds
 from fedldp.experiments.comparing.running import Contestants, measure, outcome_in, reading_of
@@ -31,13 +33,16 @@ from fedldp.experiments.store import Document, Own, RunStore, read_document, set
 from fedldp.experiments.verifying import verify
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
+from fedldp.simulation.given import Data, given_data, path_of
 
 PAGE = "advice.html"
 
 
 def advise(
-    table: Path | str,
+    table: Path | str | None = None,
     *,
+    dataset: Data | None = None,
+    test: Any = None,
     client: str | None = None,
     person: str | None = None,
     label: str | None = None,
@@ -47,8 +52,9 @@ def advise(
     seeds: Sequence[int] | None = None,
     budget: str | float | None = None,
     out: Path | OwnedFolder | str | None = None,
-    data_dir: Path | None = None,
+    data_dir: Path | str | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     same_data: bool = False,
@@ -61,12 +67,18 @@ def advise(
 
     Args:
         table: a .csv or .parquet file; or a .toml file that names such a file and declares its
-            columns.
+            columns, such as one that ``draft`` wrote and you answered.
+        dataset: data in any form that ``fedldp.run`` takes, which say whose each row is; or the
+            path of another file with the columns that ``table`` declares.
+        test: the examples to test on, in any form that ``fedldp.run`` takes; without them, a fifth
+            of the people is held out.
         client: the column that names each row's client or site.
         person: the column that names each row's person; without it the unit is a row, or a whole
             client if there are 100 clients or more.
         label: the column that holds the classes; "label" by default.
-        settings: other declarations about the data, by dotted name: "scale_columns.age", ...
+        settings: other declarations about the data, by dotted name: "scale_columns.age", ...; and
+            "people", "sites" and "delta". Without "delta" it is 1e-5, or less for more than 10,000
+            "people".
         epsilon: the epsilons of the guarantees, ascending.
         tries: the number of candidate hyperparameters per contestant, 2 to 6.
         seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
@@ -76,6 +88,8 @@ def advise(
             With None, nothing is kept.
         data_dir: the data folder.
         workers: the number of runs at once; None for one per core.
+        cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
+            at a time, instead of ``workers``; see docs/cluster.md.
         say: called with a line about every run.
         progress: called with the number of completed runs and the largest possible total.
         same_data: whether the table is that of the folder, where nobody can tell.
@@ -83,8 +97,18 @@ def advise(
     Raises:
         FedldpError: the table or an argument is wrong, or ``out`` holds something else.
     """
+    of_data, given = given_data(dataset, test, tested=True)
+    _check_source(table, of_data, given, client or person or label)
+    names = ("dataset", "test_file")
     request = replace(
-        read_request(table, client=client, person=person, label=label, settings=settings or {}),
+        read_request(
+            table,
+            client=client,
+            person=person,
+            label=label,
+            settings=settings or {},
+            given={name: of_data[name] for name in names if name in of_data},
+        ),
         epsilons=tuple(epsilon),
         tries=tries,
         seeds=None if seeds is None else tuple(seeds),
@@ -93,8 +117,28 @@ def advise(
         raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
     if seeds is not None:
         check_seeds(tuple(seeds))
-    place = out if out is None or isinstance(out, OwnedFolder) else Path(out).expanduser()
-    return _carry_out(request, budget, place, data_dir, workers, say, progress, same_data)
+    place = out if isinstance(out, OwnedFolder) else path_of("out", out)
+    source = Contestants(request, given, path_of("data_dir", data_dir))
+    checked_data(request, lambda: source.data, asked=str(table).endswith(".toml"))
+    return _carry_out(source, request, budget, place, workers, cluster, say, progress, same_data)
+
+
+def _check_source(
+    table: Path | str | None, of_data: Mapping[str, Any], given: Dataset | None, named: str | None
+) -> None:
+    """Refuse a call that says twice what the data are, or not at all."""
+    if given is not None and (table is not None or named is not None):
+        raise ConfigError(
+            "dataset: data given in Python say themselves whose each row is; leave out table, "
+            "client, person and label (see Dataset.from_table)"
+        )
+    if given is not None and given.clients is None:
+        raise ConfigError(
+            f"dataset: the data set {given.name!r} does not say which client each row belongs to; "
+            "make it with Dataset.from_table(..., client=...), or give a list of clients' data"
+        )
+    if table is None and given is None and "dataset" not in of_data:
+        raise ConfigError("table: give the path of a .csv, .parquet or .toml file, or dataset=")
 
 
 def advise_again(
@@ -103,35 +147,38 @@ def advise_again(
     budget: str | float | None,
     data_dir: Path | None,
     workers: int | None,
+    cluster: str | None,
     say: Callable[[str], None],
     progress: Callable[[int, int], None],
     same_data: bool,
 ) -> Advice:
     """Continue the advice in a folder, with its own settings; see ``advise``."""
     request = request_in(Path(folder))
-    return _carry_out(request, budget, folder, data_dir, workers, say, progress, same_data)
+    source = Contestants(request, None, data_dir)
+    checked_data(request, lambda: source.data, asked=True)
+    return _carry_out(source, request, budget, folder, workers, cluster, say, progress, same_data)
 
 
 def _carry_out(
+    source: Contestants,
     request: AdviceRequest,
     budget: str | float | None,
     out: Path | OwnedFolder | None,
-    data_dir: Path | None,
     workers: int | None,
+    cluster: str | None,
     say: Callable[[str], None],
     progress: Callable[[int, int], None],
     same_data: bool,
 ) -> Advice:
     """Make the missing runs, and return the advice that follows from all runs."""
-    check_workers(workers, None)
+    check_workers(workers, cluster)
     end = end_of(budget)
-    source = Contestants(request, None, data_dir)
-    check_data(source.data, request.settings)
     document = document_of(request, source.data)
     cells = request.cells(source.comparison, len(source.data.clients or ()))
     own = Own(sum_of(source.data), same_data=same_data)
     with RunStore.opened(out, "advise", document, partial(_lacks, document), own) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
+        say(f"note: {request.delta_in_words(unit_of(source.data))}")
         kept = None if out is None else store.folder
         plan = BreadthFirst(source.comparison, cells)
         found: list[Advice] = []
@@ -143,7 +190,7 @@ def _carry_out(
                 replace_file(kept / PAGE, page_of(found[0]).encode())
 
         told = Lines(say, outcome_in(METRIC), progress)
-        measure(source, plan, store, workers, None, end, told, show)
+        measure(source, plan, store, workers, cluster, end, told, show)
     return found[0]
 
 
@@ -161,9 +208,17 @@ def request_in(folder: Path) -> AdviceRequest:
         RunError: there is none.
     """
     found = settings_in(folder, read_document(folder, "advise"))
+    if not is_table(str(found.get("settings", {}).get("dataset"))):
+        raise RunError(
+            f"{folder}: that advice used data given in Python; continue it in Python with the same "
+            "data: fedldp.advise(dataset=..., out=...)"
+        )
     try:
         seeds = None if found["seeds"] is None else tuple(found["seeds"])
-        return AdviceRequest(found["settings"], tuple(found["epsilons"]), found["tries"], seeds)
+        declared = {name: found.get(name) for name in ("people", "sites", "delta")}
+        return AdviceRequest(
+            found["settings"], tuple(found["epsilons"]), found["tries"], seeds, **declared
+        )
     except (KeyError, TypeError) as error:
         raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
 

@@ -13,7 +13,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.locks import OwnedFolder
-from fedldp.data import Dataset, as_dataset
+from fedldp.data import Dataset
 from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
@@ -40,6 +40,7 @@ from fedldp.experiments.store import Document, Own, RunStore, read_document, set
 from fedldp.experiments.sweeping.grid import read_seeds
 from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting import words
+from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
@@ -56,7 +57,8 @@ def compare(
     tries: int | None = None,
     seeds: str | Iterable[int] | None = None,
     out: Path | str | None = None,
-    dataset: Dataset | tuple[Any, Any] | str | Path | None = None,
+    dataset: Data | None = None,
+    test: Any = None,
     data_dir: Path | str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -86,8 +88,9 @@ def compare(
         seeds: the seeds to measure; by default three, and ten at an epsilon of 1 or less.
         out: the folder. If it already holds this comparison, or a part of it, that comparison is
             continued. With None, nothing is kept.
-        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
-            data set's name, or the path of a file; by default the data that the recipes name.
+        dataset: the data, in any form that ``fedldp.run`` takes; by default those that the recipes
+            name.
+        test: the examples to test on, in any form that ``fedldp.run`` takes.
         data_dir: the data folder.
         workers: the number of runs at once, each in a separate process; None for one per core. With
             1, runs take place in this process.
@@ -108,23 +111,17 @@ def compare(
     >>> [(row["name"], row["seeds"], row["proven"] <= 8) for row in found.rows]
     [('quickstart', 1, True), ('composed-digits', 1, True)]
     """
-    given = None
-    if isinstance(dataset, str | Path):
-        settings["dataset"] = str(dataset)
-    elif dataset is not None:
-        given = as_dataset(dataset, tested=True)
-        settings = {**_of_own(given), **settings}
+    of_data, given = given_data(dataset, test, tested=True)
+    settings = {**of_data, **settings}
     design = design_of(
         contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,
         tries=tries, seeds=seeds,
     )  # fmt: skip
-    if out is not None and not str(out).strip():
-        raise ConfigError(f"out = {out!r}: give the path of a folder")
     return carry_out_comparison(
         design,
         given,
-        None if data_dir is None else Path(data_dir),
-        None if out is None else Path(out).expanduser(),
+        path_of("data_dir", data_dir),
+        path_of("out", out),
         budget,
         workers,
         say,
@@ -381,14 +378,6 @@ def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:
     except ConfigError:  # an object given in Python, or a setting that is gone
         config = entry["config"]
     return {**entry, "config": config}
-
-
-def _of_own(data: Dataset) -> dict[str, Any]:
-    """Return the settings that follow from the user's data."""
-    found: dict[str, Any] = {"dataset": data.name, "standardise": False}
-    if data.clients is not None:
-        found["num_clients"] = len(data.clients)
-    return found
 
 
 def _most_points(entries: Mapping[str, Entry]) -> int:

@@ -19,7 +19,7 @@ from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.facts import Doubt, Unprotected
 from fedldp.core.locks import OwnedFolder
 from fedldp.core.registry import is_address
-from fedldp.data import SUFFIXES, Dataset, as_dataset
+from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.executors import check_workers, executor_of
 from fedldp.experiments.making import Maker, summary_of
 from fedldp.experiments.own import sum_of, sum_of_tables
@@ -40,6 +40,7 @@ from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting.lines import behind_sums
 from fedldp.reporting.scores import TestSet, is_imbalanced
 from fedldp.reporting.words import percent
+from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 
@@ -50,7 +51,8 @@ def sweep(
     grid: Mapping[str, Iterable[Any]] | None = None,
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
-    dataset: Dataset | tuple[Any, Any] | str | Path | None = None,
+    dataset: Data | None = None,
+    test: Any = None,
     data_dir: Path | str | None = None,
     device: str = "cpu",
     workers: int | None = None,
@@ -73,8 +75,9 @@ def sweep(
         seeds: every combination runs once with each seed; None uses each recipe's own seed.
         out: the sweep's folder. If it holds this sweep, or a part of this sweep, the sweep
             continues. If None, the runs' folders are deleted.
-        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
-            data set's name, or the path of a file; None loads each configuration's data set.
+        dataset: the data, in any form that ``fedldp.run`` takes; None loads each configuration's
+            data set.
+        test: the examples to test on, in any form that ``fedldp.run`` takes.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: the number of runs at once, each in its own process; None starts one per core. With
@@ -98,21 +101,12 @@ def sweep(
     >>> [row["settings"]["epsilon"] for row in found.table]
     [1, 8]
     """
-    if out is not None and not str(out).strip():
-        raise ConfigError(f"out = {out!r}: give the path of a folder")
     if grid is not None and not isinstance(grid, Mapping):
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
-    given = None
-    if isinstance(dataset, str | Path):
-        settings["dataset"] = str(dataset)
-    elif dataset is not None:
-        given = as_dataset(dataset, tested=True)
-    changed = {key: _plain(key, value) for key, value in settings.items()}
+    of_data, given = given_data(dataset, test, tested=True)
+    changed = {key: _plain(key, value) for key, value in {**of_data, **settings}.items()}
     recipes = [recipe] if isinstance(recipe, str | RunConfig) else list(recipe)
     found = bases(recipes, changed)
-    own = given is not None and not given.is_public
-    if own and any(found[each].standardise for each in recipes if isinstance(each, str)):
-        changed = {"standardise": False, **changed}  # the default for own data, as in fedldp.run
     design = Design(
         bases=found,
         settings=changed,
@@ -124,8 +118,8 @@ def sweep(
     return carry_out_sweep(
         design,
         given,
-        None if data_dir is None else Path(data_dir),
-        None if out is None else Path(out),
+        path_of("data_dir", data_dir),
+        path_of("out", out),
         workers,
         cluster,
         say,
