@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,8 +24,11 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
 from fedldp.data.examples import Examples
 from fedldp.data.public_features import CONSTANT
-from fedldp.protocol.keys import draws_of_seed
-from fedldp.protocol.wire import Broadcast
+from fedldp.mechanisms.summing import signed
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.keys import SecretKeys, draws_of_seed
+from fedldp.protocol.roles import Senders, Update
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
@@ -129,6 +133,72 @@ def test_every_round_is_charged_at_the_noise_of_its_stage(channel: str) -> None:
         release = config.algorithm(PROBLEM).release(0)
         for round in stage.rounds:  # what adds the noise states the event
             assert events[round] == release.at(round).mechanism.event(release.coordinates)
+
+
+WIDE = Problem((1999,), 2, 1500, None, 5)
+"""Has 4,000 weights, so that the deviation of one sum's noise is known within 2 %."""
+
+
+def sent(encoder: Any, round: int, value: float) -> Any:
+    """Return a real client's report of a sum that has one value in all coordinates."""
+    size = encoder.release.coordinates
+    told = Broadcast(round=round, weights=np.zeros(size, np.float32))
+    update = Update(rows=told.weights[None], aux={SUMS: np.full((1, size), value)})
+    keys = SecretKeys(bytes(32), "run")
+    senders = Senders(
+        indices=[0],
+        num_examples=Sensitive(np.array([300])),
+        fresh=lambda purpose: [keys.fresh(round, 0, purpose)],
+        kept=lambda purpose: [keys.kept(purpose)],
+        store=lambda place: MemoryStore(),
+    )
+    (report,) = encoder(Sensitive(update), told, senders)
+    return report
+
+
+@pytest.mark.parametrize("channel", ["named", "sum"])
+@pytest.mark.parametrize("shares", [STAGED, {"measure_share": 0.7, "intercept_share": 0.01}])
+def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_says(
+    channel: str, shares: dict[str, float]
+) -> None:
+    """From bytes alone: how far the opposite sums of 20,000 equal people are apart, and the noise."""
+    algorithm = config_of(channel, **shares).algorithm(WIDE)
+    encoder: Any = algorithm.report_encoder(0)
+    size, bits = encoder.release.coordinates, encoder.release.mechanism.bits
+    people = 20_000
+    value = people * NORM / math.sqrt(size)
+    for round in (1, 2, 17, 18, 20):
+        words = [
+            signed(encoder.release.mechanism.unpack(sent(encoder, round, each).payload), bits)
+            for each in (value, -value)
+        ]
+        apart = size * ((words[0].mean() - words[1].mean()) / people) ** 2
+        noise = (words[0].var() + words[1].var()) / 2
+        event = encoder.event(0, round).record
+        claimed = event.squared_distance / event.variance
+        assert 0.8 * claimed < apart / noise < 1.1 * claimed
+
+
+@pytest.mark.parametrize("shares", [STAGED, {"measure_share": 0.7, "intercept_share": 0.01}])
+def test_a_trusted_server_hides_a_person_as_well_as_the_event_of_the_round_says(
+    shares: dict[str, float],
+) -> None:
+    """The noise in what follows from sums of zeros, in steps in which a person moves 2 NORM."""
+    algorithm = config_of("central", **shares).algorithm(WIDE)
+    server, encoder = algorithm.server(), algorithm.report_encoder(0)
+    first = server.initial(draws_of_seed(0)(0))
+    for round in (1, 2, 17):
+        state = replace(first, round=round)
+        after, _ = server.aggregate(state, [sent(encoder, round, 0.0)] * 5, draws_of_seed(0)(round))
+        if round == 1:
+            noise = np.std(after.arrays[SHIFT]) * WIDE.num_examples * BLOCK
+        else:
+            rate = algorithm.release(0).bound.rate / 5
+            noise = np.std(after.weights - state.weights) / rate
+        assert server.downlink is not None
+        event: Any = server.downlink(round)
+        claimed = event.record.squared_distance / event.record.variance
+        assert 0.8 * claimed < (2 * NORM / noise) ** 2 < 1.1 * claimed
 
 
 def test_a_round_that_the_run_does_not_have_is_refused() -> None:
