@@ -161,7 +161,7 @@ def sent(encoder: Any, round: int, value: float) -> Any:
 def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_says(
     channel: str, shares: dict[str, float]
 ) -> None:
-    """From bytes alone: how far the opposite sums of 20,000 equal people are apart, and the noise."""
+    """From bytes alone: how far opposite sums of 20,000 equal people are apart, and the noise."""
     algorithm = config_of(channel, **shares).algorithm(WIDE)
     encoder: Any = algorithm.report_encoder(0)
     size, bits = encoder.release.coordinates, encoder.release.mechanism.bits
