@@ -143,3 +143,17 @@ def test_a_folder_and_its_table_move_together(
     found = fedldp.sweep("fedavg-quickstart", out="two/out", **SHORT, **moved)
     assert found.failed == []
     assert len((tmp_path / "two/out/results.jsonl").read_text().splitlines()) == 1
+
+
+def test_code_has_one_digest_before_it_is_loaded_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "not_yet_loaded.py").write_text(
+        "from torch.nn import Linear\ndef model(shape, classes):\n    return Linear(64, classes)\n"
+    )
+    config = fedldp.recipe("fedavg-quickstart", model="not_yet_loaded:model")
+    before = own.code_of(config)
+    assert before
+    __import__("not_yet_loaded")
+    assert own.code_of(config) == before

@@ -6,6 +6,7 @@ and a user's own code ("module:name").
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -177,10 +178,7 @@ def load(address: str, setting: str) -> Any:
         ConfigError: the module cannot be imported, or lacks that name.
     """
     owner, _, name = address.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:  # it stays, because the module may import its neighbours later
-        sys.path.append(here)
-    importlib.invalidate_caches()
+    _look_here()
     try:
         return getattr(importlib.import_module(owner), name)
     except Exception as error:  # a user's own module may raise any exception
@@ -188,6 +186,31 @@ def load(address: str, setting: str) -> Any:
             f"{setting} = {address}: {type(error).__name__}: {first_line(error)}; check the name; "
             "modules are looked for in PYTHONPATH and in the current folder"
         ) from error
+
+
+def file_of_module(address: str) -> Path | None:
+    """Return the file of the module that an address names; None if there is none.
+
+    The module itself is not run, only the packages that it is in, so the file is the same before
+    it is loaded and after.
+    """
+    owner = address.partition(":")[0]
+    loaded = sys.modules.get(owner)
+    if loaded is None:
+        _look_here()
+        with contextlib.suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(owner)
+            return None if found is None or not found.has_location else Path(str(found.origin))
+    place = getattr(loaded, "__file__", None)
+    return None if place is None else Path(place)
+
+
+def _look_here() -> None:
+    """Look for modules in the current folder, after Python's own search path."""
+    here = os.getcwd()
+    if here not in sys.path:  # it stays, because the module may import its neighbours later
+        sys.path.append(here)
+    importlib.invalidate_caches()
 
 
 def import_extra(name: str, *, extra: str | None = None) -> ModuleType:

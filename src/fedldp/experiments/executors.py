@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import import_extra
 from fedldp.experiments.making import Maker
 from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, WorkerLost
 from fedldp.simulation.plan import cores
@@ -65,7 +66,7 @@ def check_workers(workers: int | None, cluster: str | None, device: str = "cpu")
     """Refuse settings of who makes runs that contradict each other.
 
     Raises:
-        ConfigError: they do.
+        ConfigError: they do, or a cluster is named and Ray is not installed.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
@@ -80,6 +81,7 @@ def check_workers(workers: int | None, cluster: str | None, device: str = "cpu")
         )
     if device == "cuda":
         raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
+    import_extra("ray", extra="ray")
 
 
 class _Worker:

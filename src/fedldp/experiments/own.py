@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ import platformdirs
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import RunError
-from fedldp.core.registry import is_address
+from fedldp.core.registry import file_of_module, is_address
 from fedldp.data import SUFFIXES, Dataset
 
 Files = Mapping[str, Path]
@@ -48,10 +47,9 @@ def code_files(config: RunConfig) -> dict[str, Path]:
             if Path(features).is_file():
                 found[Path(features).name] = Path(features)
         elif is_address(value):
-            module = sys.modules.get(value.partition(":")[0])
-            place = getattr(module, "__file__", None)
-            if module is not None and place is not None and Path(place).is_file():
-                found |= _with_imports(module.__name__, Path(place))
+            place = file_of_module(value)
+            if place is not None and place.is_file():
+                found |= _with_imports(value.partition(":")[0], place)
     return found
 
 
