@@ -133,7 +133,7 @@ def test_a_file_is_refused_until_it_is_answered(
     assert data.classes == ("no", "yes")
     assert data.features == ("age", "age=missing", "sex=f", "sex=m")
     assert request.delta_for("person") == 2e-6  # 0.1 / 50,000
-    assert "0.1/50,000, the declared number of people" in request.delta_in_words("person")
+    assert "at most 0.1/50,000 for the declared people" in request.delta_in_words("person")
     kinds = request.comparison(data).contestants.values()
     assert {each.guarantee.delta for each in kinds} == {2e-6}
     with pytest.raises(FedldpError, match="it exists; choose another file"):
@@ -177,6 +177,9 @@ def test_an_answered_file_gives_a_page(tmp_path: Path) -> None:
     )
     assert not found.missing
     assert (tmp_path / "out" / "advice.html").exists()
-    assert any("delta is 2e-06, at most 0.1/50,000" in line for line in said)
+    told = "delta is 2e-06: at most 1e-5, and at most 0.1/50,000 for the declared people"
+    assert f"note: {told}" in said
+    assert told in found.warnings
+    assert "here 2e-06, for which" in (tmp_path / "out" / "advice.html").read_text()
     lines = found.statement("central", 8.0).guarantees
     assert {line.delta for line in lines if line.unit == "person"} <= {2e-6, 0.0}

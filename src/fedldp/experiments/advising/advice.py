@@ -548,6 +548,8 @@ class Advice:
         if self.data.scores_are_private:
             found.append(words.line(HELD_OUT))
         found += self.facts_in_words()
+        if self.request.declares_delta:
+            found.append(self.request.delta_in_words(self.unit))
         if self.unit == "record":
             found.append(words.line(ROW_NOT_PERSON))
         if is_imbalanced(self.most_frequent):

@@ -14,7 +14,7 @@ from fedldp.experiments.advising.advice import (
     Advice,
     shown,
 )
-from fedldp.experiments.advising.plan import DELTA, FREE, NO_NOISE, TRUSTS
+from fedldp.experiments.advising.plan import FREE, NO_NOISE, TRUSTS
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import asked_first
@@ -51,7 +51,7 @@ NOT_HIDDEN = {
 
 def page_of(advice: Advice) -> str:
     """Return the page; without Matplotlib it lacks the chart."""
-    data = advice.data
+    data, delta = advice.data, advice.request.delta_for(advice.unit)
     return render(
         "advice.html",
         advice=advice,
@@ -73,8 +73,8 @@ def page_of(advice: Advice) -> str:
         next_file=NEXT,
         best_trust=TRUST_WORDS[advice.best[0]] if advice.best else None,
         groups=advice.groups(),
-        odds=[(epsilon, _right(epsilon)) for epsilon in advice.epsilons],
-        delta=DELTA,
+        odds=[(epsilon, _right(epsilon, delta)) for epsilon in advice.epsilons],
+        delta=delta,
         kept=KEPT,
         guess=GUESS,
         no_noise=NO_NOISE,
@@ -86,7 +86,7 @@ def page_of(advice: Advice) -> str:
     )
 
 
-def _right(epsilon: float) -> float:
+def _right(epsilon: float, delta: float) -> float:
     """Return the largest possible share of right guesses between two equally likely cases.
 
     The share is in percent, and is rounded up.
@@ -94,7 +94,7 @@ def _right(epsilon: float) -> float:
     Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
     ICML 2015: if both kinds of error are equal, they are at least (1 - delta)/(1 + e^epsilon).
     """
-    return math.ceil(1e4 * (1 - (1 - DELTA) / (1 + math.exp(epsilon)))) / 100
+    return math.ceil(1e4 * (1 - (1 - delta) / (1 + math.exp(epsilon)))) / 100
 
 
 def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:

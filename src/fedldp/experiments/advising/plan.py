@@ -30,7 +30,7 @@ from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
 from fedldp.simulation.settings import from_mapping
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-DELTA = 1e-5
+_DELTA = 1e-5
 METRIC = "auc"
 """The metric for choosing tries and for verdicts: it does not reward always predicting one
 class."""
@@ -205,7 +205,12 @@ class AdviceRequest:
         if self.delta is not None:
             return self.delta
         protected = self.sites if unit == "client-run" else self.people
-        return DELTA if protected is None else delta_to_take(protected)
+        return _DELTA if protected is None else delta_to_take(protected)
+
+    @property
+    def declares_delta(self) -> bool:
+        """Whether delta is declared, or a number from which it follows."""
+        return (self.delta, self.people, self.sites) != (None, None, None)
 
     def delta_in_words(self, unit: TargetUnit) -> str:
         """Return a sentence on the delta of the guarantees, and what it follows from."""
@@ -216,10 +221,10 @@ class AdviceRequest:
             return f"{text}, as declared"
         if protected is None:
             return (
-                f"{text}; declare {what} = N, a number that may be published, if there are more "
-                f"than 10,000: delta is then smaller"
+                f"{text}; if there are more than 10,000 {what}, declare {what} = N, a number that "
+                "may be published, for a smaller delta"
             )
-        return f"{text}, at most 0.1/{protected:,}, the declared number of {what}"
+        return f"{text}: at most 1e-5, and at most 0.1/{protected:,} for the declared {what}"
 
     def load(self, data_dir: Path | None) -> Dataset:
         """Return the data.
