@@ -29,6 +29,7 @@ from fedldp.core.kinds import GAUSSIAN
 from fedldp.core.registry import scan_papers
 from fedldp.experiments.advising.advice import Advice, Measured
 from fedldp.experiments.advising.asking import read_request
+from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
 from fedldp.experiments.comparing.cells import GuaranteeKind
@@ -137,7 +138,8 @@ class Made:
                 cell.contestant, epsilon, [row], None, 1, self.proven.conditions
             )
         assert unit_of(data) == "person"
-        return Advice(request, data, comparison, figures, None, 1.0, [self.together])
+        people = held_people(request, data)
+        return Advice(request, data, comparison, figures, people, None, 1.0, [self.together])
 
     def picture(self, of: Any) -> str:
         of.plot(self.into / "chart.svg")

@@ -51,6 +51,14 @@ def advise(
         str | None,
         typer.Option(metavar="COLUMN", help="the column with the class labels [default: label]"),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="score groups too, by the values of these columns, such as sex,ward; these scores "
+            "are exact and not charged",
+        ),
+    ] = None,
     set_: Settings = None,
     budget: Annotated[
         str | None,
@@ -128,6 +136,7 @@ def advise(
                         person=person,
                         label=label,
                         settings=dict(assignment(text) for text in set_ or []),
+                        by=[] if by is None else by.split(","),
                         out=place,
                         **how,
                     )

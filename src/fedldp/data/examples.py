@@ -56,11 +56,14 @@ class Examples:
         labels: int64 of shape (N,), each from 0 to num_classes - 1.
         people: int64 of shape (N,), each at least 0: the person of each row; a client's rows with
             the same number belong to one person. None if every row is a separate person.
+        rows: int64 of shape (N,): where each row stands among the rows that were given; None if
+            they were given in several parts.
     """
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64]
     people: NDArray[np.int64] | None = None
+    rows: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,8 +78,8 @@ class Examples:
         Args:
             rows: anything that numpy accepts as an index of an array's first axis.
         """
-        people = None if self.people is None else self.people[rows]
-        return Examples(self.features[rows], self.labels[rows], people)
+        people, places = (None if each is None else each[rows] for each in (self.people, self.rows))
+        return Examples(self.features[rows], self.labels[rows], people, places)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -479,7 +482,7 @@ def _whole(
         listed = Columns(classes=tuple(map(text_of, classes))).classes
     found = numbered([part.labels for part in parts], contexts, listed, context)
     every = [
-        Examples(part.features, labels, part.people)
+        Examples(part.features, labels, part.people, np.arange(len(labels)))
         for part, labels in zip(parts, found.labels, strict=True)
     ]
     test = every.pop() if tested else every[0].taken(slice(0, 0))

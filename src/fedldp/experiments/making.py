@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import (
     ConfigError,
@@ -121,6 +124,8 @@ class Maker:
             row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["doubts"] = [each.to_json() for each in result.doubts]
+            if run.keeps_predictions:
+                row["predicted"] = _rounded(result.predict_proba(data.test.features))
         if whole.scores_are_private or (run.held_out and not whole.is_public):
             row["note"] = words.line(SCORES_LOGGED)
         row["seconds"] = round(time.perf_counter() - start, 2)
@@ -259,6 +264,11 @@ def _data_words(run: PlannedRun, task: Task, data: Dataset) -> str:
     """Return a description of a row's data."""
     less = task.words(run.held_out)
     return f"{run.labels['purpose']}: {data.name}{less and f', less {less}'}"
+
+
+def _rounded(probabilities: NDArray[np.float64]) -> list[list[float]]:
+    """Return the probabilities of each class but the first, with six digits; the others follow."""
+    return [[float(f"{each:.6g}") for each in column] for column in probabilities.T[1:].tolist()]
 
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:

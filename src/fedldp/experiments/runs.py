@@ -72,6 +72,8 @@ class PlannedRun:
         keeps_curve: whether the run keeps its metrics after every round in its row, and not its
             folder.
         decides: whether later runs depend on this run's score.
+        keeps_predictions: whether its row keeps the predictions on the test set, as private as the
+            test set is.
     """
 
     digest: str
@@ -86,6 +88,7 @@ class PlannedRun:
     place: str | None = None
     keeps_curve: bool = False
     decides: bool = False
+    keeps_predictions: bool = False
 
 
 class Source(Protocol):

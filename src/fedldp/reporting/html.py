@@ -74,6 +74,11 @@ def render(template: str, **values: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def phrases(template: str, **values: Any) -> Any:
+    """Return a template of this package as an object that has its macros; see ``render``."""
+    return _environment().get_template(template).make_module(values)
+
+
 @cache
 def _environment() -> Environment:
     # Imported here, because most commands do not make a page.
@@ -92,6 +97,8 @@ def _environment() -> Environment:
         "percent": words.percent,
         "area": words.area,
         "value": _value,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "short_fact": words.short,
         "date": _date,
     }
     environment.globals |= {
@@ -99,6 +106,7 @@ def _environment() -> Environment:
         "round_rows": round_rows,
         "scores_are_private": scores_are_private,
         "own_words": own_words,
+        "zip": zip,
     }
     return environment
 

@@ -94,7 +94,7 @@ class Figure:
     Attributes:
         metric: the metric.
         value: its value, or the mean over seeds; None if it was not measured.
-        interval: a confidence interval; none is computed yet.
+        interval: a confidence interval; None if it is not known.
         baseline: the value without any learning; None if that is not known.
         rows: "public"; or, of private rows, "covered" by an epsilon, or "uncovered".
         doubts: why the score may say less than it seems.
@@ -102,7 +102,7 @@ class Figure:
 
     metric: str
     value: float | None
-    interval: None = None
+    interval: tuple[float, float] | None = None
     baseline: float | None = None
     rows: Literal["public", "covered", "uncovered"] = "public"
     doubts: tuple[Doubt, ...] = ()

@@ -1,28 +1,36 @@
-"""The results of `fedldp advise`: metrics, a verdict for each kind of trust, and the costs.
+"""The results of `fedldp advise`: scores with intervals, a verdict for each kind of trust, costs.
 
-The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md.
+The rule is in ``KEPT``, ``Advice.state`` and docs/advise.md. Sentences are in the templates
+advice.txt and advice.html of ``fedldp.reporting``.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from fedldp.accounting.proven import Together
+from fedldp.accounting.proven import Proven, Together, together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.facts import Fact
-from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
 from fedldp.data import Dataset
+from fedldp.experiments.advising.intervals import (
+    DRAWS,
+    EVERYBODY,
+    Estimate,
+    HeldPeople,
+    Part,
+    site_name,
+    weighted,
+)
 from fedldp.experiments.advising.plan import (
     CLIPPED,
     FREE,
@@ -48,9 +56,10 @@ from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import deviation_of, mean_of
 from fedldp.reporting import words
+from fedldp.reporting.html import phrases
 from fedldp.reporting.record import as_json, replace_file
-from fedldp.reporting.scores import Figure, TestSet, auc_deviation, is_imbalanced, most_frequent
-from fedldp.simulation.plan import plan, problem_with
+from fedldp.reporting.scores import Figure, TestSet, is_imbalanced, most_frequent
+from fedldp.simulation.plan import plan, problem_with, released
 from fedldp.simulation.settings import seen_from, to_toml
 
 METRICS = {
@@ -67,12 +76,13 @@ GUESS = 0.5
 NEXT = "next.toml"
 """The file in the advice folder that holds the advised run."""
 
-SMALL = 0.01
-"""A difference in AUC up to this value is not called a cost."""
+TRAININGS = (1, 4, 12)
+"""How often a year a model may be trained again, for the price of a year."""
 
 State = Literal[
-    "viable", "no gain", "lost", "not clear yet", "nothing learned", "refused", "not measured"
+    "viable", "not clear", "no gain", "lost", "nothing learned", "refused", "not measured"
 ]
+"""What intervals say of a kind of trust at an epsilon; "lost" is with the settings tried."""
 
 TRUST_WORDS = {
     "none": "Trust in nobody",
@@ -129,6 +139,60 @@ class Measured:
         return self.refused is not None or (self.settled and len(self.runs) >= self.seeds)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a kind of trust.
+
+    Attributes:
+        trust: the kind of trust.
+        state: what the intervals say, at this epsilon.
+        epsilon: the smallest viable epsilon; if none is viable, the one that is most promising.
+        run: the kind of trust whose run has this score: of a viable way, this or a lesser one,
+            because what is hidden from anyone is hidden from a trusted server too.
+        unlike: larger epsilons at which this kind of trust's own runs are not viable.
+        is_final: whether no run is missing on which it rests.
+    """
+
+    trust: str
+    state: State
+    epsilon: float
+    run: str
+    unlike: Sequence[float] = ()
+    is_final: bool = True
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two scores on a part of the test set: of training together, and of what it is compared with.
+
+    Attributes:
+        part: the column and its value; no column for a site.
+        on: "own" for a site's own people, "all" for everybody; "group" for a group.
+        joint: the score with protection.
+        other: of a site that trains alone, or of everybody without protection.
+        gain: the difference; None if it is not known.
+        state: the rule's verdict, if the part has one.
+    """
+
+    part: Part
+    on: str
+    joint: Figure
+    other: Figure
+    gain: Estimate | None
+    state: State | None = None
+
+    @property
+    def viable(self) -> bool | None:
+        """Whether the verdict is viable; None where the intervals allow both."""
+        unknown = (None, "not clear", "not measured")
+        return None if self.state in unknown else self.state == "viable"
+
+    @property
+    def gain_words(self) -> str:
+        """The difference for display; empty if it is not known."""
+        return "" if self.gain is None else shown(METRIC, self.gain.value, self.gain.interval)
+
+
 @dataclass(frozen=True, repr=False)
 class Advice:
     """The result of ``advise``.
@@ -138,6 +202,7 @@ class Advice:
         data: the table's data.
         comparison: the contestants.
         figures: the measurements, by contestant and epsilon.
+        tested: the test set, and its parts.
         out: the folder, or None if nothing was kept.
         seconds: the CPU seconds of all runs.
         together: what all runs, tries included, cost together.
@@ -148,6 +213,7 @@ class Advice:
     data: Dataset
     comparison: Comparison
     figures: Mapping[tuple[str, float | None], Measured]
+    tested: HeldPeople
     out: Path | None
     seconds: float
     together: Sequence[Together] = ()
@@ -168,7 +234,22 @@ class Advice:
         """The epsilons, ascending."""
         return self.request.epsilons
 
-    # Figures
+    @property
+    def delta(self) -> float:
+        """The delta of the guarantees."""
+        return self.request.delta_for(self.unit)
+
+    def right(self, epsilon: float) -> float:
+        """Return the largest possible share of right guesses between two equally likely cases.
+
+        The share is in percent, and is rounded up.
+
+        Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
+        ICML 2015: if both kinds of error are equal, they are at least (1 - delta)/(1 + e^epsilon).
+        """
+        return math.ceil(1e4 * (1 - (1 - self.delta) / (1 + math.exp(epsilon)))) / 100
+
+    # Scores
 
     def at(self, trust: str, epsilon: float) -> Measured:
         """Return the measurements under a kind of trust."""
@@ -179,31 +260,62 @@ class Advice:
         return self.figures[name, None]
 
     @property
-    def alone(self) -> list[Measured]:
-        """The measurements of sites that train alone, unprotected; empty with many clients."""
+    def alone(self) -> dict[int, Measured]:
+        """The measurements of sites that train alone, unprotected; none with many clients."""
         if self.unit == "client-run":
-            return []
-        return [self.free(alone_name(site)) for site in alone(self.data)]
+            return {}
+        return {site: self.free(alone_name(site)) for site in alone(self.data)}
 
-    def alone_mean(self, metric: str = METRIC) -> float | None:
-        """Return the mean over the sites that train alone; None unless all are measured."""
-        found = [figure.mean(metric) for figure in self.alone if figure.refused is None]
-        known = [each for each in found if each is not None]
-        return statistics.fmean(known) if known and len(known) == len(found) else None
+    @property
+    def compared(self) -> list[Measured]:
+        """The sites alone with which training together is compared: all that are not refused."""
+        return [each for each in self.alone.values() if each.refused is None]
+
+    def estimate(
+        self, of: Measured, metric: str = METRIC, part: Part = EVERYBODY
+    ) -> Estimate | None:
+        """Return the mean score over seeds on a part of the test set; None if there is none."""
+        key = (of.name, of.epsilon, metric, part)
+        if key not in self._estimates:
+            self._estimates[key] = self._estimated(of, metric, part)
+        return self._estimates[key]
+
+    @cached_property
+    def _estimates(self) -> dict[Any, Estimate | None]:
+        return {}
+
+    def _estimated(self, of: Measured, metric: str, part: Part) -> Estimate | None:
+        values, resamples = [], []
+        for run in of.runs:
+            scores = self.tested.scores(run, part)
+            found = np.full(DRAWS + 1, np.nan) if scores is None else scores[metric]
+            value = run["metrics"].get(metric) if part == EVERYBODY else float(found[0])
+            if value is None or math.isnan(value):
+                return None
+            values.append(value)
+            resamples.append(found[1:])
+        return Estimate.of(values, resamples)
+
+    def alone_mean(
+        self, metric: str = METRIC, part: Part = EVERYBODY, own: Sequence[Measured] | None = None
+    ) -> Estimate | None:
+        """Return the mean over sites that train alone; None unless all are measured."""
+        those = self.compared if own is None else own
+        found = [self.estimate(each, metric, part) for each in those]
+        mean = weighted((1 / len(found), each) for each in found)
+        values = [each.value for each in found if each is not None]
+        return None if mean is None else replace(mean, value=math.fsum(values) / len(values))
 
     @cached_property
     def most_frequent(self) -> float:
         """The share of the most frequent class in the test set, 0 to 1."""
-        return most_frequent(self._counts)
+        return most_frequent(self.tested.counts(EVERYBODY))
 
     @property
-    def chance(self) -> float:
-        """An upper bound on the standard deviation of a random ranking's AUC on this test set."""
-        return auc_deviation(self._counts)
-
-    @property
-    def _counts(self) -> Any:
-        return np.bincount(self.data.test.labels, minlength=self.data.num_classes)
+    def naming(self) -> dict[str, float | None]:
+        """The scores of always predicting the most frequent class."""
+        return {**dict.fromkeys(METRICS), "auc": GUESS, "accuracy": self.most_frequent,
+                "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
 
     def baseline(self, metric: str) -> float | None:
         """Return the value to beat.
@@ -212,339 +324,234 @@ class Advice:
         train alone if theirs is better. For the calibration error, it is always that of sites that
         train alone.
         """
-        own = self.alone_mean(metric)
-        if metric == "calibration_error":
-            return own
-        classes = self.data.num_classes
-        naming = {"auc": GUESS, "accuracy": self.most_frequent, "balanced_accuracy": 1 / classes}
-        return naming[metric] if own is None else max(own, naming[metric])
+        own, naming = self.alone_mean(metric), self.naming[metric]
+        known = [] if own is None else [own.value]
+        return max(known if naming is None else [*known, naming], default=None)
 
-    def figure(self, measured: Measured, metric: str = METRIC) -> Figure:
-        """Return the mean of a metric with its baseline and doubts."""
-        return Figure.of(
+    def figure(self, of: Measured, metric: str = METRIC, part: Part = EVERYBODY) -> Figure:
+        """Return the mean of a metric on a part of the test set, with interval and doubts."""
+        if not self.tested.parts[part].any():
+            return Figure(metric=metric, value=None, rows="uncovered")
+        found, error = self.estimate(of, metric, part), None
+        if metric == METRIC:
+            error = of.mean("calibration_error")
+        figure = Figure.of(
             metric,
-            measured.values(metric),
-            TestSet.of(self._counts, self.data.scores_are_private),
-            doubts_of(measured.runs),
-            calibration_error=measured.mean("calibration_error"),
+            [] if found is None else [found.value] * len(of.runs),
+            TestSet.of(self.tested.counts(part), self.data.scores_are_private),
+            doubts_of(of.runs),
+            calibration_error=error,
         )
+        if found is None:
+            return figure
+        between = found.interval
+        if between is not None:
+            between = max(0.0, between[0]), min(1.0, between[1])
+        return replace(figure, value=found.value, interval=between)
+
+    def difference(self, one: Measured, other: Measured, part: Part = EVERYBODY) -> Estimate | None:
+        """Return how much larger the AUC of one is; None if one of them is not measured."""
+        both = (self.estimate(each, part=part) for each in (one, other))
+        return weighted(zip((1, -1), both, strict=True))
 
     # The rule
 
-    @property
+    @cached_property
     def learns(self) -> bool | None:
-        """Whether a model learns anything without protection; None if this is not measured."""
-        free = self.free(FREE).mean()
-        return None if free is None else free > GUESS + 2 * self.chance
+        """Whether a model learns anything without protection; None if this is not known."""
+        free = self.free(FREE)
+        over = weighted([(1, self.estimate(free))], -GUESS)
+        if over is None or over.interval is None:
+            return None
+        return True if over.sign == 1 else False if free.is_whole else None
 
-    def kept(self, figure: Measured) -> float | None:
+    def kept(self, of: Measured) -> float | None:
         """Return the share of the way from guessing to no protection that a contestant keeps."""
-        free, mean = self.free(FREE).mean(), figure.mean()
-        if free is None or mean is None or not self.learns:
+        free, mean = self.free(FREE).mean(), of.mean()
+        if free is None or mean is None or self.learns is False:
             return None
         return (mean - GUESS) / (free - GUESS)
 
-    def state(self, trust: str, epsilon: float) -> State:
+    def beyond(self, of: Measured, part: Part = EVERYBODY) -> Estimate | None:
+        """Return by how much the AUC exceeds ``KEPT`` of the way to no protection."""
+        free = self.estimate(self.free(FREE), part=part)
+        return weighted([(1, self.estimate(of, part=part)), (-KEPT, free)], GUESS * (KEPT - 1))
+
+    def gain(
+        self, of: Measured, part: Part = EVERYBODY, own: Sequence[Measured] | None = None
+    ) -> Estimate | None:
+        """Return by how much the AUC exceeds that of sites that train alone, in the mean."""
+        alone = self.alone_mean(part=part, own=own)
+        return weighted([(1, self.estimate(of, part=part)), (-1, alone)])
+
+    def state(
+        self,
+        trust: str,
+        epsilon: float,
+        part: Part = EVERYBODY,
+        own: Sequence[Measured] | None = None,
+    ) -> State:
         """Return the rule's verdict on a kind of trust at an epsilon.
 
-        A result is viable if it keeps ``KEPT`` of the way from guessing to a model without
-        protection, and if it beats a site that trains alone by two standard errors over the seeds.
+        A result is viable if the intervals of two differences are above 0: of its AUC from ``KEPT``
+        of the way from guessing to a model without protection, and of its AUC from that of sites
+        that train alone. Below 0, the first is "lost", the second "no gain". Everything else is not
+        clear, as is every result of one seed, whose interval is not known.
 
-        While runs are missing, the rule must hold for every value in the interval of the runs so
-        far; if it holds for some of them only, the result is not clear yet.
+        Args:
+            trust: the kind of trust.
+            epsilon: the epsilon.
+            part: the people on whom it is tested.
+            own: the sites with which it is compared; all by default.
         """
-        figure = self.at(trust, epsilon)
-        if figure.refused is not None:
+        of = self.at(trust, epsilon)
+        if of.refused is not None:
             return "refused"
-        kept = self.kept(figure)
         if self.learns is False:
             return "nothing learned"
-        if kept is None or not self._sites_known:
+        those = self.compared if own is None else own
+        needed = [self.beyond(of, part), *([self.gain(of, part, own)] if those else [])]
+        if None in needed:
             return "not measured"
-        mean, error = figure.mean(), self._error(figure)
-        assert mean is not None
-        if figure.is_whole and kept < KEPT:
-            return "lost"
-        if not figure.is_whole:
-            free = self.free(FREE).mean() or 1.0
-            needed = GUESS + KEPT * (free - GUESS)
-            if mean + error < needed:
-                return "lost"
-            if mean - error < needed:
-                return "not clear yet"
-        own = self.alone_mean()
-        if own is None or mean - error > own:
-            return "viable"
-        return "no gain" if figure.is_whole or mean + error <= own else "not clear yet"
-
-    def _error(self, figure: Measured) -> float:
-        """Return two standard errors over the seeds; for one seed, those of the test set."""
-        deviation = figure.deviation()
-        if deviation is None:
-            return 2 * self.chance
-        return 2 * deviation / math.sqrt(len(figure.runs))
-
-    @property
-    def _sites_known(self) -> bool:
-        return all(figure.runs or figure.refused is not None for figure in self.alone)
+        signs = [each.sign for each in needed if each is not None]
+        if self.learns is None or not of.settled:
+            return "not clear"
+        below: tuple[State, ...] = ("lost", "no gain")
+        for sign, state in zip(signs, below, strict=False):
+            if sign == -1:
+                return state
+        return "viable" if set(signs) == {1} else "not clear"
 
     def viable(self, trust: str) -> list[float]:
-        """Return the epsilons that are viable under a kind of trust, ascending."""
+        """Return the epsilons whose own runs are viable under a kind of trust, ascending."""
         return [each for each in self.epsilons if self.state(trust, each) == "viable"]
 
-    def verdict(self, trust: str) -> tuple[str, str]:
-        """Return the verdict on a kind of trust, as a short label and as full sentences."""
-        word, text = self._verdict(trust)
-        return word, text + self._same_noise(trust) + self._so_far(trust)
+    def verdict(self, trust: str) -> Verdict:
+        """Return the verdict on a kind of trust.
 
-    def _so_far(self, trust: str) -> str:
-        """Return a sentence if runs are missing on which a verdict rests."""
-        wanted = [self.free(FREE), *self.alone, *(self.at(trust, e) for e in self.epsilons)]
-        if all(figure.is_whole for figure in wanted):
-            return ""
-        return (
-            " This is what the runs so far say, some of them from one seed or from settings that "
-            "are not chosen yet: the same command continues. Whoever stops it because she likes a "
-            "page chooses by private scores."
-        )
-
-    def _same_noise(self, trust: str) -> str:
-        """Return a sentence if the verdicts for sums and a trusted server differ at equal noise."""
-        two = ("sum", "central")
-        if trust not in two or self.unit == "client-run" or not self.learns:
-            return ""
-        states = [[self.state(each, epsilon) for epsilon in self.epsilons] for each in two]
-        if {"not measured", "not clear yet", "refused"} & {*states[0], *states[1]}:
-            return ""  # runs that are missing may explain the difference
-        if self.viable("sum") == self.viable("central"):
-            return ""
-        return (
-            " Sums and one trusted server have noise of the same size here, so their verdicts "
-            "differ only by chance."
-        )
-
-    def _verdict(self, trust: str) -> tuple[str, str]:
-        found = {each: self.state(trust, each) for each in self.epsilons}
-        states = {each: state for each, state in found.items() if state != "not measured"}
-        free, own = self.free(FREE).mean(), self.alone_mean()
-        if self.learns is False:
-            assert free is not None
-            return "not viable", (
-                f"Even without protection the AUC is {free:.3f}, no better than guessing as far as "
-                "this test set can tell. Protection cannot make it worse: check the columns and "
-                "the labels first."
-            )
-        if good := self.viable(trust):
-            first = good[0]
-            above = [each for each in states if each >= first]
-            gaps = [each for each in above if each not in good]
-            return f"viable from epsilon {first:g}", (
-                (f"It is not viable at {_epsilons(gaps)}. " if gaps else "")
-                + self._reached(trust, first)
-                + (
-                    ""
-                    if own is None
-                    else f" A site that trains alone, without protection, has {own:.3f}."
-                )
-                + self._doubted(trust, first)
-            )
-        measured = [each for each, state in states.items() if state != "refused"]
-        if len(states) < len(found) and not measured:
-            return "not measured yet", "There is no run yet, or none to compare it with."
-        if len(states) < len(found) or "not clear yet" in states.values():
-            return "not clear yet", self._reached(trust, measured[-1])
-        if set(states.values()) == {"refused"}:
-            return "not viable", f"Refused: {self.at(trust, self.epsilons[0]).refused}."
-        last = measured[-1]
-        if (gains := [each for each in measured if states[each] == "no gain"]) and own is not None:
-            last = gains[-1]
-            ahead = (self.at(trust, last).mean() or 0.0) > own
-            return "not viable: nothing gained", (
-                f"{self._reached(trust, last)} But a site that trains alone and keeps its model "
-                f"has {own:.3f} without any protection"
-                + (
-                    ", and the noise alone could explain the difference"
-                    if ahead
-                    else ": nothing is gained by taking part"
-                )
-                + ". If a site gives its own model away, that model also needs noise, and would be "
-                "the fair comparison; it was not measured here."
-            )
-        return "not viable", (
-            f"{self._reached(trust, last)} The rule requires {100 * KEPT:.0f} %, and no smaller "
-            "epsilon reached it."
-        )
-
-    def _doubted(self, trust: str, epsilon: float) -> str:
-        """Return a sentence if the gain may be due to chance on a test set of this size."""
-        mean, own = self.at(trust, epsilon).mean(), self.alone_mean()
-        if mean is None or own is None or mean - own > self.chance:
-            return ""
-        return (
-            f" The gain over that site is only {mean - own:.3f}, which may be chance on a test set "
-            f"of this size ({self.chance:.3f}): confirm it on more rows before you rely on it."
-        )
-
-    def _reached(self, trust: str, epsilon: float) -> str:
-        figure, free = self.at(trust, epsilon), self.free(FREE).mean()
-        mean, kept = figure.mean(), self.kept(figure)
-        assert mean is not None
-        assert free is not None
-        assert kept is not None
-        return (
-            f"At epsilon {epsilon:g} the AUC is {mean:.3f}; guessing has {GUESS}, and a model "
-            f"without protection {free:.3f}: this keeps {_share(kept)} of the way from guessing to "
-            "no protection."
-        )
+        A run that is viable at an epsilon is viable at every larger one, and under more trust: it
+        meets those guarantees too. So a verdict never improves with more noise.
+        """
+        states = {each: self.state(trust, each) for each in self.epsilons}
+        trusts = list(TRUSTS)
+        ways = [
+            (good[0], -rank, each)
+            for rank, each in enumerate(trusts[: trusts.index(trust) + 1])
+            if (good := self.viable(each))
+        ]
+        wanted = [self.free(FREE), *self.alone.values(), *(self.at(trust, e) for e in states)]
+        final = all(each.is_whole for each in wanted)
+        if ways:
+            epsilon, _, run = min(ways)
+            unlike = [each for each, state in states.items() if each >= epsilon
+                      and state not in ("viable", "not measured")]  # fmt: skip
+            return Verdict(trust, "viable", epsilon, run, unlike, final)
+        known: list[State] = [state for state in states.values() if state != "not measured"]
+        order: tuple[State, ...] = ("nothing learned", "not clear", "no gain", "lost", "refused")
+        found: State = next((each for each in order if each in known), "not measured")
+        if known and len(known) < len(states) and found in ("no gain", "lost", "refused"):
+            found = "not clear"
+        measured = [each for each, state in states.items() if state == found] or [
+            each for each, state in states.items() if state != "not measured"
+        ]
+        return Verdict(trust, found, (measured or self.epsilons)[-1], trust, (), final)
 
     @property
     def best(self) -> tuple[str, float] | None:
         """The least trust that is viable, with its smallest viable epsilon; None if no trust is."""
         return next(((trust, good[0]) for trust in TRUSTS if (good := self.viable(trust))), None)
 
-    # In words
+    @property
+    def subject(self) -> tuple[str, float]:
+        """The advised way; without one, the most promising of those with the most trust."""
+        most = self.verdict("central")
+        return self.best or (most.run, most.epsilon)
+
+    # Sites and groups
+
+    def by_site(self, trust: str, epsilon: float) -> list[Beside]:
+        """Return two lines for each site: training together and alone, on its own and all people.
+
+        Where the test set does not say whose site a row is from, there are no lines for own people.
+        """
+        if self.unit == "client-run":
+            return []
+        of, found = self.at(trust, epsilon), []
+        nobody = Measured("", None, [], None, 0)
+        for site in range(self.sites):
+            name, own = site_name(site), self.alone.get(site, nobody)
+            for on, part in (("own", ("", name)), ("all", EVERYBODY)):
+                if part not in self.tested.parts:
+                    continue
+                state = "not measured" if not own.runs else self.state(trust, epsilon, part, [own])
+                found.append(
+                    Beside(
+                        ("", name), on, self.figure(of, METRIC, part),
+                        self.figure(own, METRIC, part), self.gain(of, part, [own]), state,
+                    )
+                )  # fmt: skip
+        return found
+
+    def by_group(self, trust: str, epsilon: float) -> list[Beside]:
+        """Return a line for each group of ``request.by``: with and without protection.
+
+        The scores are exact, on held-out rows, and no epsilon covers them.
+        """
+        of, free = self.at(trust, epsilon), self.free(FREE)
+        return [
+            Beside(
+                part, "group", self.figure(of, METRIC, part), self.figure(free, METRIC, part),
+                self.difference(of, free, part),
+            )
+            for part in self.tested.parts
+            if part[0]
+        ]  # fmt: skip
+
+    # What the rest of the page says
+
+    @property
+    def yearly(self) -> list[tuple[int, Proven]]:
+        """What training the advised model so often a year costs, on the same people."""
+        trust, epsilon = self.subject
+        config = self._config(trust, epsilon)
+        if config is None:
+            return []
+        problem = problem_with(config, self.data, None)
+        one = released(config, problem, plan(config, problem).privacy)
+        who = TRUSTS[trust][1]
+        return [(n, together([one] * n, self.unit, who, self.data.name).proven) for n in TRAININGS]
+
+    def told(self, macro: str, *given: Any) -> str:
+        """Return a macro of the template advice.txt as one paragraph."""
+        return " ".join(getattr(self._phrases, macro)(*given).split())
+
+    @cached_property
+    def _phrases(self) -> Any:
+        return phrases(
+            "advice.txt", advice=self, trusts=TRUST_WORDS, units=UNITS, kept=KEPT, guess=GUESS,
+            free=FREE, clipped=CLIPPED, larger=LARGER, whole=WHOLE,
+            imbalanced=is_imbalanced(self.most_frequent),
+        )  # fmt: skip
 
     def costs(self) -> list[str]:
         """Return sentences on what each choice costs, from differences between runs."""
-        found: list[str] = []
-        free, clipped = self.free(FREE).mean(), self.free(CLIPPED).mean()
-        larger = self.free(LARGER).mean()
-        if free is None:
-            return found
-        if larger is not None:
-            gain = larger - free
-            found.append(
-                f"The model: without protection the linear model has AUC {free:.3f} and a small "
-                f"neural network {larger:.3f}. "
-                + (
-                    f"So the linear model costs {gain:.3f}, before any protection."
-                    if gain > SMALL
-                    else "So the simple model costs nothing."
-                )
-            )
-        if clipped is not None:
-            found.append(
-                f"The clip, which bounds what {UNITS[self.unit]} can contribute: with the clip and "
-                f"without noise the AUC is {clipped:.3f}. {_cost('The clip', free - clipped)}"
-            )
-            parts = []
-            for trust in TRUSTS:
-                known = [
-                    f"{clipped - mean:.3f} at {epsilon:g}"
-                    for epsilon in self.epsilons
-                    if (mean := self.at(trust, epsilon).mean()) is not None
-                ]
-                if known:
-                    parts.append(f"{TRUST_WORDS[trust].lower()}: {', '.join(known)}")
-            if parts:
-                found.append(f"The noise, as a loss of AUC at each epsilon: {'; '.join(parts)}.")
-        found += self._of_trust()
-        if is_imbalanced(self.most_frequent):
-            balanced = self.free(FREE).mean("balanced_accuracy")
-            assert balanced is not None
-            found.append(
-                f"Imbalance: {_share(self.most_frequent)} of the test set is one class, and always "
-                "predicting that class has this accuracy. So the verdicts use the AUC. Without "
-                f"protection the balanced accuracy is {_share(balanced)}"
-                + (f": {self._of_rare()}" if balanced < 0.65 else ".")
-            )
-        return found
-
-    def _of_rare(self) -> str:
-        """Return what helps a model to predict rare classes, and what that costs."""
-        count = self.data.num_classes
-        text = "the model seldom predicts rare classes, and noise is not the reason. "
-        if count == 2:
-            second = "1" if self.data.classes is None else self.data.classes[1]
-            text += (
-                "After training, a threshold helps and does not change the AUC: with --threshold "
-                f"P, fedldp evaluate and predict choose {second} if its probability is at least P; "
-                "begin with the published share of that class. "
-            )
-        text += (
-            f"In training, class_weights help: 1/({count} p) for each class with a published share "
-            "p. "
-        )
-        if self.unit != "client-run":
-            text += (
-                "If no shares are published, class_count_rounds = 2 counts the classes under the "
-                "same epsilon. "
-            )
-        return text + (
-            "Never compute a share or a threshold from these rows: that would be a release that no "
-            "epsilon covers."
-        )
-
-    def _of_trust(self) -> list[str]:
-        """Return the cost of trusting nobody, and the cost of hiding a whole site."""
-        found = []
-        middle = self.epsilons[len(self.epsilons) // 2]
-        none, central = (self.at(trust, middle).mean() for trust in ("none", "central"))
-        if none is not None and central is not None:
-            who = (
-                f"each of the {self.sites} sites adds all the noise that its own people need"
-                if self.unit != "client-run"
-                else f"each of the {self.sites} clients adds its own noise"
-            )
-            found.append(
-                f"Trust: at epsilon {middle:g} the AUC is {none:.3f} if nobody is trusted, and "
-                f"{central:.3f} if one server is trusted. "
-                f"{_cost('Trusting nobody', central - none)}"
-                + (f" The reason: {who}." if central - none > SMALL else "")
-            )
-        found += self._of_sums()
-        whole = self.figures.get((WHOLE, self.epsilons[-1]))
-        if whole is not None and (mean := whole.mean()) is not None:
-            kept = self.kept(whole)
-            told = "" if kept is None else f", {_share(kept)} of the way"
-            found.append(
-                f"Few sites: hiding one of {self.sites} sites as a whole was tried with the most "
-                f"trust and the largest epsilon, {self.epsilons[-1]:g}: the AUC is "
-                f"{mean:.3f}{told}. The other verdicts do not hide what is true of most people at "
-                "a site."
-            )
-        return found
-
-    def _of_sums(self) -> list[str]:
-        """Return why a trusted server may be no better than sums, or worse."""
-        gaps = {
-            epsilon: behind - central
-            for epsilon in self.epsilons
-            if (behind := self.at("sum", epsilon).mean()) is not None
-            and (central := self.at("central", epsilon).mean()) is not None
-        }
-        if not gaps or self.unit == "client-run":
+        if self.free(FREE).mean() is None:
             return []
-        worst = max(gaps, key=lambda epsilon: gaps[epsilon])
-        return [
-            "Sums or one server: at the same epsilon the sum over all sites has noise of the same "
-            "size either way, because the sites' shares add up to the noise that one server would "
-            "add. Only the random numbers differ, and therefore possibly the chosen tries. A "
-            "difference between these two is therefore chance"
-            + (
-                f", even where the trusted server is behind, by {gaps[worst]:.3f} at epsilon "
-                f"{worst:g}."
-                if gaps[worst] > 0
-                else "."
-            )
-        ]
+        names = ("of_model", "of_clip", "of_noise", "of_trust", "of_few_people", "of_few_sites",
+                 "of_imbalance")  # fmt: skip
+        return list(filter(None, map(self.told, names)))
 
     @property
     def advice(self) -> list[str]:
         """The verdicts and the costs, in sentences."""
-        found = []
-        for trust in TRUSTS:
-            word, text = self.verdict(trust)
-            found.append(f"{TRUST_WORDS[trust]}: {word}. {text}")
-        return [*found, *self.costs()]
+        verdicts = map(self.verdict, TRUSTS)
+        found = [self.told("verdict", each) for each in verdicts]
+        return [*found, *filter(None, [self.told("of_sites", *self.subject)]), *self.costs()]
 
     @property
     def warnings(self) -> list[str]:
         """The warnings that a reader of the results needs."""
-        found = [
-            words.line(ALL_PRIVATE),
-            words.line(CHOOSING),
-        ]
+        found = [words.line(ALL_PRIVATE), words.line(CHOOSING)]
         if self.data.scores_are_private:
             found.append(words.line(HELD_OUT))
         found += self.facts_in_words()
@@ -552,35 +559,25 @@ class Advice:
             found.append(self.request.delta_in_words(self.unit))
         if self.unit == "record":
             found.append(words.line(ROW_NOT_PERSON))
-        if is_imbalanced(self.most_frequent):
-            found.append(
-                f"one class makes up {100 * self.most_frequent:.0f} % of the test set: accuracy "
-                "says little"
-            )
-        found.append(
-            f"on this test set of up to {rounded_count(len(self.data.test)):,} rows a random order "
-            f"has an AUC of 0.5 ± {self.chance:.3f}: differences of that size may be chance"
-        )
-        refused = [figure for figure in self.figures.values() if figure.refused is not None]
-        for figure in refused:
-            at = "" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}"
-            found.append(f"{figure.name}{at}: {figure.refused}")
+        found += filter(None, map(self.told, ("imbalanced_test", "uncharged_groups")))
+        for each in self.figures.values():
+            if each.refused is not None:
+                found.append(f"{_named(each)}: {each.refused}")
         if missing := self.missing:
             found.append(f"not measured yet: {', '.join(missing)}")
         return found
 
     def facts_in_words(self) -> list[str]:
         """Return the conditions of the epsilons, and what all runs cost together."""
-        known = [(f.name, f.epsilon, f.conditions) for f in self.figures.values() if f.runs]
+        done = [each for each in self.figures.values() if each.runs]
         doubtful = {
-            f.name + ("" if f.epsilon is None else f" at epsilon {f.epsilon:g}"): [
-                doubt for metric in METRICS for doubt in self.figure(f, metric).doubts
+            _named(each): [
+                doubt for metric in METRICS for doubt in self.figure(each, metric).doubts
             ]
-            for f in self.figures.values()
-            if f.runs
+            for each in done
         }
         return [
-            *conditions_in_words(known),
+            *conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done]),
             *words.conditions_together(self.together),
             *words.by_rows("doubt", doubtful),
             *words.together_lines(self.together, self.uncounted),
@@ -592,35 +589,52 @@ class Advice:
 
         The same command with the same folder measures them.
         """
-        return [
-            figure.name + ("" if figure.epsilon is None else f" at epsilon {figure.epsilon:g}")
-            for figure in self.figures.values()
-            if not figure.is_whole
-        ]
+        return [_named(each) for each in self.figures.values() if not each.is_whole]
 
     # Documents
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A mapping for each kind of trust, epsilon and metric, as in the JSON document."""
+        """A mapping for each kind of trust, epsilon and metric, as in the JSON document.
+
+        The rows of the metric that decides have "sites" and "groups" too; "viable" is None where
+        the intervals allow both.
+        """
         return [
             {
                 "trust": trust,
                 "adversary": adversary,
                 "epsilon": epsilon,
                 "metric": metric,
-                "mean": self.at(trust, epsilon).mean(metric),
-                "deviation": self.at(trust, epsilon).deviation(metric),
+                "mean": of.mean(metric),
+                "deviation": of.deviation(metric),
                 "baseline": self.baseline(metric),
                 "viable": self.state(trust, epsilon) == "viable",
-                "conditions": None if rests_on is None else words.facts(rests_on),
-                "figure": words.figure(self.figure(self.at(trust, epsilon), metric)),
+                "conditions": None if of.conditions is None else words.facts(of.conditions),
+                "figure": words.figure(self.figure(of, metric)),
+                **(self._parts(trust, epsilon) if metric == METRIC else {}),
             }
             for trust, (_, adversary) in TRUSTS.items()
             for epsilon in self.epsilons
-            for rests_on in [self.at(trust, epsilon).conditions]
+            for of in [self.at(trust, epsilon)]
             for metric in METRICS
         ]
+
+    def _parts(self, trust: str, epsilon: float) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if sites := self.by_site(trust, epsilon):
+            found["sites"] = [
+                {"name": each.part[1], "alone": words.figure(each.other),
+                 "joint": words.figure(each.joint), "on": each.on, "viable": each.viable}
+                for each in sites
+            ]  # fmt: skip
+        if groups := self.by_group(trust, epsilon):
+            found["groups"] = [
+                {"by": each.part[0], "value": each.part[1], "charged": False,
+                 "joint": words.figure(each.joint), "unprotected": words.figure(each.other)}
+                for each in groups
+            ]  # fmt: skip
+        return found
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp advise --json`` prints."""
@@ -645,21 +659,18 @@ class Advice:
         """Return the tables to display: one for the references, and one for each kind of trust.
 
         A row begins with its name or its epsilon. Then come the metrics in ``METRICS``, each with
-        its deviation; the share of the way from guessing to no protection that the model keeps; and
+        its interval; the share of the way from guessing to no protection that the model keeps; and
         the rule's verdict.
         """
-        beside = [
-            [name, *self._cells(self.free(name)), self._kept_words(self.free(name)), ""]
-            for name in (LARGER, FREE, CLIPPED)
-        ]
+        beside = [[name, *self._cells(self.free(name)), ""] for name in (LARGER, FREE, CLIPPED)]
         own = {metric: self.alone_mean(metric) for metric in METRICS}
-        if own[METRIC] is not None:
-            cells = [shown(metric, value) for metric, value in own.items()]
-            beside.append([f"each site alone, no protection (mean of {len(self.alone)})", *cells,
-                           "", ""])  # fmt: skip
-        naming = {**dict.fromkeys(METRICS), "auc": GUESS, "accuracy": self.most_frequent,
-                  "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
-        cells = [shown(metric, value) for metric, value in naming.items()]
+        if any(each is not None for each in own.values()):
+            cells = [
+                "" if each is None else shown(metric, each.value, each.interval)
+                for metric, each in own.items()
+            ]
+            beside.append([self.told("alone"), *cells, "", ""])
+        cells = [shown(metric, value) for metric, value in self.naming.items()]
         beside.append(["always the most frequent class", *cells, "0 %", ""])
         found = [("For comparison, without any guarantee", beside)]
         for trust in TRUSTS:
@@ -667,20 +678,20 @@ class Advice:
                 [
                     f"{epsilon:g}",
                     *self._cells(self.at(trust, epsilon)),
-                    self._kept_words(self.at(trust, epsilon)),
-                    self.state(trust, epsilon),
+                    self.told("state", self.state(trust, epsilon)),
                 ]
                 for epsilon in self.epsilons
             ]
             found.append((TRUST_WORDS[trust], rows))
         return found
 
-    def _cells(self, figure: Measured) -> list[str]:
-        return [shown(metric, figure.mean(metric), figure.deviation(metric)) for metric in METRICS]
-
-    def _kept_words(self, figure: Measured) -> str:
-        kept = self.kept(figure)
-        return "" if kept is None else _share(kept)
+    def _cells(self, of: Measured) -> list[str]:
+        figures = [self.figure(of, metric) for metric in METRICS]
+        kept = self.kept(of)
+        return [
+            *(shown(each.metric, each.value, each.interval) for each in figures),
+            "" if kept is None else f"{100 * kept:.0f} %",
+        ]
 
     def statement(self, trust: str, epsilon: float) -> Statement | None:
         """Return the statement of a measured run; None if there is none."""
@@ -733,6 +744,7 @@ def advice_of(
     request: AdviceRequest,
     plan: BreadthFirst,
     data: Dataset,
+    tested: HeldPeople,
     store: RunStore,
     out: Path | None,
 ) -> Advice:
@@ -742,6 +754,7 @@ def advice_of(
         request: the request for advice.
         plan: the request's contestants, and their cells.
         data: the table's data.
+        tested: its test set.
         store: the rows; rows of other requests count only in what all runs cost together.
         out: the folder.
 
@@ -771,7 +784,7 @@ def advice_of(
         worked += found.cpu_seconds
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
     cost = cost_together(comparison, store.rows.values(), shown, data.name)
-    return Advice(request, data, comparison, figures, out, worked, *cost)
+    return Advice(request, data, comparison, figures, tested, out, worked, *cost)
 
 
 def document_of(request: AdviceRequest, data: Dataset) -> dict[str, Any]:
@@ -779,28 +792,17 @@ def document_of(request: AdviceRequest, data: Dataset) -> dict[str, Any]:
     return {**request.document(), "own_data": data.own_data}
 
 
-def shown(metric: str, mean: float | None, deviation: float | None = None) -> str:
-    """Format a value with its deviation for display; return an empty string if there is none."""
-    if mean is None:
+def shown(metric: str, value: float | None, interval: tuple[float, float] | None = None) -> str:
+    """Format a value with its interval for display; return an empty string if there is none."""
+    if value is None:
         return ""
-    if metric in ("accuracy", "balanced_accuracy"):
-        spread = "" if deviation is None else f" ± {100 * deviation:.1f}"
-        return f"{100 * mean:.1f} %{spread}"
-    return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+    scale, decimals, unit = (100, 1, " %") if metric in words.SHARES else (1, 3, "")
+    between = ""
+    if interval is not None:
+        low, high = (f"{scale * each:.{decimals}f}" for each in interval)
+        between = f" ({low} to {high})"
+    return f"{scale * value:.{decimals}f}{unit}{between}"
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def _cost(what: str, loss: float) -> str:
-    if loss > SMALL:
-        return f"{what} costs {loss:.3f}."
-    return f"{what} costs less than {SMALL:g}."
-
-
-def _epsilons(values: Sequence[float]) -> str:
-    words = [f"{value:g}" for value in values]
-    return "epsilon " + (
-        words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-    )
+def _named(of: Measured) -> str:
+    return of.name if of.epsilon is None else f"{of.name} at epsilon {of.epsilon:g}"

@@ -30,10 +30,13 @@ from fedldp.experiments.comparing.design import CHOSEN_ON, SHARED
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.simulation.settings import beside, nested
 
-OF_DATA = tuple(
-    name
-    for name in SHARED
-    if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
+OF_DATA = (
+    *(
+        name
+        for name in SHARED
+        if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
+    ),
+    "by_columns",
 )
 """The settings that declare a table's columns, and each row's client and person."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from fedldp.accounting.proven import Proven
 from fedldp.experiments.advising.advice import (
     GUESS,
     KEPT,
@@ -19,6 +19,7 @@ from fedldp.reporting import charts
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import asked_first
 from fedldp.reporting.record import environment
+from fedldp.reporting.scores import Figure
 
 FROM = {
     "none": "any server, the other sites, and anyone who gets the model. Nobody is trusted: noise "
@@ -31,9 +32,7 @@ FROM = {
 }
 
 WHO = {
-    "person": "One person: all rows of that person at one site. The table below bounds how often "
-    "an adversary can tell this person's rows from somebody else's: at a small epsilon, hardly "
-    "more often than by guessing.",
+    "person": "One person: all rows of that person at one site.",
     "record": "One row of the table. This protects one person only if nobody has two rows: no "
     "column was named for each row's person.",
     "client-run": "One client as a whole: all its rows, and everything that it sends in a run.",
@@ -49,9 +48,15 @@ NOT_HIDDEN = {
 }
 
 
+MOST_SITES = 10
+"""The largest number of sites whose lines fit on the first page."""
+
+
 def page_of(advice: Advice) -> str:
     """Return the page; without Matplotlib it lacks the chart."""
-    data, delta = advice.data, advice.request.delta_for(advice.unit)
+    data, (trust, epsilon) = advice.data, advice.subject
+    statement, about = advice.statement(trust, epsilon), (advice.unit, TRUSTS[trust][1])
+    sites = advice.by_site(trust, epsilon)
     return render(
         "advice.html",
         advice=advice,
@@ -63,22 +68,29 @@ def page_of(advice: Advice) -> str:
             {
                 "trust": TRUST_WORDS[trust],
                 "against": FROM[trust],
-                "word": word,
-                "text": text,
-                "good": bool(advice.viable(trust)),
+                "it": it,
+                "word": advice.told("word", it),
+                "text": advice.told("reason", it),
+                "figure": _cell(advice.figure(advice.at(it.run, it.epsilon)), interval=True),
             }
             for trust in TRUSTS
-            for word, text in [advice.verdict(trust)]
+            for it in [advice.verdict(trust)]
         ],
         next_file=NEXT,
-        best_trust=TRUST_WORDS[advice.best[0]] if advice.best else None,
+        subject=f"{TRUST_WORDS[trust].lower()}, epsilon {epsilon:g}",
+        against=FROM[trust],
+        proven=statement and Proven.of(statement, *about),
+        sites={
+            on: lines for on in ("own", "all") if (lines := [one for one in sites if one.on == on])
+        },
+        most_sites=MOST_SITES,
+        by=advice.by_group(trust, epsilon),
+        shown=_cell,
         groups=advice.groups(),
-        odds=[(epsilon, _right(epsilon, delta)) for epsilon in advice.epsilons],
-        delta=delta,
         kept=KEPT,
         guess=GUESS,
         no_noise=NO_NOISE,
-        statements=_statements(advice),
+        privacy=statement and {"privacy": asked_first(statement, about), "chart": None},
         curves=_curves(advice) if charts.available() else None,
         curves_text=_in_words(advice),
         settings=advice.request.settings,
@@ -86,48 +98,33 @@ def page_of(advice: Advice) -> str:
     )
 
 
-def _right(epsilon: float, delta: float) -> float:
-    """Return the largest possible share of right guesses between two equally likely cases.
-
-    The share is in percent, and is rounded up.
-
-    Source: P. Kairouz, S. Oh, P. Viswanath, "The Composition Theorem for Differential Privacy",
-    ICML 2015: if both kinds of error are equal, they are at least (1 - delta)/(1 + e^epsilon).
-    """
-    return math.ceil(1e4 * (1 - (1 - delta) / (1 + math.exp(epsilon)))) / 100
-
-
-def _statements(advice: Advice) -> list[tuple[str, dict[str, Any]]]:
-    """Return a statement for each kind of trust, at the advised epsilon, or else at the largest."""
-    found = []
-    for trust in TRUSTS:
-        good = advice.viable(trust)
-        epsilon = good[0] if good else advice.epsilons[-1]
-        statement = advice.statement(trust, epsilon)
-        if statement is not None:
-            statement = asked_first(statement, (advice.unit, TRUSTS[trust][1]))
-            summary = {"privacy": statement, "chart": None}
-            found.append((f"{TRUST_WORDS[trust]}, epsilon {epsilon:g}", summary))
-    return found
+def _cell(figure: Figure, interval: bool = False) -> str:
+    between = figure.interval if interval else None
+    return shown(figure.metric, figure.value, between) or "not known"
 
 
 def _curves(advice: Advice) -> str | None:
     series = []
     for trust in TRUSTS:
         points = [
-            (epsilon, mean, figure.deviation() or 0.0)
+            (
+                epsilon,
+                found.value,
+                math.nan if (it := found.interval) is None else it[1] - found.value,
+            )
             for epsilon in advice.epsilons
-            if (mean := (figure := advice.at(trust, epsilon)).mean()) is not None
+            if (found := advice.estimate(advice.at(trust, epsilon))) is not None
         ]
         if points:
             series.append((TRUST_WORDS[trust].lower(), points))
     if not series:
         return None
+    own = advice.alone_mean()
     levels = [
         (name, height)
         for name, height in (
             ("without protection", advice.free(FREE).mean()),
-            ("each site alone, without protection", advice.alone_mean()),
+            ("sites alone, without protection", None if own is None else own.value),
             ("guessing", GUESS),
         )
         if height is not None

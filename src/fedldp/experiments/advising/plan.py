@@ -168,7 +168,8 @@ class AdviceRequest:
     """A request for advice about a table; it can be pickled.
 
     Attributes:
-        settings: the data's settings: the table, its columns, and the declarations about them.
+        settings: the data's settings: the table, its columns, and the declarations about them; and
+            "by_columns", the columns by whose values scores are also given, which no run has.
         epsilons: the epsilons, ascending.
         tries: the largest number of tries per contestant.
         seeds: the seeds to measure; None for the default seeds.
@@ -186,6 +187,17 @@ class AdviceRequest:
     sites: int | None = None
     delta: float | None = None
 
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns by whose values scores are also given."""
+        given = self.settings.get("by_columns", [])
+        return tuple(map(str, given if isinstance(given, list | tuple) else [given]))
+
+    @property
+    def of_data(self) -> dict[str, Any]:
+        """The settings that every run has."""
+        return {name: each for name, each in self.settings.items() if name != "by_columns"}
+
     @cached_property
     def config(self) -> RunConfig:
         """A configuration for these data.
@@ -194,7 +206,7 @@ class AdviceRequest:
             ConfigError: a setting is wrong.
         """
         return from_mapping({**_PEOPLE, "num_clients": 1, "rounds": 1, "learning_rate": 1.0,
-                             **self.settings})  # fmt: skip
+                             **self.of_data})  # fmt: skip
 
     def delta_for(self, unit: TargetUnit) -> float:
         """Return the delta of the guarantees.
@@ -335,7 +347,7 @@ class AdviceRequest:
         delta: float,
         guarantee: GuaranteeKind | None = None,
     ) -> Contestant:
-        of_data = self.settings
+        of_data = self.of_data
 
         def configure(shared: Settings, attempt: Try) -> RunConfig:
             return from_mapping({**of_data, **shared, **own, **attempt})
@@ -375,7 +387,11 @@ class BreadthFirst:
         return self.comparison.run(cell, tries[len(tries) // 2], "measured", seed)
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided, the most informative first."""
+        """Yield the runs that are decided, the most informative first; see ``intervals``."""
+        for run in self._due(known):
+            yield run if run.held_out else replace(run, keeps_predictions=True)
+
+    def _due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         for cell in self.cells:
             first = self.first(cell)
             if first.digest in known or self.comparison.chosen(cell, known) is None:

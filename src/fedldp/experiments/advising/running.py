@@ -15,6 +15,7 @@ from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset, is_table
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import checked_data, read_request
+from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     EPSILONS,
@@ -47,6 +48,7 @@ def advise(
     person: str | None = None,
     label: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    by: Sequence[str] = (),
     epsilon: Sequence[float] = EPSILONS,
     tries: int = len(PEOPLE_TRIES),
     seeds: Sequence[int] | None = None,
@@ -79,6 +81,8 @@ def advise(
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...; and
             "people", "sites" and "delta". Without "delta" it is 1e-5, or less for more than 10,000
             "people".
+        by: columns by whose values scores are also given, such as sex; they may be columns that no
+            model sees. These scores are exact, and no epsilon covers them.
         epsilon: the epsilons of the guarantees, ascending.
         tries: the number of candidate hyperparameters per contestant, 2 to 6.
         seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
@@ -97,6 +101,7 @@ def advise(
     Raises:
         FedldpError: the table or an argument is wrong, or ``out`` holds something else.
     """
+    declared = {**(settings or {}), **({"by_columns": list(by)} if by else {})}
     of_data, given = given_data(dataset, test, tested=True)
     _check_source(table, of_data, given, client or person or label)
     names = ("dataset", "test_file")
@@ -106,7 +111,7 @@ def advise(
             client=client,
             person=person,
             label=label,
-            settings=settings or {},
+            settings=declared,
             given={name: of_data[name] for name in names if name in of_data},
         ),
         epsilons=tuple(epsilon),
@@ -173,6 +178,7 @@ def _carry_out(
     """Make the missing runs, and return the advice that follows from all runs."""
     check_workers(workers, cluster)
     end = end_of(budget)
+    people = held_people(request, source.data)
     document = document_of(request, source.data)
     cells = request.cells(source.comparison, len(source.data.clients or ()))
     own = Own(sum_of(source.data), same_data=same_data)
@@ -184,7 +190,7 @@ def _carry_out(
         found: list[Advice] = []
 
         def show() -> None:
-            found[:] = [advice_of(request, plan, source.data, store, kept)]
+            found[:] = [advice_of(request, plan, source.data, people, store, kept)]
             if kept is not None:
                 found[0].write(kept)
                 replace_file(kept / PAGE, page_of(found[0]).encode())
