@@ -98,6 +98,8 @@ def test_advice_takes_data_that_say_whose_each_row_is() -> None:
         fedldp.advise("t.csv", dataset=data)
     with pytest.raises(ConfigError, match="table: give the path"):
         fedldp.advise()
+    with pytest.raises(ConfigError, match="dataset = digits: advice is about"):
+        fedldp.advise(dataset="digits")
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ def read_request(
     label: str | None,
     settings: Mapping[str, Any],
     given: Mapping[str, Any] = MappingProxyType({}),
+    in_memory: bool = False,
 ) -> AdviceRequest:
     """Return a request for advice on a table; ``checked_data`` then reads the table.
 
@@ -66,6 +67,7 @@ def read_request(
         label: the column that holds the classes.
         settings: the data's settings, and ``FACTS``, by dotted name.
         given: the settings that name the data, in place of those that ``table`` has.
+        in_memory: whether the data are given in Python, and not by a table's path.
 
     Raises:
         FedldpError: there is no such file, or a setting is wrong.
@@ -84,6 +86,11 @@ def read_request(
         old = found.get(key)
         found[key] = (
             {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    if not in_memory and not is_table(str(found.get("dataset"))):
+        raise ConfigError(
+            f"dataset = {found.get('dataset')}: advice is about a .csv or .parquet file, or data "
+            "given in Python"
         )
     _check_answered(found, table)
     return _request_of({key: value for key, value in answered(found).items() if value is not None})
@@ -107,18 +114,36 @@ def _request_of(found: dict[str, Any]) -> AdviceRequest:
     delta = facts["delta"]
     if delta is not None and not (type(delta) is float and SMALLEST_DELTA <= delta < 1):
         raise ConfigError(f"delta = {delta}: give a number above 0 and below 1")
-    request = AdviceRequest(found, people=facts["people"], sites=facts["sites"], delta=delta)
+    shares = facts["class_shares"]
+    if shares is not None and not (isinstance(shares, list) and all(map(_is_share, shares))):
+        raise ConfigError(f"class_shares = {shares}: give the share of each class, from 0 to 1")
+    request = AdviceRequest(
+        found,
+        people=facts["people"],
+        sites=facts["sites"],
+        delta=delta,
+        class_shares=None if shares is None else tuple(shares),
+    )
     return replace(request, settings={**found, **_centred(request.config)})
 
 
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
 def checked_data(
-    request: AdviceRequest, source: Callable[[], Dataset], *, asked: bool = False
+    request: AdviceRequest,
+    source: Callable[[], Dataset],
+    *,
+    in_memory: bool = False,
+    asked: bool = False,
 ) -> Dataset:
     """Return the data that advice is about, or refuse all that is wrong with them at once.
 
     Args:
         request: the request.
         source: loads the data.
+        in_memory: whether the data are given in Python, and not by a table's path.
         asked: whether a file declares the columns already.
 
     Raises:
@@ -126,21 +151,21 @@ def checked_data(
             or there are too few of them; ``SeveralErrors`` has one line for each.
     """
     noted, data = Noted(), None
-    config, is_file = request.config, is_table(request.config.dataset)
+    config = request.config
     path = Path(config.dataset).expanduser()
-    if is_file:
+    if not in_memory:
         _note_undeclared(noted, read_table(path), config)
     with noted.check():
         data = source()
     counted = data
-    if data is None and is_file:  # count what can be counted without the features
+    if data is None and not in_memory:  # count what can be counted without the features
         with suppress(FedldpError):
             counted = load_counted(path, columns=config.columns)
-    if counted is not None and (config.client_column is not None or not is_file):
+    if counted is not None and (config.client_column is not None or in_memory):
         _note_counts(noted, counted, request)
         with noted.check():
             check_data(counted, request.settings)
-    if noted and is_file and not asked:
+    if noted and not in_memory and not asked:
         noted.note(
             ConfigError(
                 f"{path}: to get all questions about its columns as a file to answer: fedldp "

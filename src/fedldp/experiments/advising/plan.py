@@ -177,6 +177,7 @@ class AdviceRequest:
             declared.
         sites: the declared number of sites, or None.
         delta: the declared delta of the guarantees, or None.
+        class_shares: the declared share of each class, or None.
     """
 
     settings: Settings
@@ -186,6 +187,7 @@ class AdviceRequest:
     people: int | None = None
     sites: int | None = None
     delta: float | None = None
+    class_shares: tuple[float, ...] | None = None
 
     @property
     def by(self) -> tuple[str, ...]:

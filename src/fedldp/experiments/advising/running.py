@@ -113,6 +113,7 @@ def advise(
             label=label,
             settings=declared,
             given={name: of_data[name] for name in names if name in of_data},
+            in_memory=given is not None,
         ),
         epsilons=tuple(epsilon),
         tries=tries,
@@ -124,7 +125,8 @@ def advise(
         check_seeds(tuple(seeds))
     place = out if isinstance(out, OwnedFolder) else path_of("out", out)
     source = Contestants(request, given, path_of("data_dir", data_dir))
-    checked_data(request, lambda: source.data, asked=str(table).endswith(".toml"))
+    asked = str(table).endswith(".toml")
+    checked_data(request, lambda: source.data, in_memory=given is not None, asked=asked)
     return _carry_out(source, request, budget, place, workers, cluster, say, progress, same_data)
 
 
@@ -185,6 +187,8 @@ def _carry_out(
     with RunStore.opened(out, "advise", document, partial(_lacks, document), own) as store:
         say(f"note: {words.line(SCORES_LOGGED)}")
         say(f"note: {request.delta_in_words(unit_of(source.data))}")
+        if request.class_shares is not None:
+            say("note: class_shares are for runs by the rule for tables; advice does not use them")
         kept = None if out is None else store.folder
         plan = BreadthFirst(source.comparison, cells)
         found: list[Advice] = []
