@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.events import GaussianShare, PerRecord
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
@@ -69,11 +70,14 @@ def config_of(channel: str, **settings: Any) -> RunConfig:
 
 
 def epsilon_of(config: RunConfig) -> float:
-    against = AGAINST[config.composition.channel.kind]
+    return stated_by(plan(config, PROBLEM).privacy, config.composition.channel.kind)
+
+
+def stated_by(privacy: Statement, channel: str) -> float:
     (line,) = [
         line
-        for line in plan(config, PROBLEM).privacy.guarantees
-        if line.unit == "record" and line.adversary == against
+        for line in privacy.guarantees
+        if line.unit == "record" and line.adversary == AGAINST[channel]
     ]
     assert line.epsilon is not None
     return line.epsilon
@@ -448,6 +452,8 @@ def test_a_measured_run_finds_shares_and_risks_in_wide_ranges(channel: str) -> N
     staged = simulate(config_of(channel, **common, **STAGED), dataset=data)
     assert staged.rounds[0].metrics["noisy share of class 1"] == pytest.approx(y.mean(), abs=0.02)
     assert auc(staged, rows, y) > auc(plain, rows, y) + 0.02
+    for result in (plain, staged):  # of what was released, each round at its stage's noise
+        assert 3.999 < stated_by(result.privacy, channel) <= 4
     risk = staged.predict_proba(rows)[:, 1].mean()
     assert risk == pytest.approx(y.mean(), abs=0.02)
 
