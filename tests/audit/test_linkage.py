@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from sorting_shuffler import Shuffler
 
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Habits, by_rank, draw_windows
@@ -18,8 +16,6 @@ from fedldp.audit.results import Estimate, Result
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.server_loop import Delivery
-from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.shuffler import delay_of_run, draw_schedule
 
@@ -65,55 +61,27 @@ def test_two_rounds_of_the_game_have_one_delay() -> None:
     assert Habits.draw(DELAYS, clocks, CLIENTS, generator).delay != habits.delay
 
 
-def test_the_attack_works_on_the_shufflers_output() -> None:
-    """The ranks attack is right as often on the shuffler's own messages as in the game."""
+def test_the_attack_works_on_the_schedules_of_a_run() -> None:
+    """The ranks attack is right as often on a simulation's schedules as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
     hits, trials = 0, 0
     for seed in range(20):
-        shown, whose = shuffled(delays, seed)
-        at = [np.flatnonzero(shown.positions == place) for place in range(2)]
-        times = [shown.arrival_seconds[places] for places in at]
+
+        def stream(round: int, client: int, purpose: str, seed: int = seed) -> Stream:
+            return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+
+        latency, within = (stream(1, -1, name).generator() for name in ("latency", "arrivals"))
+        due = draw_schedule(delays, CLIENTS, delay_of_run(delays, CLIENTS, stream), latency)
+        first, second = due.offsets + within.uniform(0.0, due.delay, (2, CLIENTS))
+        senders = np.argsort(first), np.argsort(second)
         for place in range(CLIENTS):
-            scores = by_rank(place, *times)
-            hits += whose[at[0][place]] == whose[at[1][int(scores.argmax())]]
+            scores = by_rank(place, np.sort(first), np.sort(second))
+            hits += senders[0][place] == senders[1][int(scores.argmax())]
             trials += 1
-    clocks = Clocks(name="as configured")
-    row = timing(delays, CLIENTS, clocks, trials=1000)[0]
+    row = timing(delays, CLIENTS, Clocks(name="as configured"), trials=1000)[0]
     assert row.attack == "ranks"
     assert hits / trials in measured(row)
     assert row.verdict == "linked"
-
-
-def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
-    """Return a round's messages as the shuffler delivers them, and the sender of each."""
-
-    class Inner:
-        def exchange(self, request: RoundRequest, clients: object) -> Iterator[Delivery]:
-            for client in range(CLIENTS):
-                yield client, Report(round=1, size=2, payload=b"\x00", chunk=1)
-
-    def stream(round: int, client: int, purpose: str) -> Stream:
-        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
-
-    request = RoundRequest(
-        run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
-    )
-    shuffler = Shuffler(Inner(), delays, CLIENTS, stream)
-    (messages,) = [m for _, m in shuffler.exchange(request, range(CLIENTS)) if m]
-    assert isinstance(messages, Shuffled)
-    schedule = draw_schedule(
-        delays,
-        CLIENTS,
-        delay_of_run(delays, CLIENTS, stream),
-        stream(1, -1, "latency").generator(),
-    )
-    sender = {
-        float(time): client
-        for client in range(CLIENTS)
-        for time in schedule.offsets[client]
-        + stream(1, client, "delays").generator().uniform(0.0, schedule.delay, 2)
-    }
-    return messages, [sender[float(time)] for time in messages.arrival_seconds]
 
 
 # By content

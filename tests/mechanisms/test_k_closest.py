@@ -17,7 +17,7 @@ from scipy.linalg import hadamard
 from fedldp.accounting.events import PureReport
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings, stated_event
+from fedldp.mechanisms import stated_event
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
 from fedldp.mechanisms.rotation import transform
 
@@ -155,13 +155,6 @@ def test_the_weights_of_every_size_stay_within_the_event(epsilon: float, size: i
     assert event.epsilon == pytest.approx(used, rel=1e-3)
     assert 1 <= choice.closest <= choice.frames.pairs
     assert 0 < choice.scale < math.inf
-
-
-def test_the_seed_does_not_depend_on_the_values() -> None:
-    mechanism = KClosest(2.0, 1.0)
-    values = np.random.default_rng(0).normal(size=(20, 9))
-    assert len({mechanism.encode(row, stream())[:16] for row in values}) == 1
-    assert len({mechanism.encode(values[0], stream(n))[:16] for n in range(20)}) == 20
 
 
 # Blocks
@@ -329,19 +322,6 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
 
 
 # Reports
-
-
-@pytest.mark.parametrize(
-    ("size", "epsilon", "length"),
-    [(1, 1.0, 18), (5000, 1.0, 18), (5000, 16.0, 18), (32_767, 4.0, 18), (32_768, 4.0, 20)],
-)
-def test_a_report_has_a_seed_and_two_or_four_bytes(size: int, epsilon: float, length: int) -> None:
-    mechanism = KClosest.from_settings(
-        MechanismSettings(epsilon=epsilon, delta=1e-5, clip=2.0, size=size)
-    )
-    assert mechanism == KClosest(epsilon, 2.0)
-    assert len(mechanism.encode(np.ones(size), stream())) == length
-    assert mechanism.payload_bits(size) == 8 * length
 
 
 # Refusals

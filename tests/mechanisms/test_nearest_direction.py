@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
-from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.nearest_direction import (
     MOST_DIRECTIONS,
     NearestDirection,
@@ -26,14 +20,6 @@ from fedldp.mechanisms.nearest_direction import (
 
 def stream(number: int = 0) -> Stream:
     return Stream.simulation(seed=6, round=1, client=number, purpose="directions")
-
-
-def test_the_seed_does_not_depend_on_the_values() -> None:
-    mechanism = NearestDirection(2.0, 1.0)
-    values = np.random.default_rng(0).normal(size=(20, 9))
-    seeds = {mechanism.encode(row, stream())[:-1] for row in values}
-    assert len(seeds) == 1
-    assert len({mechanism.encode(values[0], stream(n))[:-1] for n in range(20)}) == 20
 
 
 def test_the_category_is_the_nearest_with_the_probability_of_its_event() -> None:
@@ -68,15 +54,6 @@ def test_no_other_number_of_directions_is_better() -> None:
         assert noise[0] <= noise[1]
 
 
-def test_a_report_has_seventeen_bytes_at_any_size() -> None:
-    mechanism = NearestDirection.from_settings(
-        MechanismSettings(epsilon=1.0, delta=1e-5, clip=2.0, size=9)
-    )
-    assert mechanism == NearestDirection(1.0, 2.0)
-    for size in (1, 5000):
-        assert len(mechanism.encode(np.ones(size), stream())) == 17
-
-
 def test_an_unknown_direction_is_refused() -> None:
     mechanism = NearestDirection(1.0, 1.0)
     aggregate = mechanism.aggregate(5)
@@ -85,39 +62,3 @@ def test_an_unknown_direction_is_refused() -> None:
 
 
 # All of the random words
-
-
-class Words:
-    """A stream that returns given 64-bit words."""
-
-    def __init__(self, *words: int) -> None:
-        self.words = list(words)
-
-    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
-        return np.array([self.words.pop(0) for _ in range(count)], dtype)
-
-
-@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 2.0, 4.0, 8.0, 32.0, 1e9])
-def test_each_category_has_the_words_of_its_guarantee(epsilon: float) -> None:
-    mechanism = NearestDirection(epsilon, 1.0)
-    window, categories = mechanism.choice.blur.window, 2 * mechanism.choice.directions
-    starts = [0, *range(window.high, window.total + 1, window.low)]
-    assert starts[-1] == window.total < 1 << 64
-    assert len(starts) == categories + 1
-    for category in (0, 1, categories - 1):
-        weights: Counter[int] = Counter()
-        for start, stop in itertools.pairwise(starts):
-            drawn = {
-                int(window.draw(np.array([category], np.uint64), Words(word))[0])  # type: ignore[arg-type]
-                for word in (start, (start + stop) // 2, stop - 1)
-            }
-            assert len(drawn) == 1
-            weights[drawn.pop()] += stop - start
-        expected = dict.fromkeys(range(categories), window.low) | {category: window.high}
-        assert weights == expected
-    again = window.draw(np.array([1], np.uint64), Words(window.total, 2**64 - 1, 0))  # type: ignore[arg-type]
-    assert again.tolist() == [1]
-    with mpmath.workdps(50):
-        exact = mpmath.log(mpmath.mpf(window.high) / window.low)
-        assert exact <= mechanism.event(7).epsilon <= min(epsilon, 32.0)
-    assert math.isfinite(mechanism.choice.scale)

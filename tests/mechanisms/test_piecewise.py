@@ -83,16 +83,6 @@ def test_every_word_belongs_to_one_cell_and_each_cell_has_its_weight(start: int)
     np.testing.assert_array_equal(np.bincount(cells.astype(int)), expected)
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 10.0, 32.0])
-def test_the_last_words_of_each_weight(epsilon: float) -> None:
-    cell = window(epsilon, 1)
-    inside, start = cell.width * cell.high, 5
-    words = [0, cell.high - 1, inside - 1, inside, inside + 5 * cell.low, cell.total - 1]
-    cells = cell.draw(np.full(6, start, np.uint64), Words(words))  # type: ignore[arg-type]
-    last = CELLS - 1
-    assert cells.tolist() == [start, start, start + cell.width - 1, 0, start + cell.width, last]
-
-
 def test_words_beyond_the_total_are_drawn_again() -> None:
     cell = window(1.0, 1)
     words = Words([0, cell.total, 2**64 - 1], [cell.total, 0], [0])

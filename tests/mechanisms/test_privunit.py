@@ -13,7 +13,6 @@ from scipy import stats
 from fedldp.accounting.events import PureReport
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.grids import complete
 from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
 
@@ -155,11 +154,6 @@ def test_the_event_is_between_the_exact_epsilon_and_the_budget(epsilon: float, s
         event = mechanism.event(size)
         assert exact <= event.epsilon <= min(epsilon, exact * (1 + 1e-8))
     assert event == PureReport(epsilon=event.epsilon, idealised=True)
-
-
-def test_settings_give_the_budget_of_a_report() -> None:
-    settings = MechanismSettings(epsilon=3.0, delta=0, clip=4.0, size=10)
-    assert PrivUnit.from_settings(settings) == PrivUnit(3.0, 4.0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.001])

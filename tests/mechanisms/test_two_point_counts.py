@@ -50,21 +50,6 @@ def reports(mechanism: TwoPoint, count: int, size: int, first: int = 0) -> list[
     return [mechanism.encode(values, stream(first + number)) for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [(1, 1), (13, 2), (1, 254), (13, 255), (1, 256), (13, 509), (1, 510), (13, 511), (1, 600)],
-)
-def test_the_mean_is_the_plain_mean_for_any_number_of_reports(count: int, size: int) -> None:
-    mechanism = TwoPoint(0.5)
-    payloads = reports(mechanism, count, size)
-    counts = mechanism.aggregate(size)
-    for payload in payloads:
-        counts.add(payload)
-    expected = decode(payloads, [mechanism.scale] * count, size)
-    np.testing.assert_allclose(counts.mean(), expected, rtol=1e-12, atol=1e-12)
-    assert counts.reports.tolist() == [count] * size
-
-
 @pytest.mark.parametrize("pattern", ["blocks", "interleaved"])
 def test_reports_of_several_budgets_are_decoded_each_with_its_own(pattern: str) -> None:
     size, budgets = 40, [TwoPoint(0.2), TwoPoint(1.0), TwoPoint(8.0)]

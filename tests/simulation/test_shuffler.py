@@ -1,5 +1,4 @@
-"""The shuffler, which only counts, compared with one that orders every message; and what that order
-reveals about the senders."""
+"""The shuffler: what it counts, when messages arrive, and what it does not pass on."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sorting_shuffler import Shuffler
 from times import config, delays
 
 from fedldp.accounting.accountants import loss_of
@@ -44,6 +42,7 @@ from fedldp.simulation.shuffler import (
     ReportShuffler,
     Schedule,
     agree_delay,
+    delay_of_run,
     draw_extremes,
     draw_schedule,
 )
@@ -90,72 +89,75 @@ def of_block(reports: Sequence[Report]) -> Delivery:
     return range(len(reports)), together
 
 
+def messages(bits: np.ndarray, chunk: int) -> Shuffled:
+    """Return the messages of reports with these bits, in random order and without senders."""
+    clients, size = bits.shape
+    labels = -(-size // chunk)
+    padded = np.zeros((clients, labels * chunk), np.uint8)
+    padded[:, :size] = bits
+    order = np.random.default_rng(1).permutation(clients * labels)
+    return Shuffled(
+        round=1,
+        size=size,
+        chunk=chunk,
+        positions=np.tile(np.arange(labels), clients)[order],
+        bits=padded.reshape(-1, chunk)[order],
+        arrival_seconds=np.zeros(order.size),
+    )
+
+
 def exchanged(
-    kind: type[Any], deliveries: Sequence[Delivery], times: Delays
+    deliveries: Sequence[Delivery], times: Delays
 ) -> tuple[list[Delivery], dict[str, float] | None]:
-    shuffler = kind(Given(deliveries), times, 9, stream)
+    shuffler = Counting(Given(deliveries), times, 9, stream)
     return list(shuffler.exchange(request(), range(len(deliveries)))), shuffler.arrivals()
 
 
 @pytest.mark.parametrize("columns", [{"client": np.arange(5)}, {"weight": np.ones(5)}])
-@pytest.mark.parametrize("kind", [Shuffler, Counting])
-def test_a_message_that_reveals_its_sender_does_not_pass(
-    kind: type[Any], columns: dict[str, Any]
-) -> None:
+def test_a_message_that_reveals_its_sender_does_not_pass(columns: dict[str, Any]) -> None:
     sender, block = of_block([report(bits, 4) for bits in random_bits(5)])
     assert isinstance(block, Reports)
     with pytest.raises(RunError, match="name or reveal their senders"):
-        exchanged(kind, [(sender, replace(block, **columns))], delays(chunk=4))
+        exchanged([(sender, replace(block, **columns))], delays(chunk=4))
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 20, 21])
 @pytest.mark.parametrize("budgets", [[None] * 5, [2.0, 0.5, 2.0, 0.5, 8.0]])
-def test_the_server_gets_the_same_information(chunk: int, budgets: list[float | None]) -> None:
-    """Counts, uplink, T, T_S and T_W, from single reports and from blocks of reports."""
-    reports = [
-        report(bits, chunk, budget) for bits, budget in zip(random_bits(5), budgets, strict=True)
-    ]
-    ordered, times = exchanged(Shuffler, list(enumerate(reports)), delays(chunk=chunk))
-    counted, other_times = exchanged(Counting, list(enumerate(reports)), delays(chunk=chunk))
-    ones: dict[float | None, np.ndarray] = {}
-    uplink: dict[float | None, int] = {}
-    for _, block in ordered[5:]:
-        assert isinstance(block, Shuffled)
-        sums = np.zeros((-(-SIZE // chunk), chunk), np.int64)
-        np.add.at(sums, block.positions, block.bits)
-        ones[block.epsilon] = ones.get(block.epsilon, 0) + sums.reshape(-1)[:SIZE]
-        uplink[block.epsilon] = uplink.get(block.epsilon, 0) + block.uplink_bits
-    assert counted[:5] == ordered[:5] == [(client, None) for client in range(5)]
+def test_the_server_gets_counts_and_times(chunk: int, budgets: list[float | None]) -> None:
+    """The same from single reports and from blocks of reports."""
+    bits, given = random_bits(5), delays(chunk=chunk)
+    reports = [report(row, chunk, budget) for row, budget in zip(bits, budgets, strict=True)]
+    counted, times = exchanged(list(enumerate(reports)), given)
+    assert counted[:5] == [(client, None) for client in range(5)]
     found = [content for _, content in counted[5:]]
-    assert [each.epsilon for each in found] == sorted(ones, key=lambda e: e or 0.0)  # type: ignore[union-attr]
-    for each in found:
+    for each, budget in zip(found, sorted(set(budgets), key=lambda e: e or 0.0), strict=True):
+        own = bits[[other == budget for other in budgets]]
         assert isinstance(each, Counted)
-        assert each.ones.tolist() == ones[each.epsilon].tolist()
-        assert each.reports == budgets.count(each.epsilon)
-        assert each.uplink_bits == uplink[each.epsilon]
+        assert (each.epsilon, each.reports) == (budget, len(own))
+        assert each.ones.tolist() == own.sum(0).tolist()
+        assert each.uplink_bits == messages(own, chunk).uplink_bits
+    latency = stream(1, SERVER, "latency").generator()
+    due = draw_schedule(given, 5, delay_of_run(given, 9, stream), latency)
     assert times is not None
-    assert other_times is not None
-    for name in ("delay", "response", "first_wait", "last_wait"):
-        assert times[name] == other_times[name]
+    assert (times["delay"], times["response"]) == (due.delay, due.response)
+    assert (times["first_wait"], times["last_wait"]) == (due.waits.min(), due.waits.max())
     if budgets[0] is None:
-        block, block_times = exchanged(Counting, [of_block(reports)], delays(chunk=chunk))
-        assert block_times == other_times
+        block, block_times = exchanged([of_block(reports)], given)
+        assert block_times == times
         ((sender, nothing), (_, together)) = block
         assert (sender, nothing) == (range(5), None)
         assert isinstance(together, Counted)
-        assert together.ones.tolist() == found[0].ones.tolist()  # type: ignore[union-attr]
+        assert together.ones.tolist() == bits.sum(0).tolist()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 650])
 def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
     roles = Roles(config(chunk=chunk), Problem((1, 8, 8), 10, 1437))
-    reports = [report(bits, chunk) for bits in random_bits(9, 650)]
-    (delivery,) = [of_block(reports)]
-    times = delays(chunk=chunk)
-    incoming: list[list[Any]] = [list(reports), [delivery[1]]]
-    for kind in (Shuffler, Counting):
-        delivered, _ = exchanged(kind, [delivery], times)
-        incoming.append([content for _, content in delivered if content is not None])
+    bits = random_bits(9, 650)
+    reports = [report(row, chunk) for row in bits]
+    delivery = of_block(reports)
+    counted, _ = exchanged([delivery], delays(chunk=chunk))
+    incoming: list[list[Any]] = [reports, [delivery[1]], [messages(bits, chunk)], [counted[-1][1]]]
     weights = [roles.aggregate(iter(each))[0].weights.tobytes() for each in incoming]
     assert len(set(weights)) == 1
 
@@ -186,18 +188,16 @@ def test_with_very_many_messages_first_and_last_arrivals_are_the_ends_of_the_win
 
 def test_refusals_pass_with_their_senders() -> None:
     refusal = Refusal(1, Reason.OVER_BUDGET)
-    delivered, times = exchanged(
-        Counting, [(0, refusal), (4, report(random_bits(1)[0], 1))], delays()
-    )
+    delivered, times = exchanged([(0, refusal), (4, report(random_bits(1)[0], 1))], delays())
     assert delivered[:2] == [(0, refusal), (4, None)]
     assert times is not None
-    delivered, times = exchanged(Counting, [(0, refusal)], delays())
+    delivered, times = exchanged([(0, refusal)], delays())
     assert (delivered, times) == ([(0, refusal)], None)
 
 
 def test_a_report_without_a_sender_is_refused() -> None:
     with pytest.raises(RunError, match="whole reports"):
-        exchanged(Counting, [(None, report(random_bits(1)[0], 1))], delays())
+        exchanged([(None, report(random_bits(1)[0], 1))], delays())
 
 
 # Times
@@ -238,6 +238,12 @@ def test_the_response_is_that_of_the_slowest_client() -> None:
     np.testing.assert_allclose(schedule.offsets, schedule.response)
 
 
+def test_only_wrong_predictions_give_each_client_a_window_of_its_own() -> None:
+    """Otherwise, as in the test above, arrival reveals nothing about the sender."""
+    wrong = draw_schedule(delays(spread=1.0, prediction_error=0.5), 8, 1.0, generator(0))
+    assert len(set(wrong.offsets.tolist())) == 8
+
+
 def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
     # Log-normal proposals of sigma 2 around 10: their median is 10, their mean 10 e^2 = 74, and
     # the logarithm of a sample median of 101 has the standard deviation 2 sqrt(pi/2/101) = 0.25.
@@ -245,38 +251,6 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
     logs = [math.log(agree_delay(times, 101, generator(s)) / 10) for s in range(400)]
     assert abs(np.mean(logs)) < 6 * 0.25 / 20
     assert 0.7 < np.std(logs) / 0.25 < 1.3
-
-
-# What the order of all messages reveals about the senders
-
-
-def arrivals(times: Delays, marked: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return when the messages of one of eight clients arrive, by position, and all others'."""
-    bits = np.zeros((8, 2000), np.uint8)
-    bits[marked] = 1
-    delivered, _ = exchanged(Shuffler, [(n, report(b, 1)) for n, b in enumerate(bits)], times)
-    blocks = [block for _, block in delivered if isinstance(block, Shuffled)]
-    positions = np.concatenate([block.positions for block in blocks])
-    mine = np.concatenate([block.bits for block in blocks])[:, 0] == 1
-    seconds = np.concatenate([block.arrival_seconds for block in blocks])
-    assert (np.diff(seconds) >= 0).all()
-    assert np.bincount(positions).tolist() == [8] * 2000
-    own = np.empty(2000)
-    own[positions[mine]] = seconds[mine]
-    return own, seconds[~mine]
-
-
-def test_with_right_predictions_arrival_reveals_nothing_about_the_sender() -> None:
-    times = delays(spread=1.0, prediction_error=0.0)
-    one, other = (arrivals(times, marked)[0] for marked in (0, 1))
-    assert stats.ks_2samp(*arrivals(times, 5)).pvalue > 1e-7
-    for pair in ((one, other), (one[:-1], one[1:]), (np.arange(2000), one)):
-        assert stats.spearmanr(*pair).pvalue > 1e-7
-
-
-def test_with_wrong_predictions_arrival_reveals_the_sender() -> None:
-    times = delays(spread=1.0, prediction_error=0.5)
-    assert max(stats.ks_2samp(*arrivals(times, marked)).pvalue for marked in range(8)) < 1e-7
 
 
 # Whole reports
