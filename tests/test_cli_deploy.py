@@ -94,13 +94,6 @@ def test_a_sites_keys_are_readable_by_their_owner_alone_and_never_replaced(
     assert Path("keys/hospital.key").read_bytes() == private
 
 
-def test_certificates_of_a_server(fedldp_command: Any) -> None:
-    command = ("deploy", "keys", "tls", "--server", "localhost", "--server", "127.0.0.1")
-    assert fedldp_command(*command).status == 0
-    for name, mode in (("ca.key", 0o600), ("server.key", 0o600), ("ca.pem", 0o644)):
-        assert Path("tls", name).stat().st_mode & 0o777 == mode
-
-
 def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: Any) -> None:
     outcome = agreed()
     assert outcome.status == 0

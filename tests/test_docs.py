@@ -22,7 +22,6 @@ from guides import PAGES, ROOT
 
 from fedldp.accounting.accountants import ACCOUNTANTS
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.systems import systems
 from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import mechanisms
@@ -180,12 +179,6 @@ def run_examples(page: Path) -> None:
     )
     assert result.attempted > 0
     assert result.failed == 0
-
-
-def test_the_guides_files_are_found() -> None:
-    assert "two_point_subset" in mechanisms()
-    assert "ldp_update" in systems()
-    assert "ldp-update-digits" in recipes()
 
 
 def test_the_package_has_no_other_files_of_the_guides_names() -> None:

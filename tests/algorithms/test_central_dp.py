@@ -81,24 +81,6 @@ def test_the_noise_has_deviation_sigma_s_over_m(clip: float | None) -> None:
     assert not np.array_equal(noise[0], noise[1])
 
 
-def test_the_noise_is_the_servers_own_and_not_the_configurations() -> None:
-    """Anyone who knew the noise's source could subtract it."""
-    roles = Roles(
-        config_of(clip=1.0, noise_multiplier=5.0, num_clients=1, clients_per_round=1), PROBLEM
-    )
-    state = State(weights=np.zeros(SIZE, np.float32))
-    reports = [Report(round=1, size=SIZE, payload=bytes(4 * SIZE), chunk=SIZE)]
-    found = [
-        roles.server.aggregate(state, reports, draws_of_secret(bytes([key]) * 32, run)(1))[0]
-        for key, run in ((1, "run"), (1, "run"), (2, "run"), (1, "other"))
-    ]
-    weights = [following.weights for following in found]
-    np.testing.assert_array_equal(weights[0], weights[1])
-    for other in (weights[2], weights[3], roles.aggregate(reports, state)[0].weights):
-        assert abs(np.corrcoef(weights[0], other)[0, 1]) < 0.2
-        assert np.std(other) == pytest.approx(5.0, rel=0.2)
-
-
 @given(
     st.lists(st.floats(0, 1e6), min_size=2, max_size=4),
     st.floats(0, 1e30),

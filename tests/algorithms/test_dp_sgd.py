@@ -204,13 +204,6 @@ def test_without_opacus_a_refusal_names_what_to_install(monkeypatch: pytest.Monk
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
-    step = PrivateSgd(model_of("own_models:branching"), SUMS, 0.1, CPU)
-    with pytest.raises(ConfigError, match=r"model: torch.func cannot differentiate it") as refused:
-        change(step, examples_of(5))
-    assert "\n" not in str(refused.value)
-
-
 # The statement
 
 

@@ -11,8 +11,6 @@ import pytest
 from environments import (
     CHANNELS,
     Body,
-    FakePipe,
-    Killed,
     asks,
     assert_each_once,
     bits,
@@ -56,9 +54,6 @@ def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_ba
     assert len(env.releases(2)) == len({phase for _, phase in env.releases(0)})
 
 
-# Agents
-
-
 # Messages
 
 
@@ -78,39 +73,3 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
     pipe = env.pipe(tamper=tamper)
     assert bits(env.serve(pipe)) == expected
     assert_each_once(env, pipe)
-
-
-# The server
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("channel", "round", "phase", "answered"),
-    [("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 1, 2), ("sum", 1, 2, 2), ("sum", 1, 3, 2)],
-)
-def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_been(
-    tmp_path: Path,
-    channel: str,
-    round: int,
-    phase: int,
-    answered: int,
-    expected: dict[str, bytes],
-) -> None:
-    env, asked_before = make_environment(tmp_path, channel=channel), list[bytes]()
-
-    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if asks(asked, round, phase):
-            asked_before.append(read_by_site(asked).request)  # type: ignore[union-attr]
-            if len(asked_before) > answered:
-                raise Killed
-        return [answer]
-
-    pipe = env.pipe(tamper=tamper)
-    with pytest.raises(Killed):
-        env.serve(pipe)
-    again = FakePipe(pipe.agents, seen=pipe.seen)
-    assert bits(env.serve(again)) == expected
-    assert_each_once(env, again)
-    later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
-    assert later == set(asked_before)
-    assert not list((env.folder / "server" / "journal").glob("round-*"))

@@ -12,12 +12,11 @@ import pytest
 from environments import CHANNELS, Environment, FakePipe, bits, make_environment
 
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.statement import Statement, SumInPath, spent_by_unit
+from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.kinds import ANSWER_TIME, HONEST_SUMMANDS, SIMULATED
+from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
-from fedldp.deployment.statement import stated
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.reporting.runs import read_statement
 from fedldp.simulation.engine import simulate
@@ -179,23 +178,6 @@ def test_a_sum_is_stated_to_hold_the_sites_that_are_in_it(
     assert env.server().privacy == served.privacy
     agreed = {line.unit: line.epsilon for line in summing(env.agreement.planned)}
     assert all(line.epsilon <= agreed[line.unit] for line in lines)
-
-
-def test_untrusted_clients_are_subtracted_from_those_in_the_sum(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, "rounds=1", channel="sum")
-    server = env.server()
-    server.serve(env.pipe(), lambda record: None)
-    releases = server._ledger.releases(env.agreement.run)
-    lines = {}
-    for untrusted, in_sum in ((0, 3), (1, 3), (0, 2)):
-        path = SumInPath(untrusted_clients=untrusted, clients_in_sum={1: in_sum})
-        found = stated(
-            env.agreement.config, None, releases, summed=path, simulated=False,
-            timed=ANSWER_TIME(at="site"),
-        )  # fmt: skip
-        lines[untrusted, in_sum] = {line.unit: line.epsilon for line in summing(found)}
-    assert lines[1, 3] == lines[0, 2]
-    assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])
 
 
 @pytest.mark.slow

@@ -42,17 +42,6 @@ def test_changes_are_clipped_coordinate_by_coordinate() -> None:
     np.testing.assert_allclose(added(roles, updates), expected, atol=1e-6)
 
 
-def test_numbers_are_drawn_by_the_exponential_mechanism() -> None:
-    """P(v'|v) = e^(-alpha |v - v'|/2)/(their sum over v'), for v = 1 in steps of 0.1, c = 0.3."""
-    roles = roles_of(alpha=1.0, clip=0.3, precision=1)
-    reports = reports_of(roles, np.full((80, 650), 0.1))
-    numbers = np.concatenate([np.frombuffer(r.payload, np.uint8).astype(int) - 3 for r in reports])
-    weights = np.exp(-np.abs(np.arange(-3, 4) - 1) / 2)
-    expected = weights / weights.sum() * numbers.size
-    found = np.array([(numbers == v).sum() for v in range(-3, 4)])
-    assert ((found - expected) ** 2 / expected).sum() < 33  # chi square of 6 degrees: 1e-5
-
-
 def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> None:
     """LDP-Fed's alpha 1, c 1 and ten digits, from Sun, Qian, Chen 2021, section 2."""
     config = fedldp.recipe("cldp-fed-digits", alpha=1.0, clip=1.0, precision=10, rounds=15)

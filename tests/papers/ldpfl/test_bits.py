@@ -38,12 +38,3 @@ def test_known_answers_of_ldpfl(alternating: bool, known: float) -> None:
     ps, qs = ldpfl_probabilities(10.0, 0.5, 10_240, alternating)
     slow = mp.fsum(max(slow_losses(p, q)) for p, q in zip(ps, qs, strict=True))
     assert slow <= found <= slow * (1 + mp.mpf("1e-14"))
-
-
-@pytest.mark.parametrize(("alpha", "bits"), [(0.3, 1), (1.0, 2), (4.0, 7)])
-def test_ldpfl_agrees_with_the_sum_over_its_bits(alpha: float, bits: int) -> None:
-    for alternating in (True, False):
-        ps, qs = ldpfl_probabilities(alpha, 0.5, bits, alternating)
-        slow = float(mp.fsum(max(slow_losses(p, q)) for p, q in zip(ps, qs, strict=True)))
-        found = ldpfl_epsilon(alpha, 0.5, bits, alternating=alternating)
-        assert found == pytest.approx(slow, rel=1e-13)

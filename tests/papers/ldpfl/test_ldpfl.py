@@ -122,23 +122,6 @@ def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alp
             assert abs(share - kept) < 5 * math.sqrt(kept * (1 - kept) / count) + 1e-9
 
 
-def test_a_client_draws_once_and_trains_its_own_encoder(
-    client: Callable[..., Client], tmp_path: Path
-) -> None:
-    roles, codes = built(config(label_epsilon=2.0))
-    broadcast = roles.broadcast
-    assert broadcast.public == {}
-    first = codes.for_training(broadcast, client(round=1))
-    later = codes.for_training(replace(broadcast, round=2), client(round=2))
-    for name in ("bits", "labels"):
-        np.testing.assert_array_equal(first[name], later[name])
-    other = codes.for_training(broadcast, client(1))
-    assert not np.array_equal(first["bits"], other["bits"])
-    (own,) = (tmp_path / "client-0").iterdir()  # of this run
-    kept = sorted(path.name for path in own.iterdir())
-    assert kept == ["encoder.safetensors", "training.safetensors"]
-
-
 def test_the_encoder_is_trained_on_nine_tenths_and_never_on_test_data(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

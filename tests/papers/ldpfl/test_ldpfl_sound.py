@@ -78,15 +78,6 @@ def features_of(settings: Settings, examples: Examples) -> np.ndarray:
 # One example, one round, one gradient
 
 
-def test_files_kept_for_a_round_are_deleted_in_the_next(tmp_path: Path) -> None:
-    settings, seen = config(rounds=3), []
-    for round in (1, 2, 3):
-        own = client_of(OWN, round=round, folder=tmp_path)
-        trained(settings, own, round=round)
-        seen.append(sorted(path.parent.name for path in tmp_path.rglob("trained.safetensors")))
-    assert seen == [["round-1"], ["round-2"], ["round-3"]]
-
-
 def test_without_noise_training_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
     settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
     found = trained(settings, client())
