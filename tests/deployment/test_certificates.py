@@ -1,20 +1,39 @@
-"""Python's own TLS accepts our certificates, only for the hosts that they name; private files."""
+"""Certificates: whom a site accepts, and how they are renewed without cutting anybody off."""
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import stat
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from environments import (
+    HOST,
+    make_environment,
+    new_tls,
+    write_policy,
+)
+from https_ends import Ends, eventually, taken
 
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.certificates import (
     Certified,
     authority,
+    fingerprints,
+    renew_server_keys,
     server_certificate,
+    tls_of_server,
     write_secret,
+    write_server_keys,
 )
+from fedldp.deployment.https import server
 
 
 def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) -> None:
@@ -72,3 +91,176 @@ def test_a_secret_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path:
     with pytest.raises(FileExistsError):
         write_secret(tmp_path / "key", b"other")
     assert (tmp_path / "key").read_bytes() == b"secret"
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Ends:
+    write_server_keys(tmp_path / "tls", [HOST], 2)
+    return Ends(tmp_path / "tls", [Ed25519PrivateKey.generate() for _ in range(2)])
+
+
+def let_it_end(folder: Path, days: int = -1) -> None:
+    """Replace a server's certificate by an expired one."""
+    signer = Certified(
+        key=(folder / "ca.key").read_bytes(), certificate=(folder / "ca.pem").read_bytes()
+    )
+    old = server_certificate(signer, [HOST], days)
+    (folder / "server.pem").write_bytes(old.certificate)
+    (folder / "server.key").write_bytes(old.key)
+
+
+def is_served(ends: Ends) -> bool:
+    """Return whether a newly started server gets an answer from the waiting site."""
+    with ends.pipe() as pipe:
+        eventually(lambda: pipe.connected)
+        return taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+
+
+# Certificates
+
+
+def test_a_certificate_that_expired_in_a_pause_is_renewed_and_the_site_returns_by_itself(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_it_end(ends.folder)
+    before = (ends.folder / "server.key").read_bytes()
+    with ExitStack() as waiting:
+        with ends.pipe() as pipe:
+            waiting.enter_context(ends.link(0))
+            eventually(lambda: "certificate has expired" in caplog.text)
+            assert not pipe.connected
+        until = renew_server_keys(ends.folder, 365)
+        assert timedelta(364) < until - datetime.now(UTC) < timedelta(366)
+        assert is_served(ends)
+    key = ends.folder / "server.key"
+    assert key.read_bytes() != before
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    renewed = x509.load_pem_x509_certificate((ends.folder / "server.pem").read_bytes())
+    names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOST]
+
+
+def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
+    folder = ends.folder
+
+    def shown() -> bytes | None:
+        with ends.secured() as secured:
+            return secured.getpeercert(True)
+
+    with ends.pipe() as pipe, ends.link(0):
+        eventually(lambda: pipe.connected)
+        before, token = ends.certificate, pipe._sites[0].token
+        assert shown() == before
+        old = {name: (folder / name).read_bytes() for name in ("server.key", "server.pem")}
+        renew_server_keys(folder, 365)
+        new = {name: (folder / name).read_bytes() for name in old}
+        eventually(lambda: shown() == ends.certificate)
+        assert ends.certificate != before
+        # If only one of the two files has changed, the old pair is used until the other changes.
+        (folder / "server.key").write_bytes(old["server.key"])
+        time.sleep(0.2)
+        assert x509.load_der_x509_certificate(shown() or b"") == x509.load_pem_x509_certificate(
+            new["server.pem"]
+        )
+        (folder / "server.pem").write_bytes(old["server.pem"])
+        eventually(lambda: shown() == before)
+        renew_server_keys(folder, 365)
+        eventually(lambda: shown() == ends.certificate)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        assert pipe._sites[0].token == token  # it has been connected all the time
+        with ends.link(1):  # its hello names the new certificate
+            assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
+
+
+def test_two_authorities_overlap_and_the_site_moves_from_one_to_the_other(
+    ends: Ends, tmp_path: Path
+) -> None:
+    """Both have the same name, so only their keys show which of them signed."""
+    write_server_keys(tmp_path / "new", [HOST], 2)
+    old, new = ends.folder / "ca.pem", tmp_path / "new" / "ca.pem"
+    both = tmp_path / "both.pem"
+    both.write_bytes(old.read_bytes() + new.read_bytes())
+    assert fingerprints(both) == fingerprints(old) + fingerprints(new)
+    with ends.pipe():
+        pass  # only to find a free port
+    with ends.link(0, ca=both):
+        assert is_served(ends)
+        for name in ("server.pem", "server.key"):
+            shutil.copy(tmp_path / "new" / name, ends.folder / name)
+        assert is_served(ends)
+
+
+def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path) -> None:
+    for name in ("old", "new", "other"):
+        write_server_keys(tmp_path / name, [HOST], 2)
+    old, new, other = (tmp_path / name / "ca.pem" for name in ("old", "new", "other"))
+    (tmp_path / "both.pem").write_bytes(old.read_bytes() + new.read_bytes())
+    (tmp_path / "more.pem").write_bytes(old.read_bytes() + other.read_bytes())
+    url = f"https://{HOST}:8443"
+    env = make_environment(
+        tmp_path / "world",
+        sites=1,
+        tls={**new_tls(), "ca.pem": (tmp_path / "both.pem").read_bytes()},
+        policy={"server": {"url": url, "ca": str(old)}},
+    )
+    for file in (old, new, tmp_path / "both.pem"):
+        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        policy.check(env.agreement)
+    for file in (other, tmp_path / "more.pem"):
+        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        with pytest.raises(PrivacyError, match="ca"):
+            policy.check(env.agreement)
+
+
+def test_a_certificate_is_renewed_only_by_its_own_authority(ends: Ends, tmp_path: Path) -> None:
+    folder = ends.folder
+    # The file may also hold another authority, in any order.
+    other = authority("fedldp", 9)
+    (folder / "ca.pem").write_bytes(other.certificate + (folder / "ca.pem").read_bytes())
+    renew_server_keys(folder, 30)
+    tls_of_server(folder / "server.pem", folder / "server.key")
+    own = (folder / "ca.key").read_bytes()
+    (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
+    with pytest.raises(ConfigError, match=r"is not the key of an authority in ca\.pem"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(other.key)  # its authority expires earlier than the current one
+    with pytest.raises(ConfigError, match="its certificates cannot last longer"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").unlink()
+    with pytest.raises(ConfigError, match="including what you moved off"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(b"none")
+    with pytest.raises(ConfigError, match="was not written by"):
+        renew_server_keys(folder, 60)
+    (folder / "ca.key").write_bytes(own)
+    renew_server_keys(folder, 60)
+
+
+# A pause
+
+
+@pytest.fixture
+def a_week_later(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that makes all clocks of this process jump by a week."""
+    ahead = [0.0]
+    for name in ("time", "monotonic"):
+        real = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda real=real: real() + ahead[0])
+
+    def jump() -> None:
+        ahead[0] += 7 * 24 * 3600
+
+    return jump
+
+
+def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_later: Any) -> None:
+    with ends.pipe() as pipe, ends.link(0):
+        eventually(lambda: pipe.connected)
+        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        a_week_later()
+        ended = time.monotonic() + 30
+        while taken(pipe, pipe.ask(0, b"again", 5)) != b"niaga":
+            assert time.monotonic() < ended

@@ -1,16 +1,25 @@
-"""Real sites that answer once: each in one round, whoever asks, and with the same cohorts after a
-crash."""
+"""Real sites that answer once or in committees, and a server that adds noise: as simulated."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from environments import CHANNELS, Environment, FakePipe, Killed, asks, bits, make_environment
 
-from fedldp.core.errors import ConfigError
+import fedldp
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
+from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.mechanisms import gaussian
+from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.protocol.wire import (
     Reason,
     Refusal,
@@ -126,3 +135,107 @@ def test_an_agreement_has_the_decided_participation(tmp_path: Path, channel: str
 def test_a_quorum_beyond_a_cohort_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"quorum = 3: a round has 2 sites"):
         make_environment(tmp_path, *ONCE, sites=5, quorum=3)
+
+
+COMMITTEES = ("channel=sum", "committee=3", "rounds=1")
+
+
+def summing(privacy: Statement) -> list[Guarantee]:
+    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
+
+
+def gone(nodes: set[int], phase: int) -> Any:
+    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+        message = read_by_site(asked)
+        lost = isinstance(message, Ask) and read_request(message.request).phase >= phase
+        return [None if lost and node - 100 in nodes else answer]
+
+    return tamper
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "examples"), [("quickstart", 150), ("distributed-gaussian-digits", 1400)]
+)
+def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
+    recipe: str, examples: int, tmp_path: Path
+) -> None:
+    """Clients have enough examples that a simulation trains them one by one, as sites do."""
+    settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
+    env = make_environment(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
+    agreement = parse_agreement(env.agreement.to_bytes())
+    assert agreement.digest == env.agreement.digest
+    assert (agreement.setup.num_clients, agreement.setup.threshold) == (4, 3)
+    served = env.serve()
+    simulated = fedldp.run(env.config)
+    assert bits(served) == {name: w.tobytes() for name, w in simulated.weights.items()}
+    told = {line.unit: line.epsilon for line in summing(simulated.privacy)}
+    assert told
+    assert {line.unit: line.epsilon for line in summing(served.privacy)} == told
+
+
+@pytest.mark.slow
+def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
+    tmp_path: Path,
+) -> None:
+    env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    served = env.serve(env.pipe(tamper=gone({1}, 2)))
+    assert served.rounds[0].metrics["clients_in_sum"] == 4
+    lines = summing(served.privacy)
+    assert lines
+    honest = HONEST_SUMMANDS(clients=4, among="committee")
+    assert all(honest in line.assumptions for line in lines)
+    assert env.server().privacy == served.privacy
+
+
+@pytest.mark.slow
+def test_a_round_without_a_committee_quorum_ends_with_one_line(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
+    with pytest.raises(RunError, match=r"4 of 7 sites took part .* and 3 of one committee must"):
+        env.serve(env.pipe(tamper=gone({1, 2, 4}, 0)))
+
+
+def test_a_quorum_is_per_committee_and_noise_is_sized_for_a_whole_one(tmp_path: Path) -> None:
+    settings = (*COMMITTEES, "untrusted_clients=1")
+    with pytest.raises(ConfigError, match="quorum = 4: a committee has 3 sites"):
+        make_environment(tmp_path, *settings, sites=7, channel="sum", quorum=4)
+
+
+IN_CLEAR = {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": math.inf}}
+
+
+def central(folder: Path, channel: str, **given: Any) -> Environment:
+    return make_environment(
+        folder, "batch_size=1000000", recipe="central-dp-digits-discrete", channel=channel,
+        policy=IN_CLEAR, **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path) -> None:
+    env = central(tmp_path, channel)
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
+    lines = {(line.unit, line.adversary): line.kind for line in served.privacy.guarantees}
+    assert lines == {
+        ("client-round", "server"): "none",
+        ("client-run", "server"): "none",
+        ("client-run", "downlink"): "approximate",
+    }
+
+
+def test_real_keys_draw_the_discrete_gaussian(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def sampled(count: int, scale_bits: int, stream: Any) -> np.ndarray:
+        assert not stream.simulated
+        drawn.append(count)
+        return discrete_gaussian(count, scale_bits, stream)
+
+    monkeypatch.setattr(gaussian, "discrete_gaussian", sampled)
+    env = central(tmp_path, "sum", seeded=False)
+    served = env.serve()
+    assert drawn.count(env.agreement.layout.size) >= len(served.rounds) == 2
+    assert SIMULATED not in served.privacy.warnings

@@ -1,16 +1,30 @@
-"""What leaves a site must not reveal the size of its file of examples, or that it changed."""
+"""What a site trains on, with features and frozen weights: it is as agreed, and stays hidden."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
+import partly_frozen
 import pytest
-from environments import Environment, asks, make_environment
+from environments import Environment, asks, bits, make_environment, write_policy
+from safetensors.numpy import load_file, save_file
 
+from fedldp import recipe
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, DataError, PrivacyError, RunError
+from fedldp.core.kinds import SIMULATED
+from fedldp.data import Columns
+from fedldp.deployment import server
+from fedldp.deployment.agreeing import agree, input_of
+from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -24,7 +38,11 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
+from fedldp.deployment.source import open_source
 from fedldp.protocol.wire import Report, read_reply, read_request
+from fedldp.reporting.card import schema, write_card
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.recorded import read_run
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
 
@@ -210,3 +228,202 @@ def test_a_greeting_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path
     message = read_by_server(answered[0])
     assert isinstance(message, Answered)
     assert receipt() == message.receipt != NO_RECEIPT
+
+
+FEATURED = ("features=oriented-gradients", "model=logistic", "rounds=2")
+
+
+def test_sites_compute_what_a_simulation_computes(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, *FEATURED)
+    served = env.serve()
+    simulated = simulate(env.config, device="cpu")
+    for name, weights in served.weights.items():
+        assert weights.tobytes() == simulated.weights[name].tobytes()
+    assert served.rounds[-1].accuracy == pytest.approx(simulated.accuracy)
+
+
+def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
+    document = make_environment(tmp_path, *FEATURED).agreement.document
+    assert document["features"]["name"] == "oriented-gradients"
+    assert parse_agreement(json.dumps(document).encode()).document == document
+    other = {**document["features"], "digest": "0" * 64}
+    without = {name: value for name, value in document.items() if name != "features"}
+    for wrong in ({**document, "features": other}, without):
+        with pytest.raises(ConfigError, match="digest of its features differs"):
+            parse_agreement(json.dumps(wrong).encode())
+    assert "features" not in make_environment(tmp_path / "plain").agreement.document
+
+
+def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
+    own = "own_features:rows"
+    settings = (*FEATURED[1:], f"features={own}")
+    env = make_environment(tmp_path, *settings, policy={"features": [own]})
+    content = env.agreement.to_bytes()
+    assert parse_agreement(content, own=env.policies[0].own_code).digest == env.agreement.digest
+    with pytest.raises(ConfigError, match="add it to features in the site's policy"):
+        parse_agreement(content)
+    assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
+    env.policies[0].check(env.agreement)
+    other = write_policy(tmp_path / "site-0", features=["pose"])
+    with pytest.raises(PrivacyError, match="features = pose: the agreement has own_features:rows"):
+        other.check(env.agreement)
+
+
+def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("axes.npy", np.eye(64)[:, :12])
+    of_file = "public-axes:axes.npy"
+    settings = (*FEATURED[1:], f"features={of_file}")
+    env = make_environment(tmp_path, *settings, policy={"features": [of_file]})
+    content, own = env.agreement.to_bytes(), env.policies[0].own_code
+    assert parse_agreement(content, own=own).digest == env.agreement.digest
+    assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
+    with pytest.raises(
+        ConfigError, match="would read this file on your machine; to allow that, add it to feat"
+    ):
+        parse_agreement(content)
+    with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
+        write_policy(tmp_path / "site-0").check(env.agreement)
+    np.save("axes.npy", 2 * np.eye(64)[:, :12])
+    with pytest.raises(
+        ConfigError,
+        match=r"the digest of its features differs .* give each party the same file axes.npy",
+    ):
+        parse_agreement(content, own=own)
+    Path("axes.npy").unlink()
+    with pytest.raises(ConfigError, match=r"there is no file axes\.npy in the current folder"):
+        parse_agreement(content, own=own)
+
+
+AGREED = Columns(
+    scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")
+)
+
+
+def test_a_sites_table_is_read_as_agreed(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("age,sex,ill\n50,f,yes\n,m,no\n100,m,maybe\n0,m,no\n")
+    source = open_source(path, "ill")
+    assert str(source) == "4 rows of 3 columns"
+    examples = source.examples(AGREED)
+    assert examples.features.tolist() == [[0.5, 1, 0], [0, 0, 1]]
+    assert examples.labels.tolist() == [1, 0]
+    # The site's own operator learns what nobody else may know.
+    with pytest.raises(DataError, match="line 3: column 'age' holds ''"):
+        source.examples(AGREED, leave_out=False)
+
+
+def test_a_sites_columns_are_found_by_the_agreed_names(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("sex,ill,age\nf,yes,50\n")
+    features = ("age", "sex=f", "sex=m")
+    assert open_source(path, "ill").examples(AGREED, features).features.tolist() == [[0.5, 1, 0]]
+    with pytest.raises(ConfigError, match="no column for the feature 'pressure'"):
+        open_source(path, "ill").examples(AGREED, ("pressure", *features))
+
+
+def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path) -> None:
+    assert input_of("age,sex=f, sex=m") == ((3,), ("age", "sex=f", "sex=m"))
+    assert input_of("1x8x8") == ((1, 8, 8), None)
+    config = recipe("fedavg-quickstart", model="logistic", standardise=False)
+    names = tuple(f"pixel {i}" for i in range(64))
+    made = agree(config, Problem((64,), 10, 99, features=names), {"a": "0" * 64}, channel="named")
+    read = parse_agreement(made.to_bytes())
+    assert read.problem.features == names
+    assert read.digest == made.digest
+    assert server._schema(read).features == names
+    with pytest.raises(ConfigError, match="give one name for each number of an example"):
+        agree(config, Problem((64,), 10, 99, features=names[1:]), {"a": "0" * 64}, channel="named")
+
+
+def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> None:
+    served = make_environment(tmp_path, seeded=False).serve()
+    _, document = write_card(read_run(served.run_dir))
+    jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
+    assert document["run"]["simulated"] is False
+    shown = Statement.from_json(document)
+    assert SIMULATED not in shown.warnings
+    first, *others = shown.guarantees  # all of the run, the widest unit first
+    assert (first.unit, first.adversary) == ("client-run", "server")
+    assert {first, *others} == set(served.privacy.guarantees)
+    assert "/registry/deployment_model/data_source_type" in document["to_be_filled"]["fields"]
+    assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
+    assert "A simulation" not in (served.run_dir / "card" / "README.md").read_text()
+    with pytest.raises(RunError, match="not a run folder"):
+        write_card(read_run(tmp_path / "site-0"))
+
+
+NORMED = "partly_frozen:normed"
+SETTINGS = (f"model={NORMED}", "trainable=requires_grad")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_sites_do_what_a_simulation_does_bit_for_bit(tmp_path: Path, channel: str) -> None:
+    env = make_environment(tmp_path, *SETTINGS, channel=channel, policy={"models": [NORMED]})
+    pipe = env.pipe()
+    served, simulated = env.serve(pipe), simulate(env.config)
+    assert bits(served) == bits(simulated)
+    frozen = simulated.config.algorithm(env.inputs.problem).frozen()
+    assert set(served.weights) == {*frozen, "head.weight", "head.bias"}
+    passed = b"".join(body or b"" for _, asked, answer in pipe.seen for body in (asked, answer))
+    assert frozen["encoder.1.weight"].tobytes()[:32] not in passed
+    saved = load_file(env.folder / "server" / "model.safetensors")
+    assert {name: each.tobytes() for name, each in saved.items()} == bits(served)
+    noted = json.loads((env.folder / "server" / "config.json").read_text())
+    assert noted["frozen"] == env.agreement.frozen
+
+
+def test_a_site_with_another_encoder_does_not_take_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_environment(tmp_path, *SETTINGS, policy={"models": [NORMED]})
+    document = env.agreement.document
+    assert parse_agreement(json.dumps(document).encode()).digest == env.agreement.digest
+    env.policies[0].check(env.agreement)
+    monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
+    with pytest.raises(
+        ConfigError, match=r"^trainable = requires_grad: the frozen parameters of model"
+    ):
+        env.policies[0].check(env.agreement)
+    assert env.agent(0)._run(env.agreement.digest) is None
+    with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
+        env.server()
+    without = replace(env.agreement, frozen=None)
+    with pytest.raises(ConfigError, match="but None was agreed on"):
+        without.check()
+
+
+def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights: dict[str, Any] = {
+        "1.weight": np.full((256, 64), 0.01, np.float32), "1.bias": np.zeros(256, np.float32),
+    }  # fmt: skip
+    save_file(weights, "encoder.safetensors")
+    settings = ("model=mlp", "trainable=head", "initial=encoder.safetensors")
+    listed = {"models": ["mlp", "encoder.safetensors"]}
+    env = make_environment(tmp_path / "world", *settings, policy=listed)
+    content, own = env.agreement.to_bytes(), env.policies[0].own_code
+    assert parse_agreement(content, own=own).digest == env.agreement.digest
+    env.policies[0].check(env.agreement)
+    with pytest.raises(
+        ConfigError,
+        match="would read this file on your machine; to allow that, add it to models",
+    ):
+        parse_agreement(content)
+    with pytest.raises(PrivacyError, match=r"the agreement has encoder.safetensors, which"):
+        write_policy(tmp_path / "world" / "site-0").check(env.agreement)
+    save_file({**weights, "1.bias": np.ones(256, np.float32)}, "encoder.safetensors")
+    with pytest.raises(ConfigError, match=r"the frozen parameters of model = mlp have the digest"):
+        env.policies[0].check(env.agreement)
+
+
+def test_a_file_is_given_in_one_place_only(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give the file as deploy invite --initial"):
+        make_environment(tmp_path / "one", "model=mlp", "initial=encoder.safetensors")
+    with pytest.raises(ConfigError, match="set initial to the file in the configuration"):
+        make_environment(tmp_path / "two", "model=mlp", "trainable=head", initial="0" * 64)

@@ -32,7 +32,7 @@ def seeded(
     return env, env.serve()
 
 
-# tests/contracts/test_client_roles.py compares the clients of every system.
+# tests/contracts/test_clients.py compares the clients of every system.
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [

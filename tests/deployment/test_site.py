@@ -1,19 +1,33 @@
-"""The site agent against lying servers, failures of its disk, and garbage."""
+"""A site: the tables that it accepts, and what its agent answers to any request."""
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from environments import Environment, ask, content, make_environment, request_of
+from environments import (
+    Environment,
+    ask,
+    content,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
+from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import Ranges
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import DataError, FedldpError
+from fedldp.data import read_table
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.checks import check_data
+from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Ask,
@@ -23,12 +37,209 @@ from fedldp.deployment.messages import (
     pack,
     read_by_server,
 )
+from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
+from fedldp.deployment.status import rounds_paid, status_of_site
 from fedldp.protocol.wire import (
     Reason,
     Refusal,
     Report,
 )
+from fedldp.simulation.settings import resolve
+
+ROWS = 200
+SECRET = "4711"
+BAD = {
+    "a number that is missing": ("", "f", "no"),
+    "a number that is text": (f"about {SECRET}", "f", "no"),
+    "a category that is unknown": ("50", SECRET, "no"),
+    "a label that is unknown": ("50", "m", SECRET),
+}
+TABLE = [
+    "dataset=all.csv", "label_column=ill", 'classes=["no", "yes"]', "scale_columns={age=[0, 100]}",
+    'categories={sex=["f", "m"]}', "model=logistic", "standardise=false", "num_clients=1",
+    "rounds=5", "num_examples=",
+]  # fmt: skip
+
+
+@dataclass
+class Site:
+    """A site's folder, and the agreement that it is asked to accept."""
+
+    folder: Path
+    agreement: Agreement
+    command: Any
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "site.toml"
+
+    def write(self, bad: int, kind: str = "a number that is missing") -> None:
+        """Write a table, some of whose rows do not fit."""
+        good = ("50", "f", "yes")
+        rows = [BAD[kind] if row < bad else good for row in range(ROWS)]
+        lines = ["age,sex,ill", *(",".join(row) for row in rows)]
+        (self.folder / "own.csv").write_text("\n".join(lines) + "\n")
+        (self.folder / "own.csv").chmod(0o600)
+
+    def accept(self, *more: Any) -> Any:
+        file = self.folder / "run.agreement"
+        return self.command("deploy", "accept", file, "--policy", self.file, "--yes", *more)
+
+    def check(self) -> Any:
+        return self.command("deploy", "site", self.file, "--check")
+
+    def asked(self, agent: Agent) -> type:
+        """Return the kind of the agent's answer to the server's greeting."""
+        greeting = pack(Challenge(self.agreement.digest, bytes(32)))
+        return type(read_by_server(agent.answer(greeting)))
+
+    def agent(self) -> Agent:
+        return Agent(read_policy(self.file))
+
+
+@pytest.fixture
+def site(tmp_path: Path, fedldp_command: Any) -> Site:
+    make_identity(tmp_path / "site.key", tmp_path / "site.pub")
+    problem = Problem((3,), 2, 1000, features=("age", "sex=f", "sex=m"))
+    agreement = agree(
+        resolve("quickstart", TABLE), problem, {"north": read_public(tmp_path / "site.pub")},
+        channel="named", quorum=1, deadline_seconds=5.0,
+    )  # fmt: skip
+    (tmp_path / "run.agreement").write_bytes(agreement.to_bytes())
+    write_policy(tmp_path, data="own.csv", label_column="ill")
+    return Site(tmp_path, agreement, fedldp_command)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"), [*zip(BAD, (11, 10, 11, 11), strict=True), (next(iter(BAD)), 0)]
+)
+def test_a_table_of_which_too_much_would_be_left_out_is_not_accepted(
+    site: Site, kind: str, bad: int
+) -> None:
+    site.write(bad, kind)
+    outcome = site.accept()
+    column = {"n": "age", "c": "sex", "l": "ill"}[kind[2]]
+    if bad <= 0.05 * ROWS:
+        assert outcome.status == 0, outcome.err
+        checked = site.check()
+        said = f"{bad} of {ROWS} rows do not fit ({column}: {bad})"
+        assert (said in outcome.out) == (said in checked.out) == (bad > 0)
+        assert "accepted   run" in checked.out
+        assert site.asked(site.agent()) is Hello
+        return
+    line = outcome.assert_refused()
+    assert f"{bad} of {ROWS} rows do not fit ({column}: {bad})" in line
+    assert not list((site.folder / "state").glob("accepted/*"))
+    assert not (site.folder / "ledger.sqlite").exists()
+
+
+def test_the_share_is_the_policys(site: Site) -> None:
+    site.write(30)
+    assert "leave_out_at_most" in site.accept().assert_refused()
+    text = site.file.read_text()
+    site.file.write_text(f"leave_out_at_most = 0.15\n{text}")
+    assert site.accept().status == 0
+    site.file.write_text(f"leave_out_at_most = 0.1\n{text}")
+    assert "30 of 200 rows do not fit" in site.check().out
+
+
+def test_only_the_accepted_table_is_served_whatever_is_in_its_rows(site: Site) -> None:
+    """What the server sees depends on whether the file is the accepted one, and on nothing else."""
+    site.write(3)
+    assert site.accept().status == 0
+    assert site.asked(site.agent()) is Hello
+    for bad in (0, 2, ROWS):  # better, and worse
+        site.write(bad)
+        assert site.asked(site.agent()) is Stranger
+        assert "NOT OK accepted" in site.check().out
+        assert any("these are not the data" in each for each in _warnings(site))
+    site.write(3)
+    assert site.asked(site.agent()) is Hello
+    assert not any("these are not the data" in each for each in _warnings(site))
+
+
+def _warnings(site: Site) -> list[str]:
+    return [str(each) for each in status_of_site(read_policy(site.file))["warnings"]]
+
+
+def test_a_table_that_changed_on_purpose_is_accepted_again(site: Site) -> None:
+    site.write(3)
+    assert site.accept().status == 0
+    running = site.agent()
+    assert site.asked(running) is Hello
+    site.write(2)
+    assert any("these are not the data" in each for each in _warnings(site))
+    assert site.asked(running) is Hello  # it still has the accepted rows
+    assert site.accept().status == 0
+    assert site.asked(running) is Stranger  # whoever withdrew is used no longer
+    assert site.asked(site.agent()) is Hello
+
+
+def test_a_table_that_changes_after_its_check_is_not_served(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_then_change(*given: Any) -> str:
+        found = check_data(*given)
+        site.write(ROWS)
+        return found
+
+    monkeypatch.setattr("fedldp.deployment.checks.check_data", check_then_change)
+    site.write(3)
+    assert site.accept().status == 0  # the operator was shown other rows
+    assert site.asked(site.agent()) is Stranger
+
+
+def test_a_table_that_changes_while_it_is_read_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change_then_read(path: Path) -> Any:
+        site.write(4)
+        return read_table(path)
+
+    site.write(3)
+    assert site.accept().status == 0
+    monkeypatch.setattr("fedldp.deployment.source.read_table", change_then_read)
+    with pytest.raises(DataError, match="changed while it was read"):
+        site.agent()
+
+
+@pytest.mark.parametrize(("paid", "kind"), [(0, "zcdp"), (4, "pure"), (7, "zcdp")])
+def test_a_run_that_the_budget_cannot_pay_to_its_end_is_not_accepted(
+    site: Site, paid: int, kind: str
+) -> None:
+    """The oracle is the ledger, which grants just as many rounds."""
+    site.write(0)
+    policy = write_policy(site.folder, data="own.csv", label_column="ill",
+                          budget={"kind": kind, "limit": 1e9})  # fmt: skip
+    cost, _ = policy.costs(site.agreement)
+    policy = write_policy(site.folder, data="own.csv", label_column="ill",
+                          budget={"kind": kind, "limit": (paid + 0.5) * cost})  # fmt: skip
+    assert rounds_paid(policy, site.agreement, 0) == (min(paid, 5), 5)
+    if paid < 5:
+        line = site.accept().assert_refused()
+        assert f"covers only {paid} of the 5 rounds" in line
+        assert not (site.folder / "ledger.sqlite").exists()
+        assert site.accept("--rounds", paid + 1).status == 2
+    if paid:
+        assert site.accept("--rounds", min(paid, 5)).status == 0
+    assert "give 1 to 5" in site.accept("--rounds", 6).assert_refused()
+
+
+@pytest.mark.parametrize("limit", [1.2, 2.5, 3.0001])
+def test_rounds_that_were_paid_count_and_the_ledger_grants_the_others(
+    tmp_path: Path, limit: float
+) -> None:
+    env = make_environment(tmp_path / "free", "rounds=4", sites=1)
+    cost, _ = env.policies[0].costs(env.agreement)
+    shutil.rmtree(tmp_path / "free")
+    terms = {"budget": {"kind": "zcdp", "limit": limit * cost}}
+    env = make_environment(tmp_path / "world", "rounds=4", sites=1, policy=terms)
+    agent, granted = env.agent(0), 0
+    for round in range(1, 5):
+        assert rounds_paid(env.policies[0], env.agreement, 0)[0] == int(limit)
+        granted += isinstance(content(ask(agent, env, request_of(env, round))), Report)
+    assert granted == int(limit)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Clipping, rounding, a share of noise and the modulus, each against plain integers."""
+"""Discrete Gaussian noise that is added up: shares, integers on a grid, and reports of one unit."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon, shares_mu
-from fedldp.core.errors import RunError
+from fedldp.accounting.events import GaussianShare
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.discrete import discrete_gaussian
+from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import (
     SharedGaussian,
+    largest_mu,
     shared_gaussian,
 )
+from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian, integer_gaussian
+from fedldp.mechanisms.summing import INTEGER
 
 SIZE = 64
 
@@ -217,3 +224,165 @@ def test_from_settings_one_share_alone_protects_its_client() -> None:
     mu = shares_mu(event.squared_distance, event.variance, 1)
     assert 1.99 < gaussian_epsilon(mu, 1e-5) <= 2.0
     assert Fraction(event.squared_distance, event.variance) > 0
+
+
+KEY = bytes(range(32))
+
+
+@given(
+    one=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=6),
+    change=st.lists(st.integers(-1000, 1000), min_size=6, max_size=6),
+    step=st.integers(1, 500),
+)
+@example(one=[249] * 6, change=[1] * 6, step=500)  # every coordinate crosses the middle of a step
+@settings(max_examples=75)
+def test_two_vectors_are_as_close_on_the_coarser_grid_as_the_event_says(
+    one: list[int], change: list[int], step: int
+) -> None:
+    values = np.array(one, float)
+    other = values + np.array(change[: len(one)], float)
+    distance = math.isqrt(sum(each * each for each in change[: len(one)])) + 1
+    mechanism = IntegerGaussian(distance, step, 8, 64)
+    gap = (mechanism.bound(values) - mechanism.bound(other)) / step
+    event = mechanism.event(len(one))
+    assert sum(int(each) ** 2 for each in gap) <= event.squared_distance
+
+
+@pytest.mark.parametrize(
+    ("size", "shares", "epsilon"), [(10, 1, 0.1), (3930, 9, 1.0), (1 << 17, 9, 8.0)]
+)
+def test_the_noise_is_enough_and_hardly_more(epsilon: float, shares: int, size: int) -> None:
+    rounds = 100
+    mu = largest_mu(epsilon, 1e-5) / math.sqrt(rounds)
+    found = integer_gaussian(size, mu, distance=1 << 31, shares=shares, vectors=60_000)
+    event = found.event(size)
+    reached = shares_mu(event.squared_distance, event.variance, shares)
+    assert gaussian_epsilon(compose_mu({reached: rounds}), 1e-5) <= epsilon
+    assert reached > 0.99 * mu
+    # The part of the cost that is left for the vectors after that of the grid.
+    signal = 2**31 / found.step / math.sqrt(shares * event.variance)
+    assert signal > 0.95 * mu
+
+
+def test_a_modulus_holds_all_vectors_and_the_noise() -> None:
+    found = integer_gaussian(4, 0.1, distance=2000, shares=3, vectors=50)
+    stream = Stream(KEY, simulated=False)
+    vectors = np.full((3, 4), 1000.0 * 50 / 3)
+    vectors[:, 1] *= -1
+    total = found.aggregate(4)
+    for vector in vectors:
+        total.add(found.encode(vector, stream))
+    tolerance = 6 * math.sqrt(3) * found.step * 2**found.scale_bits / 3
+    np.testing.assert_allclose(total.mean(), vectors.mean(axis=0), atol=tolerance)
+
+
+@pytest.mark.parametrize("bits", [8, 24, 40, 64])
+def test_words_are_integers_modulo_the_modulus(bits: int) -> None:
+    mechanism = IntegerGaussian(10, 1, 3, bits)
+    values = np.array([0, 1, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))], np.int64)
+    payload = mechanism.pack(values)
+    assert len(payload) == 5 * bits // 8
+    assert mechanism.unpack(payload).tolist() == [int(each) % 2**bits for each in values]
+
+
+def test_noise_in_deployment_has_the_distribution_of_the_event() -> None:
+    mechanism = IntegerGaussian(10, 1, 4, 24)
+    stream = Stream(KEY, simulated=False)
+    words = mechanism.unpack(mechanism.encode(np.zeros(20_000), stream)).astype(np.int64)
+    noise = (words + 2**23) % 2**24 - 2**23
+    event = mechanism.event(1)
+    assert isinstance(event, GaussianShare)
+    assert abs(noise.mean()) < 5 * 16 / math.sqrt(20_000)
+    assert abs(noise.var() / event.variance - 1) < 5 * math.sqrt(2 / 20_000)
+
+
+LENGTH = 30
+UNIT = common_unit(2.0)
+MECHANISMS = [summand(1.0, sigma, UNIT) for sigma in (2.0, 3.7, 60.0)]
+
+
+def secret(number: int = 0) -> Stream:
+    return Stream.derived(bytes([number]) * 32, "mechanism")
+
+
+def words(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
+    return np.frombuffer(mechanism.encode(values, stream), INTEGER).astype(np.int64)
+
+
+def whole_steps(mechanism: GaussianSummand, values: np.ndarray, stream: Stream) -> np.ndarray:
+    """Return a report on its own grid without the fractions of steps, which only its client can
+    do."""
+    return (words(mechanism, values, stream) + mechanism.units // 2) // mechanism.units
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, *GaussianSummand.examples()], ids=repr)
+def test_the_report_is_the_gaussians_times_a_public_number(mechanism: GaussianSummand) -> None:
+    """Equal up to fractions of a step, so the guarantee is exactly that of the Gaussian."""
+    alone = Gaussian(mechanism.clip, mechanism.sigma)
+    values = np.random.default_rng(0).normal(size=LENGTH)
+    for stream in (secret, lambda: Stream.simulation(seed=1, round=1, client=0, purpose="x")):
+        report = np.frombuffer(alone.encode(values, stream()), "<i4").astype(np.int64)
+        np.testing.assert_array_equal(whole_steps(mechanism, values, stream()), report)
+    assert mechanism.event(LENGTH) == alone.event(LENGTH)
+    steps = whole_steps(mechanism, values, secret())
+    noise = discrete_gaussian(LENGTH, mechanism.scale_bits, secret())
+    np.testing.assert_array_equal(steps - noise, mechanism.ball.clip(values))
+    exact = Fraction(mechanism.sigma) / (1 << mechanism.scale_bits)
+    assert (
+        mechanism.units * Fraction(mechanism.unit) == exact
+    )  # the step of the client's grid, in units
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1, 1e4), st.floats(1e-2, 10))
+def test_the_noise_is_never_less_than_requested(least: float, times: float, clip: float) -> None:
+    sigma = least * times
+    if not clip / 1e4 <= sigma <= clip * 9e3:
+        return
+    found = summand(clip, sigma, common_unit(least))
+    assert sigma <= found.sigma <= sigma * (1 + 2.0**-10)
+    assert found.units * Fraction(found.unit) > 0
+
+
+def test_a_sum_is_read_with_the_unit_alone() -> None:
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=LENGTH) / 10 for _ in MECHANISMS]
+    found = MECHANISMS[0].aggregate(LENGTH)  # any client's aggregate works
+    summing = MECHANISMS[2].summing(LENGTH, 3)
+    exact = np.zeros(LENGTH)
+    for number, (mechanism, value) in enumerate(zip(MECHANISMS, values, strict=True)):
+        found.add(mechanism.encode(value, secret(number)))
+        exact += whole_steps(mechanism, value, secret(number)) * mechanism.ball.step
+    assert summing.bits == 64
+    half = sum(mechanism.ball.step for mechanism in MECHANISMS) / 2  # half a step of each client
+    np.testing.assert_allclose(found.mean(), exact / 3, rtol=0, atol=half / 3)
+
+
+def test_a_sum_does_not_reveal_the_clients_common_deviation() -> None:
+    """Neither a common step of all clients nor a common divisor of some steps divides the sum.
+
+    The fractions of steps are uniform, so remainders modulo any number look random.
+    """
+    size, one = 4000, MECHANISMS[1]
+    total = sum(words(one, np.zeros(size), secret(number)) for number in range(3))
+    assert np.gcd.reduce(total) == 1
+    for number in (2, one.units, one.units - 1):
+        parts = min(number, 8)
+        counts = np.bincount(total % number * parts // number, minlength=parts)
+        expected = np.bincount(np.arange(number) * parts // number) * size / number
+        assert (
+            (counts - expected) ** 2 / expected
+        ).sum() < 40  # 7 degrees of freedom: probability 1e-6
+
+
+def test_noise_that_leaves_no_room_is_refused() -> None:
+    assert MECHANISMS[2].fits(1000)
+    assert not MECHANISMS[2].fits(1 << 30)
+    for mechanism in MECHANISMS:
+        widest = mechanism.ball.radius + (64 << mechanism.scale_bits)
+        assert 1000 * widest * mechanism.units < 1 << 63
+
+
+@pytest.mark.parametrize("unit", [UNIT * 3, UNIT * 2.0**20, -UNIT, 0.3, UNIT * 1.5])
+def test_a_bad_unit_is_refused(unit: float) -> None:
+    with pytest.raises(ConfigError, match="unit = "):
+        GaussianSummand(1.0, MECHANISMS[1].sigma, unit)

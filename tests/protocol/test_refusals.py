@@ -1,28 +1,121 @@
-"""A client refuses before it looks at an example, and answers whatever it is sent."""
+"""A client's policy, its refusals, and failures while it trains, encodes or draws."""
 
 from __future__ import annotations
 
+import hashlib
+import multiprocessing
+import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from fedldp.core.bounding import Ranges
+import fedldp.protocol.client_runtime
+from fedldp.accounting.events import (
+    Event,
+    PureReport,
+)
+from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.client_runtime import Policy
+from fedldp.protocol.roles import Client, Sender
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
+    Broadcast,
+    Layout,
     Reason,
     Refusal,
     Report,
+    RoundRequest,
+    Sensitive,
     pack_arrays,
     read_reply,
     read_request,
 )
-from fedldp.testing.runtimes import LAYOUT, Site, examples_of, packed_request, refusal_of, reply_of
+from fedldp.testing.clients import EachAlone
+from fedldp.testing.runtimes import (
+    ENCODER,
+    LAYOUT,
+    Site,
+    Stating,
+    examples_of,
+    packed_request,
+    refusal_of,
+    reply_of,
+)
 from fedldp.testing.toys import MeanStep
+
+TENSORS = Layout(("first", "second"), ((2, 3), (4,)))
+POLICY = Policy(run="run", rounds=5, phases=2, layout=TENSORS)
+ABOVE = float(np.nextafter(np.float32(LARGEST_WEIGHT), np.float32(np.inf)))
+
+
+def asked(run: str = "run", phase: int = 0, round: int = 1, **parts: Any) -> RoundRequest:
+    given = {"weights": np.full(10, 0.5, np.float32), **parts}
+    return RoundRequest(run=run, phase=phase, broadcast=Broadcast(round=round, **given))
+
+
+def with_weight(value: float) -> NDArray[np.float32]:
+    weights = np.zeros(10, np.float32)
+    weights[7] = value
+    return weights
+
+
+OUTSIDE = {
+    Reason.WRONG_ROUND: [
+        *(asked(round=round) for round in (-1, 0, 6, 2**62)),
+        *(asked(phase=phase) for phase in (-1, 2, 2**31)),
+    ],
+    Reason.OUT_OF_RANGE: [
+        *(asked(weights=np.zeros(shape, np.float32)) for shape in ((9,), (11,), (2, 5))),
+        *(asked(weights=with_weight(x)) for x in (ABOVE, -ABOVE, 3e38, np.inf, -np.inf, np.nan)),
+        *(asked(ranges=Ranges.fixed(0.0, 1.0, sizes)) for sizes in ((4, 6), (10,), (6, 3, 1))),
+        *(
+            asked(public={"fine": np.ones(2), "encoder": np.array([[0, 0], [0, value]], dtype)})
+            for value in (ABOVE, -ABOVE, np.inf, -np.inf, np.nan)
+            for dtype in (np.float32, np.float64)
+        ),
+    ],
+    None: [
+        *(asked(round=round, phase=phase) for phase, round in ((0, 1), (1, 2), (0, 5))),
+        *(asked(weights=with_weight(x)) for x in (LARGEST_WEIGHT, -LARGEST_WEIGHT, -0.0, 1e-45)),
+        asked(ranges=Ranges.fixed(0.0, 1.0, TENSORS.sizes)),
+        asked(public={"encoder": np.full(3, LARGEST_WEIGHT), "more": np.full(3, -LARGEST_WEIGHT)}),
+        asked(public={"nothing": np.zeros(0), "one": np.array(5.0), "big": np.array([10**9])}),
+        asked(public={"flags": np.array([True, False]), "bytes": np.full(3, 255, np.uint8)}),
+    ],
+}
+
+
+@pytest.mark.parametrize("reason", OUTSIDE, ids=str)
+def test_requests_outside_the_terms_are_refused_and_others_pass(reason: Reason | None) -> None:
+    for request in OUTSIDE[reason]:
+        assert POLICY.refuses(request) is reason, request
+
+
+def test_only_a_phase_without_training_may_lack_weights() -> None:
+    for weights, refused in [((0,), None), ((10,), None), ((9,), Reason.OUT_OF_RANGE)]:
+        told = replace(asked(weights=np.zeros(weights, np.float32)), phase=1)
+        assert POLICY.refuses(told) is refused
+        assert replace(POLICY, trains_in=1).refuses(told) is (
+            None if weights == (10,) else Reason.OUT_OF_RANGE
+        )
+
+
+def test_policies_with_equal_terms_are_equal() -> None:
+    """The runtimes of a simulation share a policy, so they read a request once."""
+    same = Policy(run="run", rounds=5, phases=2, layout=Layout(TENSORS.names, TENSORS.shapes))
+    assert hash(same) == hash(POLICY)
+    assert same == POLICY
+    assert replace(POLICY, rounds=6) != POLICY
 
 
 def with_nan(message: bytes) -> bytes:
@@ -143,3 +236,199 @@ def test_if_the_ledger_breaks_during_training_nothing_leaves(tmp_path: Path) -> 
     site = Site(tmp_path, local_update=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
     assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.LEDGER)
     assert site.local_update.calls == 1
+
+
+class Trouble(RuntimeError):
+    """Any error in training."""
+
+
+def trouble(broadcast: Broadcast, client: Client) -> None:
+    raise Trouble("a private number: 42")
+
+
+@real_and_simulated
+def test_failed_training_is_answered_like_training_that_gave_nan(
+    real: bool, tmp_path: Path
+) -> None:
+    """The answer randomises the broadcast, so it does not reveal whether training failed."""
+    seen: list[Exception] = []
+    given: list[Any] = []
+
+    class Seeing(EachAlone):
+        def event(self, phase: int = 0, round: int = 1) -> Event:
+            return ENCODER.event(phase)
+
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            given.append(np.isnan(update.open().rows).all())
+            return alone(ENCODER, update, broadcast, sender)
+
+    site = Site(
+        tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
+    )
+    message = site.ask(packed_request())
+    report = reply_of(message)
+    assert isinstance(report, Report)
+    assert b"42" not in message
+    assert given == [True, True][1 - real :]  # a real client first tries the encoder
+    assert [type(error) for error in seen] == [Trouble]
+    assert site.ask(packed_request()) == message
+
+
+def test_failed_training_costs_as_much_as_training(tmp_path: Path) -> None:
+    site = Site(tmp_path, local_update=MeanStep(trouble), failed=lambda error: None, releases=1)
+    site.ask(packed_request())
+    assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
+    assert refusal_of(site.ask(packed_request(2))).reason is Reason.OVER_BUDGET
+
+
+def test_failed_training_and_training_without_a_change_give_the_same_bytes(tmp_path: Path) -> None:
+    """Both answers randomise the broadcast, with the same randomness."""
+    still = Site(tmp_path, real=False, examples=examples_of(0.0))
+    failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
+    nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
+    assert len({site.ask(packed_request(weights=0.25)) for site in (still, failing, nan)}) == 1
+
+
+def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
+    site = Site(tmp_path, real=False, local_update=MeanStep(trouble))
+    with pytest.raises(Trouble):
+        site.ask(packed_request())
+    assert site.memory.spent(0) == 0
+    site.local_update = MeanStep()
+    assert isinstance(reply_of(site.ask(packed_request())), Report)
+
+
+def test_a_real_client_whose_training_fails_still_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing answer would reveal the failure; the log names only the type of the error."""
+    site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
+    assert isinstance(reply_of(site.ask(packed_request())), Report)
+    assert caplog.messages == ["training or encoding failed: Trouble"]
+
+
+@pytest.mark.parametrize("error", [ConfigError("no"), PrivacyError("no"), KeyError("importance")])
+def test_an_encoders_refusal_is_a_refusal_and_costs_nothing(
+    error: Exception, tmp_path: Path
+) -> None:
+    def refuse(broadcast: Broadcast) -> Report:
+        raise error
+
+    seen: list[Exception] = []
+    encoder = Stating(PureReport(epsilon=1.0), refuse)
+    site = Site(tmp_path, encoder=encoder, failed=seen.append)
+    assert refusal_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
+    assert seen == [error]
+    assert not site.entries()
+    silent = replace(site, failed=None)
+    assert refusal_of(silent.ask(packed_request())) == Refusal(1, Reason.POLICY)
+
+
+def test_a_report_that_cannot_be_packed_does_not_leave(tmp_path: Path) -> None:
+    def send(broadcast: Broadcast) -> Report:
+        return Report(round=broadcast.round, size=3, payload=b"x", chunk=3, weight=float("nan"))
+
+    encoder = Stating(PureReport(epsilon=1.0), send)
+    site = Site(tmp_path, encoder=encoder, failed=lambda error: None)
+    assert refusal_of(site.ask(packed_request())).reason is Reason.POLICY
+    assert not site.entries()
+
+
+# Killed
+
+
+FORK = multiprocessing.get_context("fork")
+forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def drawing_once(broadcast: Broadcast, client: Client) -> None:
+    """Keep a once-only choice of fresh bytes, which would differ if drawn again."""
+    drawn = client.fresh("mechanism").bytes(32)
+    client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
+
+
+def end_after(name: str, module: Any, when: Callable[..., bool] = lambda *given: True) -> None:
+    """Make a function end this process silently as soon as it returns."""
+    original = getattr(module, name)
+
+    def ending(*given: Any, **options: Any) -> None:
+        found = original(*given, **options)
+        if when(*given):
+            os._exit(7)
+        return found
+
+    setattr(module, name, ending)
+
+
+def end_at_commit(after: bool) -> None:
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> Any:
+            if sql == "COMMIT" and not after:
+                os._exit(7)
+            found = super().execute(sql, *given)
+            if sql == "COMMIT":
+                os._exit(7)
+            return found
+
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *given, **options: connect(  # type: ignore[assignment]
+        *given, **options, factory=Connection
+    )
+
+
+DEATHS: dict[str, Callable[[], None]] = {
+    "once it has kept what it drew": lambda: end_after("link", os),
+    "once its report is made": lambda: end_after("pack_reports", fedldp.protocol.client_runtime),
+    "before its ledger commits": lambda: end_at_commit(after=False),
+    "once its ledger has committed": lambda: end_at_commit(after=True),
+}
+
+
+@forks
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+def test_a_process_that_ends_and_is_asked_again_sends_one_string_of_bytes(
+    death: Callable[[], None], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, local_update=MeanStep(drawing_once))
+    site.start()
+    site.ask(packed_request(1))
+
+    def asked() -> None:
+        death()
+        site.ask(packed_request(2))
+
+    process = FORK.Process(target=asked)
+    process.start()
+    process.join()
+    assert process.exitcode == 7
+    charged = site.entries()
+    left = {site.ask(packed_request(2)) for _ in range(2)}
+    assert len(left) == 1
+    entries = site.entries()
+    assert [entry[:2] for entry in entries] == [(1, 0), (2, 0)]
+    assert entries[: len(charged)] == charged
+    assert entries[-1][3] == hashlib.sha256(left.pop()).hexdigest()
+    assert (len(charged) == 2) == (death is DEATHS["once its ledger has committed"])
+    assert refusal_of(site.ask(packed_request(2, weights=0.5))).reason is Reason.ASKED_OTHERWISE
+    ledger = site.ledger()
+    assert isinstance(ledger, SqliteLedger)
+    ledger.verify()
+
+
+@forks
+def test_a_process_that_ended_after_a_draw_draws_nothing_again(tmp_path: Path) -> None:
+    """Nothing was charged, and the next request finds the earlier draw."""
+    site = Site(tmp_path, local_update=MeanStep(drawing_once))
+    site.start()
+
+    def asked() -> None:
+        end_after("link", os)
+        site.ask(packed_request(1))
+
+    process = FORK.Process(target=asked)
+    process.start()
+    process.join()
+    store = site.start().members.store(0)
+    drawn = store.arrays("once-1", dict)["drawn"].tobytes()
+    site.ask(packed_request(1, weights=0.5))
+    assert store.arrays("once-1", dict)["drawn"].tobytes() == drawn

@@ -1,17 +1,24 @@
-"""The transport within one machine brings bytes to clients and their answers back."""
+"""Requests and answers between a simulation's server and its clients, one by one or in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
-from fedldp.core.errors import RunError, WireError
+import fedldp
+from fedldp.core.errors import PrivacyError, RunError, WireError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.server_loop import one_by_one
+from fedldp.protocol.updates import rows_of
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,
@@ -19,13 +26,20 @@ from fedldp.protocol.wire import (
     Report,
     Reports,
     RoundRequest,
+    Sensitive,
     pack_reply,
     pack_reports,
     pack_request,
+    read_reply,
     read_reply_to,
     read_request,
 )
 from fedldp.simulation.in_process import InProcess, SentRequest
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.plan import plan
+from fedldp.simulation.population import Population
+from fedldp.testing.clients import Roles, trained
+from fedldp.training.batched_sgd import GROUP
 
 REQUEST = RoundRequest(
     run="run", phase=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
@@ -98,7 +112,7 @@ COLUMNS: list[dict[str, Any]] = [
 ]
 
 
-def rows_of(**columns: Any) -> NDArray[np.uint8]:
+def sent_rows(**columns: Any) -> NDArray[np.uint8]:
     payloads = np.array([[1], [2], [3]], np.uint8)
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, **columns)
     rows = pack_reports(sent, run="run", phase=1)
@@ -119,7 +133,7 @@ def read_rows(rows: NDArray[np.uint8]) -> Reports:
 def test_rows_of_answers_are_read_as_reports_whose_fields_are_columns(
     columns: dict[str, Any],
 ) -> None:
-    rows = rows_of(**columns)
+    rows = sent_rows(**columns)
     found = read_rows(rows)
     answers = [read_reply_to(REQUEST, row.tobytes()) for row in rows]
     assert list(found) == answers
@@ -132,16 +146,16 @@ def test_rows_of_answers_are_read_as_reports_whose_fields_are_columns(
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0])
 def test_a_bad_weight_is_refused_in_any_place(weight: float) -> None:
-    rows = rows_of(weight=np.array([2.0, 0.0, 7.5]))
+    rows = sent_rows(weight=np.array([2.0, 0.0, 7.5]))
     rows[1, -9:-1] = np.frombuffer(np.array(weight, "<f8").tobytes(), np.uint8)
     with pytest.raises(WireError, match="weight"):
         read_rows(rows)
     with pytest.raises(WireError, match="weight"):
-        rows_of(weight=np.array([2.0, weight, 7.5]))
+        sent_rows(weight=np.array([2.0, weight, 7.5]))
 
 
 def test_a_sender_below_zero_is_refused() -> None:
-    rows = rows_of(client=np.array([4, 5, 6]))
+    rows = sent_rows(client=np.array([4, 5, 6]))
     rows[1, -9:-1] = 255
     with pytest.raises(WireError, match="client"):
         read_rows(rows)
@@ -149,7 +163,7 @@ def test_a_sender_below_zero_is_refused() -> None:
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_rows_that_differ_outside_their_columns_are_refused(columns: dict[str, Any]) -> None:
-    rows = rows_of(**columns)
+    rows = sent_rows(**columns)
     free = 8 * len([name for name in columns if name != "epsilon"])
     wrong = []
     for byte in range(rows.shape[1] - 1):
@@ -168,3 +182,203 @@ def test_there_must_be_one_answer_per_client(clients: list[int]) -> None:
     rows = pack_reports(sent, run="run", phase=1)
     with pytest.raises(RunError, match=f"2 answers from {len(clients)} clients"):
         list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(REQUEST, [0]))
+
+
+TOGETHER = {
+    "quickstart": {"model": "logistic"},
+    "ldp-fl-digits": {"model": "logistic", "mechanism": "laplace", "channel": "named"},
+    "fedavg-digits": {"model": "mlp_64", "local_epochs": 2, "batch_size": 4},
+    "dp-sgd-digits": {"batch_size": 4},
+    "ldpfl-digits-public": {"num_clients": 10, "local_epochs": 1, "model": "logistic"},
+    "personalized-digits": {"rounds": 30},
+}
+"""A run for each local update that trains many clients at once, with settings for which that is
+faster."""
+
+
+def population_of(name: str, folder: Path, **settings: Any) -> Population:
+    config = fedldp.recipe(name, **TOGETHER.get(name, {}) | settings)
+    inputs = Inputs.of(config, None, None)
+    return Population(
+        config=plan(config, inputs.problem).scheduled,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=torch.device("cpu"),
+        folder=folder,
+        lasting=False,
+        run="run",
+    )
+
+
+def request(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
+    roles = Roles(population.config, population.problem)
+    first = roles.broadcast
+    broadcast = Broadcast(
+        round=round, weights=first.weights, ranges=first.ranges, public=first.public
+    )
+    return pack_request(RoundRequest(run="run", phase=0, broadcast=broadcast)), broadcast
+
+
+def some_of(population: Population) -> list[int]:
+    return [client for client in (0, 1, 4, 5, 7) if client < population.config.num_clients]
+
+
+def packed(
+    population: Population, message: bytes, clients: Sequence[int], ledger: MemoryLedger
+) -> list[bytes]:
+    """Return the bytes of every answer, in the clients' order."""
+    found, asked = [], []
+    for some, block in population.runtime(ledger).answers(message, clients):
+        asked += list(some)
+        found += [each if isinstance(each, bytes) else each.tobytes() for each in block]
+    assert asked == list(clients)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOGETHER)
+def test_training_in_a_batch_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
+    population = population_of(name, tmp_path)
+    step = population.local_update
+    assert population.group == GROUP
+    _, broadcast = request(population)
+    asked = some_of(population)
+    clients = population.batch(asked, 1)
+    rows = step(broadcast, clients, GROUP).open().rows
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(asked), broadcast.weights.size)
+    for row, client in zip(rows, clients, strict=True):
+        alone = trained(step, broadcast, client)
+        np.testing.assert_allclose(row, alone, atol=2e-5 * max(1.0, np.abs(alone).max()))
+        assert np.abs(alone - broadcast.weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["quickstart", "fedavg-digits"])
+def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> None:
+    population = population_of(name, tmp_path)
+    population.dataset.train.features[population.members[2]] = 3e38
+    message, _ = request(population)
+    assert len(packed(population, message, [0, 1, 3], MemoryLedger())) == 3
+    ledger = MemoryLedger()
+    with pytest.raises(PrivacyError, match=r"^round 1, client 2: .*NaN"):
+        packed(population, message, [0, 1, 2, 3], ledger)
+    assert ledger.runs() == []
+
+
+def test_no_client_is_asked_twice_at_once(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    message, _ = request(population)
+    ledger = MemoryLedger()
+    with pytest.raises(RunError, match="appears twice"):
+        packed(population, message, [4, 5, 5, 6], ledger)
+    assert ledger.runs() == []
+
+
+def test_an_unreadable_request_is_refused_by_each_client(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    found = packed(population, b"no request", [0, 1], MemoryLedger())
+    assert [read_reply(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"model": "logistic"}, True),
+        ({"model": "vgg"}, False),
+        ({"model": "logistic", "num_clients": 5, "batch_size": 33}, False),
+        ({"model": "logistic", "num_clients": 100, "batch_size": 1000}, True),
+    ],
+)
+def test_the_rule_for_groups_depends_on_model_and_batch(
+    settings: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    group = population_of("quickstart", tmp_path, **settings).group
+    assert group == (GROUP if expected else 1)
+
+
+# Groups consist of the clients that were asked; clients that differ are separated after training
+
+
+class Counting:
+    """A local update that records which clients train at once."""
+
+    def __init__(self, step: LocalUpdate) -> None:
+        self.step, self.groups = step, list[list[int]]()
+
+    def group(self, most_examples: int) -> int:
+        return self.step.group(most_examples)
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        self.groups.append(list(batch.indices))
+        return self.step(broadcast, batch, group)
+
+
+def counted(population: Population) -> Counting:
+    step = Counting(population.local_update)
+    object.__setattr__(population, "local_update", step)
+    return step
+
+
+def test_a_client_that_refuses_leaves_its_group_and_is_not_replaced(tmp_path: Path) -> None:
+    settings = {"mechanism": "laplace", "epsilon": 1.0, "channel": "named", "rounds": 5}
+    population = population_of("ldp-fl-digits", tmp_path, num_clients=140, **settings)
+    step, ledger, asked = counted(population), MemoryLedger(Budget("pure", 1.5)), list(range(135))
+    for round, clients in ((1, [3, 70]), (2, asked)):
+        message, _ = request(population, round)
+        answers = packed(population, message, clients, ledger)
+    refused = [
+        place for place, one in enumerate(answers) if isinstance(read_reply(one)[2], Refusal)
+    ]
+    assert refused == [3, 70]
+    groups = [asked[start : start + GROUP] for start in range(0, len(asked), GROUP)]
+    expected = [[index for index in group if index not in (3, 70)] for group in groups]
+    assert step.groups == [[3, 70], *expected]
+
+
+def test_clients_with_their_own_budgets_train_in_a_batch_and_are_encoded_separately(
+    tmp_path: Path,
+) -> None:
+    epsilons = [0.5, 1.0, 1.0, 2.0] * 20
+    settings = {"mechanism": "two_point", "num_clients": 80, "epsilon": epsilons, "rounds": 2}
+    population = population_of("ldp-fl-digits", tmp_path, **TOGETHER["ldp-fl-digits"] | settings)
+    step, ledger = counted(population), MemoryLedger()
+    message, broadcast = request(population)
+    found = packed(population, message, range(80), ledger)
+    assert step.groups == [list(range(64)), list(range(64, 80))]
+    for index, answer in enumerate(found):
+        report = read_reply(answer)[2]
+        assert isinstance(report, Report)
+        assert report.epsilon == epsilons[index]
+        assert ledger.history("run", index) == {population.encoders[index].event(): 1}
+    # Each report equals the output of the client's own encoder for its row of the batch.
+    group = list(range(64))
+    update = population.local_update(broadcast, population.batch(group, 1), GROUP)
+    for index in (0, 1, 3, 63):
+        own = rows_of(update, np.array([index]))
+        reports = population.encoders[index](own, broadcast, population.senders([index], 1, 0))
+        assert pack_reports(reports, run="run", phase=0).tobytes() == found[index]
+
+
+def test_a_lost_draw_is_refused_to_that_client_alone(tmp_path: Path) -> None:
+    population = population_of("ldpfl-digits-public", tmp_path)
+    step, ledger = counted(population), MemoryLedger()
+    first, _ = request(population, 1)
+    assert len(packed(population, first, [0, 1, 2], ledger)) == 3
+    population.store(1).forget()
+    second, _ = request(population, 2)
+    answers = [read_reply(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
+    assert answers[1] == Refusal(2, Reason.NOT_KEPT)
+    assert all(isinstance(answers[place], Report) for place in (0, 2, 3))
+    assert step.groups == [[0, 1, 2], [0, 2, 3]]
+
+
+def test_the_answers_of_a_group_are_charged_before_they_leave(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    message, _ = request(population)
+    ledger = MemoryLedger()
+    (_, rows), *_ = population.runtime(ledger).answers(message, [0, 1])
+    assert len(rows) == 2
+    event = population.encoders[0].event()
+    assert [ledger.history("run", index) for index in (0, 1)] == [{event: 1}, {event: 1}]

@@ -1,29 +1,382 @@
-"""A run that was stopped has a model, a report, a card and a true statement from round 1 on."""
+"""Runs in one process: their numbers, and the folders of runs that stopped."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from folders import cut, quick
 from gate.reports import RUNS
 from safetensors.numpy import load_file
+from torch import nn
+from torch.nn import functional
+from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.statement import Statement
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED
-from fedldp.protocol.wire import read_arrays
+from fedldp.core.randomness import Stream
+from fedldp.data import Dataset, Shares
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.models import build_model
+from fedldp.protocol.keys import draws_of_seed
+from fedldp.protocol.server_loop import Round, one_by_one
+from fedldp.protocol.wire import (
+    Broadcast,
+    Reason,
+    Refusal,
+    Report,
+    RoundRequest,
+    read_arrays,
+)
 from fedldp.reporting import words
-from fedldp.simulation.engine import simulate
+from fedldp.simulation import participation
+from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.plan import Plan, plan, state
+from fedldp.simulation.population import Population
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
 from fedldp.simulation.settings import resolve
+from fedldp.testing.clients import Roles
+from fedldp.training.batched_sgd import GROUP
+
+FEATURES, CLASSES = 5, 3
+
+
+def small_data(examples: int = 60, seed: int = 0) -> Dataset:
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(examples + 20, FEATURES)).astype(np.float32)
+    labels = np.argmax(features[:, :CLASSES] + 0.3 * features[:, 1:4], axis=1)
+    return Dataset.from_arrays(
+        features[:examples],
+        labels[:examples],
+        test=(features[examples:], labels[examples:]),
+    )
+
+
+def fedavg(**settings: Any) -> RunConfig:
+    known: dict[str, Any] = {
+        "dataset": "digits", "model": "logistic", "num_clients": 4, "rounds": 2,
+        "local_epochs": 1, "batch_size": 1000, "learning_rate": 0.5,
+    }  # fmt: skip
+    return find_system("fedavg")(**known | settings)
+
+
+def ldp_fl(**settings: Any) -> RunConfig:
+    shared = fedavg(**{k: v for k, v in settings.items() if k in RunConfig.model_fields})
+    known = shared.model_dump(exclude={"system", "weighting"})
+    return find_system("ldp_fl")(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
+
+
+class Clients:
+    """Simulated clients with given examples, which this process asks."""
+
+    def __init__(
+        self, config: RunConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
+    ) -> None:
+        problem = Problem(data.input_shape, data.num_classes, len(data.train))
+        self.roles = Roles(config, problem)
+        self.population = Population(
+            config=config,
+            problem=problem,
+            dataset=data,
+            members=Shares.of(members),
+            device=torch.device("cpu"),
+            folder=folder,
+            lasting=False,
+            run="run",
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the answers so far."""
+        self.executor = Serial(self.population, MemoryLedger())
+
+    def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
+        """Return the answers of clients, in order."""
+        request = RoundRequest(run="run", phase=0, broadcast=broadcast)
+        exchanged = InProcess(self.executor.answers).exchange(request, clients)
+        deliveries = list(one_by_one(exchanged))
+        assert [client for client, _ in deliveries] == list(clients)
+        return [content for _, content in deliveries]
+
+
+def participants(config: RunConfig, round: int) -> list[int]:
+    return list(participation.participants(config, round, draws_of_seed(config.seed)))
+
+
+def without_seconds(rounds: Sequence[Round]) -> list[Round]:
+    return [replace(record, seconds=0.0) for record in rounds]
+
+
+def assert_same(one: Result, other: Result) -> None:
+    """Check that two runs agree bit for bit in weights and metrics."""
+    assert one.weights.keys() == other.weights.keys()
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes(), name
+    assert without_seconds(one.rounds) == without_seconds(other.rounds)
+
+
+# A plain implementation: softmax regression by its closed-form gradient, in float64
+
+
+def descend(
+    weight: np.ndarray, bias: np.ndarray, x: np.ndarray, y: np.ndarray, rate: float, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parameters of softmax regression after full-batch gradient steps from a start."""
+    x, target = x.reshape(len(x), -1).astype(np.float64), np.eye(len(bias))[y]
+    for _ in range(steps):
+        logits = x @ weight.T + bias
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        error = (odds / odds.sum(1, keepdims=True) - target) / len(x)
+        weight, bias = weight - rate * error.T @ x, bias - rate * error.sum(0)
+    return weight, bias
+
+
+def assert_close(found: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray) -> None:
+    np.testing.assert_allclose(found["1.weight"], weight, atol=1e-5)
+    np.testing.assert_allclose(found["1.bias"], bias, atol=1e-5)
+    assert np.abs(weight).max() > 0.05
+
+
+def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None:
+    data = small_data()
+    result = fedldp.run(fedavg(), dataset=data)
+    weight, bias = (result.weights[name].astype(np.float64) for name in ("1.weight", "1.bias"))
+    logits = data.test.features.astype(np.float64) @ weight.T + bias
+    assert result.accuracy == np.mean(logits.argmax(1) == data.test.labels)
+    likelihood = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    loss = -likelihood[np.arange(len(logits)), data.test.labels].mean()
+    assert result.rounds[-1].loss == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 60])
+def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
+    data = small_data()
+    config = fedavg(
+        num_clients=1, rounds=2, local_epochs=3, batch_size=batch_size, learning_rate=0.1,
+        model="mlp", seed=4,
+    )  # fmt: skip
+    result = fedldp.run(config, dataset=data)
+    torch.manual_seed(0)
+    model = build_model("mlp", (FEATURES,), CLASSES)
+    start = Roles(config, Problem((FEATURES,), CLASSES, 100)).first
+    nn.utils.vector_to_parameters(torch.from_numpy(start.weights.copy()), model.parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    features, labels = torch.tensor(data.train.features), torch.tensor(data.train.labels)
+    for round in (1, 2):
+        order = Stream.simulation(seed=4, round=round, client=0, purpose="batches").generator()
+        for _ in range(3):
+            for places in torch.from_numpy(order.permutation(60)).split(batch_size):
+                optimiser.zero_grad()
+                functional.cross_entropy(model(features[places]), labels[places]).backward()
+                optimiser.step()
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(result.weights[name], parameter.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_fedavg_weights_its_clients_as_configured(weighting: Any, tmp_path: Path) -> None:
+    data = small_data()
+    members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
+    config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
+    clients = Clients(config, data, members, tmp_path)
+    roles = clients.roles
+    state = roles.first
+    for _ in range(2):
+        reports = clients.ask(roles.server.publish(state), [0, 1, 2])
+        state, _ = roles.aggregate(reports, state)
+    shares = np.array([5, 15, 40]) / 60 if weighting == "examples" else np.full(3, 1 / 3)
+    weight, bias = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
+    for _ in range(2):
+        trained = [
+            descend(weight, bias, data.train.features[own], data.train.labels[own], 0.5, 2)
+            for own in members
+        ]
+        weight = sum(s * t[0] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
+        bias = sum(s * t[1] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
+    assert_close(roles.layout.split(state.weights), weight, bias)
+
+
+def test_fedavg_averages_in_double_precision() -> None:
+    roles = Roles(fedavg(), Problem((FEATURES,), CLASSES, 100))
+    generator = np.random.default_rng(0)
+    sent = generator.normal(size=(50, 18)).astype(np.float32)
+    sent[:, 0] *= 1e37  # a float32 product with the example count would overflow
+    weights = 1437.0 * generator.integers(1, 40, 50)
+    reports = [
+        Report(round=1, size=18, payload=row.tobytes(), chunk=18, weight=float(w))
+        for row, w in zip(sent, weights, strict=True)
+    ]
+    found = roles.aggregate(iter(reports))[0].weights
+    expected = (weights[:, None] * sent.astype(np.float64)).sum(0) / weights.sum()
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
+# LDP-FL against its definition
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
+@pytest.mark.parametrize("channel", ["shuffle", "named"])
+def test_a_round_of_ldp_fl_against_the_equations(
+    epsilon: Any, channel: str, tmp_path: Path
+) -> None:
+    data, radius = small_data(), 0.5
+    config = ldp_fl(
+        rounds=1, local_epochs=2, epsilon=epsilon, channel=channel, range_radius=radius, seed=9,
+    )  # fmt: skip
+    result = fedldp.run(config, dataset=data)
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    clients = Clients(config, data, members, tmp_path)
+    broadcast = clients.roles.broadcast
+    reports = clients.ask(broadcast, range(4))
+    assert broadcast.weights.tolist() == [0.0] * 18
+    epsilons = epsilon if isinstance(epsilon, list) else [epsilon] * 4
+    sent = []
+    for client, (report, own, eps) in enumerate(zip(reports, members, epsilons, strict=True)):
+        trained = descend(
+            np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES),
+            data.train.features[own], data.train.labels[own], 0.5, 2,
+        )  # fmt: skip
+        x = (np.concatenate([part.reshape(-1) for part in trained])) / radius
+        words = Stream.simulation(seed=9, round=1, client=client, purpose="mechanism")
+        uniform = (words.integers(18, np.int32) + 2.0**31) / 2.0**32
+        k = (np.exp(eps) + 1) / (np.exp(eps) - 1)
+        probability = 0.5 + np.clip(x, -1, 1) / (2 * k)
+        clear = np.abs(uniform - probability) > 1e-4  # otherwise float rounding decides
+        assert clear.sum() >= 16
+        bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=18)
+        np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
+        sent.append(radius * k * (2.0 * bits - 1))
+    # The run has another partition, but its weights are on the same grid of means.
+    found = clients.roles.aggregate(iter(reports))[0].weights
+    np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
+    assert result.rounds[0].clients == 4
+
+
+# Who takes part
+
+
+def test_clients_are_drawn_uniformly_and_anew_each_round() -> None:
+    config = fedavg(num_clients=20, clients_per_round=6)
+    drawn = [participants(config, round) for round in range(1, 1001)]
+    for chosen in drawn:
+        assert len(chosen) == 6
+        assert chosen == sorted(set(chosen))
+        assert set(chosen) <= set(range(20))
+    counts = np.bincount(np.concatenate(drawn), minlength=20)
+    # 300 expected; the sum of squares has 19 degrees of freedom and the factor 1 - 6/20.
+    chi_square = ((counts - 300.0) ** 2 / 300 / 0.7).sum()
+    assert 1.5 < chi_square < 65
+    assert drawn != [participants(fedavg(num_clients=20, clients_per_round=6, seed=1), r)
+                     for r in range(1, 1001)]  # fmt: skip
+    assert participants(config, 17) == drawn[16]
+    assert participants(fedavg(num_clients=20, clients_per_round=20), 1) == list(range(20))
+
+
+def test_only_clients_that_take_part_count() -> None:
+    result = fedldp.run(ldp_fl(num_clients=10, clients_per_round=3, chunk=50))
+    assert [record.clients for record in result.rounds] == [3, 3]
+    # 650 weights as 13 messages, with labels of 4 bits.
+    assert [r.uplink_bits_per_client for r in result.rounds] == [650 + 13 * 4] * 2
+    plain = fedldp.run(fedavg(num_clients=10, clients_per_round=3, rounds=1))
+    assert plain.rounds[0].uplink_bits_per_client == 32 * 650 + 64  # the example count
+
+
+# Reproducibility
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_bits_and_charges_of_one() -> None:
+    """Clients train in groups of ``GROUP``, and some of them refuse for want of budget."""
+    config = ldp_fl(
+        num_clients=2 * GROUP + 5, clients_per_round=2 * GROUP + 3, rounds=3, batch_size=8,
+        partition="dirichlet:0.5", ranges="adaptive", seed=3, client_budget={"limit": 5400.0},
+    )  # fmt: skip
+    one = fedldp.run(config)
+    with forked_workers():
+        two = fedldp.run(config, workers=2)
+    assert_same(one, two)
+    assert one.rounds[-1].refused
+    assert one.ledger.to_record() == two.ledger.to_record()
+    assert one.privacy == two.privacy
+
+
+def test_global_generators_have_no_effect_and_do_not_change() -> None:
+    results = []
+    for seed in (0, 1):
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        expected = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+        results.append(fedldp.run(ldp_fl(model="mlp")))
+        assert torch.equal(torch.get_rng_state(), expected[0])
+        assert np.random.get_state()[1].tolist() == expected[1]  # type: ignore[union-attr]
+    assert_same(*results)
+
+
+def test_the_number_of_torch_threads_has_no_effect_and_does_not_change() -> None:
+    threads, results = torch.get_num_threads(), []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            results.append(fedldp.run(fedavg(model="mlp")))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(*results)
+
+
+def test_speed_settings_of_the_time_model_change_no_weights() -> None:
+    base = fedldp.run(ldp_fl())
+    for settings in ({"chunk": 650}, {"channel": "named"}, {"prediction_error": 1.0}):
+        other = fedldp.run(ldp_fl(**settings))
+        for name, weights in base.weights.items():
+            assert weights.tobytes() == other.weights[name].tobytes()
+
+
+def test_server_and_client_depend_only_on_the_broadcast(tmp_path: Path) -> None:
+    # The same broadcast gives the same reports again, whatever was trained in between.
+    data, config = small_data(), fedavg(model="mlp")
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    clients = Clients(config, data, members, tmp_path)
+    first = clients.roles.broadcast
+    reports = clients.ask(first, range(4))
+    assert clients.ask(first, range(4)) == reports  # already paid for
+    later = Broadcast(round=2, weights=first.weights + 1)
+    clients.ask(later, range(4))
+    list(clients.executor.scores(later))
+    assert clients.ask(first, [2]) == [Refusal(1, Reason.NOT_KEPT)]
+    clients.begin()
+    assert clients.ask(first, [2]) == [reports[2]]
+    assert clients.ask(first, [3, 1]) == [reports[3], reports[1]]
+
+
+def test_read_only_data_are_accepted_without_a_warning() -> None:
+    data = small_data()
+    for examples in (data.train, data.test):
+        examples.features.flags.writeable = False
+        examples.labels.flags.writeable = False
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # otherwise torch warns only once per process
+    try:
+        fedldp.run(fedavg(rounds=1), dataset=data)
+    finally:
+        torch.set_warn_always(before)
+
 
 AVERAGED = "composed-balanced"
 STATED = ("ldp_fl-budget", "ldp_fl-budget-own", "person_dp_sgd")

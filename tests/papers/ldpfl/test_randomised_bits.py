@@ -1,4 +1,4 @@
-"""Randomised bits: LDPFL's known figures, exact ratios, and the comparison of integers."""
+"""Randomised bits: known figures, closed forms, exact ratios, and the comparison of integers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from fedldp.mechanisms import MechanismSettings
 from fedldp.papers.ldpfl import bits as bits_module
 from fedldp.papers.ldpfl.bits import FULL, BitLaw
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
+from fedldp.papers.ldpfl.numerics import ldpfl_epsilon
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -253,3 +254,32 @@ def test_settings_give_the_sound_variant() -> None:
     assert mechanism == RandomisedBits(3.0, "symmetric")
     assert cost(mechanism.event(1000), "pure") == pytest.approx(3.0, rel=1e-12)
     assert cost(mechanism.event(1000), "pure") <= 3.0
+
+
+def slow_losses(p: float, q: float) -> tuple[mp.mpf, mp.mpf]:
+    p, q = mp.mpf(p), mp.mpf(q)
+    forth = mp.log(p / q), mp.log((1 - p) / (1 - q))
+    return max(forth), max(-forth[0], -forth[1])
+
+
+def ldpfl_probabilities(
+    alpha: float, epsilon: float, bits: int, alternating: bool
+) -> tuple[list[mp.mpf], list[mp.mpf]]:
+    alpha, x = mp.mpf(alpha), 2 * mp.mpf(epsilon) / bits
+    q = 1 / (1 + alpha * mp.exp(x))
+    if alternating:
+        ends = [alpha / (1 + alpha), 1 / (1 + alpha**3)]
+        return [ends[i % 2] for i in range(bits)], [q] * bits
+    return [1 / (1 + alpha)] * bits, [q] * bits
+
+
+@pytest.mark.parametrize(
+    ("alternating", "known"), [(True, 34884.836349495786), (False, 0.90909494436566567)]
+)
+def test_known_answers_of_ldpfl(alternating: bool, known: float) -> None:
+    # LDPFL, Theorems 2 and 1: alpha 10, epsilon 0.5, 10,240 bits
+    found = ldpfl_epsilon(10.0, 0.5, 10_240, alternating=alternating)
+    assert found == pytest.approx(known, rel=1e-14)
+    ps, qs = ldpfl_probabilities(10.0, 0.5, 10_240, alternating)
+    slow = mp.fsum(max(slow_losses(p, q)) for p, q in zip(ps, qs, strict=True))
+    assert slow <= found <= slow * (1 + mp.mpf("1e-14"))
