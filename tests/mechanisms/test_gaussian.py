@@ -17,7 +17,6 @@ from scipy import optimize, stats
 from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.grids import GridNoise
@@ -208,19 +207,6 @@ def test_events_are_on_the_safe_side_of_exact_arithmetic(clip: float, ratio: flo
     claimed = 2 * Fraction(clip) / Fraction(sigma)
     assert Fraction(event.mu) <= claimed * (1 + Fraction(1, 1 << 51))
     assert Fraction(event.mu) >= claimed * (1 - Fraction(1, 100_000)) - 4 / steps
-
-
-@pytest.mark.parametrize(
-    ("clip", "epsilon", "expected"), [(0.5, 1.0, 3.73063163481594), (0.3, 8.0, 0.600229072198952)]
-)
-def test_the_noise_for_an_epsilon(epsilon: float, expected: float, clip: float) -> None:
-    delta = 1e-5
-    settings = MechanismSettings(epsilon=epsilon, delta=delta, clip=clip, size=650)
-    mechanism = Gaussian.from_settings(settings)
-    assert mechanism.sigma == pytest.approx(expected * 2 * clip, rel=1e-9)
-    event = mechanism.event(650)
-    assert event.mu == pytest.approx(1 / expected, rel=1e-4)
-    assert analytic_delta(event.mu, epsilon) <= delta * (1 + 1e-9)
 
 
 def test_a_vector_too_long_for_the_grid_is_refused() -> None:

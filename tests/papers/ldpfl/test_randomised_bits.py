@@ -19,7 +19,6 @@ from scripted import Scripted
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import MechanismSettings
 from fedldp.papers.ldpfl import bits as bits_module
 from fedldp.papers.ldpfl.bits import FULL, BitLaw
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
@@ -246,14 +245,6 @@ def test_a_bad_matrix_of_bits_is_refused_before_the_stream_is_read(bits: Any) ->
 
 
 # Parameters
-
-
-def test_settings_give_the_sound_variant() -> None:
-    settings = MechanismSettings(epsilon=3.0, delta=0, clip=math.nan, size=1000)
-    mechanism = RandomisedBits.from_settings(settings)
-    assert mechanism == RandomisedBits(3.0, "symmetric")
-    assert cost(mechanism.event(1000), "pure") == pytest.approx(3.0, rel=1e-12)
-    assert cost(mechanism.event(1000), "pure") <= 3.0
 
 
 def slow_losses(p: float, q: float) -> tuple[mp.mpf, mp.mpf]:

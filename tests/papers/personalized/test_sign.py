@@ -19,7 +19,6 @@ from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms import MechanismSettings
 from fedldp.papers.personalized.mechanism_sign import (
     Sign,
     paper_sigma,
@@ -104,30 +103,6 @@ def test_the_integers_stay_within_epsilon_and_close_to_phi(
         clipped = min(max(value, -clip), clip)
         exact = mp.ncdf(mp.mpf(clipped) / mp.mpf(sigma * clip))
         assert abs(mp.mpf(one) / FULL - exact) < 1e-14
-
-
-@pytest.mark.parametrize("mechanism", Sign.examples(), ids=repr)
-def test_the_estimate_is_as_expected_by_its_two_outcomes(mechanism: Sign) -> None:
-    values = np.linspace(-1.5, 1.5, 31) * mechanism.clip
-    ones = [one / FULL for one in thresholds(Sign(mechanism.clip, mechanism.sigma), list(values))]
-    two = mechanism.scale * np.array([1.0, -1.0])
-    mean = np.array([p * two[0] + (1 - p) * two[1] for p in ones])
-    square = np.array([p * two[0] ** 2 + (1 - p) * two[1] ** 2 for p in ones])
-    tolerance = 1e-9 * mechanism.scale
-    np.testing.assert_allclose(mean, mechanism.expected(values), atol=tolerance)
-    np.testing.assert_allclose(
-        square - mean**2, mechanism.variance(values), rtol=1e-6, atol=tolerance * mechanism.scale
-    )
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])
-def test_settings_give_the_proven_budget_of_a_weight(epsilon: float) -> None:
-    asked = MechanismSettings(epsilon=epsilon, delta=0, clip=0.7, size=5)
-    mechanism = Sign.from_settings(asked)
-    assert mechanism.clip == 0.7
-    assert sign_epsilon_per_coordinate(0.7, mechanism.sigma) <= epsilon
-    assert mechanism.event(5).epsilon <= epsilon
-    assert mechanism.event(5).epsilon == pytest.approx(epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize("arguments", [(0.0, 1e-5, 1.0), (1.0, 0.0, 1.0), (1.0, 1e-5, math.nan)])
