@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from exact import exp_bounds
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.linalg import hadamard
 
 from fedldp.accounting.events import PureReport
@@ -190,6 +191,23 @@ def test_the_event_counts_the_categories_of_all_blocks() -> None:
     assert event.epsilon <= 4
 
 
+def test_a_vector_in_one_block_is_estimated_without_bias() -> None:
+    x = np.zeros((4, 30))
+    x[2] = np.random.default_rng(7).normal(size=30)
+    x[2] *= 0.8 / np.linalg.norm(x[2])
+    mechanism, reports = KClosest(8.0, 1.0, blocks=4), 3000
+    aggregate = mechanism.aggregate(120)
+    given = [stream(n) for n in range(reports)]
+    for payload in mechanism.encode_many(np.tile(x.ravel(), (reports, 1)), given):
+        aggregate.add(payload.tobytes())
+    variance = mechanism.variance(x.ravel())
+    found = (aggregate.mean() - x.ravel()) / np.sqrt(variance / reports)
+    assert abs(found @ x.ravel()) / 0.8 < 5  # along x
+    assert np.abs(found).max() < 5
+    assert stats.chi2(120).ppf([1e-6, 1 - 1e-6])[0] < (found**2).sum()
+    assert (found**2).sum() < stats.chi2(120).ppf(1 - 1e-6)
+
+
 # Directions
 
 
@@ -288,6 +306,9 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
     for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
         if 1 <= other <= chosen.frames.pairs:
             assert FrameChoice(epsilon, chosen.frames, other).scale <= chosen.scale
+
+
+# Reports
 
 
 # Refusals

@@ -102,6 +102,32 @@ def test_cells_surround_the_value_and_never_leave_the_grid(value: float, epsilon
     assert abs(starts.mean() - exact) < 0.12
 
 
+def moments(cell: Window, value: float) -> tuple[Fraction, Fraction]:
+    """Return the exact mean and mean square of the estimate of ``value``, from all cells."""
+    exact = (Fraction(value) + 1) / 2 * (CELLS - cell.width)
+    part = exact - math.floor(exact)
+    centred = [2 * y - (CELLS - 1) for y in range(CELLS)]
+    scale = Fraction((CELLS - cell.width) * cell.width * (cell.high - cell.low), cell.total)
+    sums = [sum(centred), sum(y * y for y in centred)]
+    mean = square = Fraction(0)
+    for start, share in ((math.floor(exact), 1 - part), (math.floor(exact) + 1, part)):
+        inside = centred[start : start + cell.width] if share else []
+        first = cell.low * sums[0] + (cell.high - cell.low) * sum(inside)
+        second = cell.low * sums[1] + (cell.high - cell.low) * sum(y * y for y in inside)
+        mean += share * Fraction(first, cell.total) / scale
+        square += share * Fraction(second, cell.total) / scale**2
+    return mean, square
+
+
+@pytest.mark.parametrize(("value", "epsilon"), [(-1.0, 0.01), (0.0, 1.0), (0.3, 10.0), (1.0, 30.0)])
+def test_the_estimate_is_unbiased_and_its_variance_exact(epsilon: float, value: float) -> None:
+    mean, square = moments(window(epsilon, 1), value)
+    assert mean == Fraction(value)
+    found = Piecewise(epsilon).variance(np.array([value]))[0]
+    exact = square - mean**2
+    assert found == pytest.approx(float(exact), rel=1e-9, abs=1e-15 * float(square))
+
+
 # The report
 
 

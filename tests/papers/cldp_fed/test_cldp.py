@@ -114,6 +114,20 @@ def test_the_last_words_are_drawn_again() -> None:
     assert not script.requests
 
 
+@pytest.mark.parametrize(
+    "found", [TINY, table(0.3, 12), table(9.0, 15)], ids=["tiny", "flat", "steep"]
+)
+def test_moments(found: WeightTable) -> None:
+    numbers = np.arange(-found.end, found.end + 1)
+    means, variances = found.moments(numbers)
+    for v, mean, variance in zip(numbers.tolist(), means, variances, strict=True):
+        law = laws(found)[v]
+        exact = sum(p * y for y, p in law.items())
+        assert mean == pytest.approx(float(exact), rel=1e-12, abs=1e-12)
+        square = sum(p * y * y for y, p in law.items())
+        assert variance == pytest.approx(float(square - exact**2), rel=1e-9)
+
+
 # The mechanism
 
 
