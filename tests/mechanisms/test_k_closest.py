@@ -208,6 +208,19 @@ def test_a_vector_in_one_block_is_estimated_without_bias() -> None:
     assert (found**2).sum() < stats.chi2(120).ppf(1 - 1e-6)
 
 
+def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
+    mechanism = KClosest(4.0, 1.0, blocks=5)
+    rows = np.random.default_rng(8).normal(size=(40, 5 * 33))
+    rows[3] = 0
+    rows[4] *= 1e300
+    block = mechanism.encode_many(rows, [stream(n) for n in range(40)])
+    for at in (0, 3, 4, 39):
+        alone = mechanism.encode(rows[at], stream(at))
+        assert alone == block[at].tobytes()
+        kept = mechanism.bound(rows[at]).reshape(5, 33).any(1)
+        assert kept.sum() == (at != 3)
+
+
 # Directions
 
 
