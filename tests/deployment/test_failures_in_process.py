@@ -342,7 +342,7 @@ def environment(folder: Path, kind: str) -> Environment:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
     found = {}
     for kind in ("sum", "once"):
         env = environment(tmp_path_factory.mktemp(kind), kind)
@@ -365,7 +365,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, by
 )
 def test_a_disk_that_is_full_at_any_write_delays_a_run_and_changes_nothing(
     tmp_path: Path, kind: str, nth: int, error: str,
-    expected: dict[str, dict[str, bytes]],
+    undisturbed: dict[str, dict[str, bytes]],
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     env = environment(tmp_path, kind)
@@ -374,7 +374,7 @@ def test_a_disk_that_is_full_at_any_write_delays_a_run_and_changes_nothing(
         pipe = env.pipe()
         served = env.server().serve(pipe, lambda record: None, None)
     assert faults.count >= nth
-    assert bits(served) == expected[kind]
+    assert bits(served) == undisturbed[kind]
     if kind == "sum":
         assert_each_once(env, pipe)
     assert "training or encoding failed" not in caplog.text
