@@ -76,6 +76,8 @@ def document_of(design: Design) -> dict[str, Any]:
 
 def lacks(new: Design, old: Design) -> str | None:
     """Return which part of an old sweep a new one lacks, or None."""
+    if old.own_data != new.own_data:
+        return f"has different data ({old.own_data})"
     for name, config in old.bases.items():
         if name not in new.bases:
             return f"also has recipe {name}"
@@ -87,8 +89,6 @@ def lacks(new: Design, old: Design) -> str | None:
     ):
         if not _same(one, other):
             return f"differs in its {what} ({_text(one)})"
-    if old.own_data != new.own_data:
-        return f"has different data ({old.own_data})"
     if set(old.grid) != set(new.grid):
         return f"varies {', '.join(old.grid) or 'no setting'}"
     for key, values in old.grid.items():
