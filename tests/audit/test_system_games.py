@@ -1,4 +1,4 @@
-"""The games of systems find planted mistakes at 99.9 %."""
+"""The games of systems find planted mistakes at 99.9 %, and reports that name their senders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.observations import TrialStreams
+from fedldp.audit.observations import AuditKeys, TrialStreams
 from fedldp.audit.plans import planned_games, representatives
 from fedldp.audit.playing import play
+from fedldp.audit.senders import PlannedSenderGame
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import KEY_BYTES
@@ -223,3 +224,35 @@ def test_a_game_whose_server_step_fails_does_not_pass(error: type[Exception], fa
             view.observe(pair.first, pair, draws)
     else:
         assert len(view.observe(pair.first, pair, draws)) == 2
+
+
+def games(config: RunConfig) -> list[PlannedSenderGame]:
+    found = planned_games(config, problem_of(config, None), QUICK)
+    return [each for each in found if isinstance(each, PlannedSenderGame)]
+
+
+def found(config: RunConfig, seed: int = 0) -> Any:
+    (game,) = games(config)
+    few = replace(game, effort=replace(QUICK, system_explore=60))
+    (row,) = few.rows(AuditKeys(seed), 0.999, 100)
+    return row
+
+
+@pytest.mark.slow
+def test_a_seed_that_names_the_sender_is_found() -> None:
+    row = found(changed(planted.shuffled, algorithm=planted.by(planted.NamesSender))())
+    assert row.verdict == "bug"
+    assert row.proven == 0 < row.lower
+
+
+@pytest.mark.slow
+def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
+    row = found(changed(planted.shuffled, algorithm=planted.by(planted.KeepsSeed))(rounds=2))
+    assert row.verdict == "bug"
+    assert "agree between rounds" in row.attack or "equal payloads" in row.attack
+
+
+@pytest.mark.slow
+def test_the_correct_twin_with_drawn_seeds_passes() -> None:
+    row = found(planted.shuffled(rounds=2))
+    assert (row.verdict, row.lower) == ("ok", 0)

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise that is added up: shares, integers on a grid, and reports of one unit."""
+"""Discrete Gaussian noise that is added up: shares, one server's noise, integers, and summands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedldp.accounting.events import GaussianShare
+from fedldp.accounting.events import GaussianShare, InClear
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.kinds import CLIPPED_UPDATES
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import (
@@ -26,7 +28,8 @@ from fedldp.mechanisms.gaussian_share import (
 )
 from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, integer_gaussian
-from fedldp.mechanisms.summing import INTEGER
+from fedldp.mechanisms.summing import INTEGER, Summing
+from fedldp.protocol.wire import Report
 
 SIZE = 64
 
@@ -386,3 +389,85 @@ def test_noise_that_leaves_no_room_is_refused() -> None:
 def test_a_bad_unit_is_refused(unit: float) -> None:
     with pytest.raises(ConfigError, match="unit = "):
         GaussianSummand(1.0, MECHANISMS[1].sigma, unit)
+
+
+STEPS = BoundedSteps(Gaussian(0.5, 2.0))
+STEPS_SIZE, MOST = 40, 5
+
+
+def secret_of_server(number: int = 0) -> Stream:
+    return Stream.derived(bytes([number]) * 32, "server", "run", "1", "noise")
+
+
+def words_of_steps(values: np.ndarray) -> np.ndarray:
+    payload = STEPS.encode(values, secret_of_server())
+    return np.frombuffer(payload, INTEGER).astype(np.int64)
+
+
+@given(st.integers(0, 2**32), st.floats(1e-12, 1e30), st.floats(1e-12, 1e30))
+def test_replacing_a_client_moves_a_sum_by_at_most_the_sensitivity(
+    seed: int, one: float, other: float
+) -> None:
+    """Checked in exact integers, including rounding, for vectors of any length and direction."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=STEPS_SIZE)
+    first, second = words_of_steps(direction * one), words_of_steps(-direction * other)
+    squared = sum((int(a) - int(b)) ** 2 for a, b in zip(first, second, strict=True))
+    assert squared <= STEPS.ball.sensitivity**2
+    for each in (first, second):
+        assert sum(int(a) ** 2 for a in each) <= STEPS.ball.radius**2
+
+
+def test_the_radius_is_the_clip_in_steps_rounded_down() -> None:
+    exact = Fraction(0.5) / Fraction(2.0) * STEPS.noise.proven_scale
+    assert exact - 1 < STEPS.ball.radius <= exact
+    event = STEPS.noised(STEPS_SIZE)
+    assert event == STEPS.noise.event(STEPS_SIZE)
+    mu = Fraction(2 * STEPS.ball.radius) / (
+        (1 << STEPS.noise.scale_bits) - Fraction(16, 1 << STEPS.noise.scale_bits)
+    )
+    assert mu <= Fraction(event.mu) < mu * (1 + Fraction(1, 10**12))
+
+
+def test_a_single_report_is_in_clear_and_draws_nothing() -> None:
+    event = STEPS.event(STEPS_SIZE)
+    assert isinstance(event, InClear)
+    assert CLIPPED_UPDATES in event.sent
+    values = np.full(STEPS_SIZE, 1e-3)
+    assert STEPS.encode(values, secret_of_server(1)) == STEPS.encode(values, secret_of_server(2))
+    with pytest.raises(ConfigError, match="too long"):
+        BoundedSteps(Gaussian(1.0, 1e4)).event(1 << 20)
+
+
+def test_the_servers_noise_is_the_exact_sampler_of_its_secret_stream() -> None:
+    total = np.arange(STEPS_SIZE, dtype=np.int64)
+    found = STEPS.noisy(total, secret_of_server())
+    expected = total + discrete_gaussian(STEPS_SIZE, STEPS.noise.scale_bits, secret_of_server())
+    np.testing.assert_array_equal(found, expected)
+
+
+def summed(totals: np.ndarray) -> np.ndarray:
+    """Return what a server reads from a secure sum with the total words ``totals``."""
+    summing: Summing = STEPS.summing(STEPS_SIZE, MOST)
+    modulus = 1 << summing.bits
+    raised = np.array([int(each) % modulus for each in totals], np.uint64)
+    found = summing.total(1, raised, MOST)
+    assert isinstance(found, Report)
+    assert found.weight == MOST
+    return np.frombuffer(found.payload, INTEGER).astype(np.int64)
+
+
+def test_noise_hides_neighbours_even_if_others_make_the_sum_wrap() -> None:
+    """A lying site may push a sum to the end of the modulus, and an honest site beyond it.
+
+    Neighbouring sums then read as numbers nearly a modulus apart. With the noise added in the same
+    modulus, they are neighbours around the ring: both carry the same noise.
+    """
+    half = 1 << 63
+    below, above = ([end] * STEPS_SIZE for end in (half - 1, half))
+    read = [summed(np.array(each, object)) for each in (below, above)]
+    assert int(read[0][0]) - int(read[1][0]) == 2 * half - 1
+    noisy = [STEPS.noisy(each, secret_of_server()) for each in read]
+    apart = {int(b) - int(a) for a, b in zip(*noisy, strict=True)}
+    assert apart <= {1, 1 - 2 * half}
+    assert {each < 0 for each in noisy[0].tolist()} == {True, False}  # in both directions
