@@ -74,6 +74,7 @@ def carry_out(
     running: set[str] = set()
     done = sum(1 for _ in _distinct(experiment.due(store.rows), lambda key: key in store.rows))
     total = experiment.total(store.rows)
+    store.begin()
     watcher.begun(done, total)
 
     def left() -> Iterator[PlannedRun]:

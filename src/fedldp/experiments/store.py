@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,16 @@ class Own:
             "(Python: same_data=True)"
         )
 
-    def head(self, folder: Path) -> dict[str, Any]:
+    def write(self, file: Path, document: Document) -> None:
+        """Write an experiment's settings into its folder, with copies of own code."""
+        replace_file(file, as_json({**document, **self._head(file.parent)}))
+        for code, files in self.code.items():
+            for name, source in files.items():
+                copy = file.parent / "own" / code / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(copy, source.read_bytes())
+
+    def _head(self, folder: Path) -> dict[str, Any]:
         """Return what a folder keeps of this, and of the command."""
         typed = Path(sys.argv[0]).name == "fedldp"
         return {
@@ -107,6 +117,7 @@ class RunStore:
         """
         self.path = path
         self.failed: dict[str, Exception] = {}
+        self._begin: Callable[[], None] = lambda: None
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             whole, _, cut = text.rpartition("\n")
@@ -167,13 +178,16 @@ class RunStore:
 
         with owned(out, "out", WORDS[kind], check) as owner:
             store = cls(owner.path / RESULTS)
-            replace_file(owner.path / f"{kind}.json", as_json({**document, **own.head(owner.path)}))
-            for code, files in own.code.items():
-                for name, file in files.items():
-                    copy = owner.path / "own" / code / name
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    replace_file(copy, file.read_bytes())
+            store._begin = partial(own.write, owner.path / f"{kind}.json", document)
             yield store
+
+    def begin(self) -> None:
+        """Write the experiment's settings, before its first run; so a refused command leaves none.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        self._begin()
 
     @property
     def folder(self) -> Path:
