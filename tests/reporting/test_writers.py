@@ -258,6 +258,7 @@ WITHOUT_FACTS = {
     "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
     "experiments/advising/advice.py:Advice.write",
     "experiments/advising/plan.py:AdviceRequest.document",
+    "experiments/advising/questions.py:Draft.shown",
     "experiments/comparing/compared.py:Compared.shown",
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/design.py:Design.document",
