@@ -68,9 +68,10 @@ _OF_COLUMNS: Mapping[str, tuple[Sequence[Kind], str]] = {
         '["never", "former", "current"]. Columns of free text belong in ignore_columns.',
     ),
     "fill_columns": (
-        ("numbers", "strings"),
-        "What stands for a missing value: a public number in the column's unit, or one of the "
-        "column's categories. May stay open for a column without missing values.",
+        ("numbers", "truths", "strings"),
+        "What stands for a missing value: a public number in the column's unit (for true and "
+        "false: 1 or 0), or one of the column's categories. May stay open for a column without "
+        "missing values.",
     ),
 }
 """The questions about single columns, by setting: the kinds of columns, and the question."""
