@@ -475,6 +475,27 @@ def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) ->
     assert "<script" not in page
 
 
+def test_the_first_page_has_what_an_officer_decides_by(tmp_path: Path) -> None:
+    """Its sections come in this order, and the details begin a new page."""
+    page = page_of(advice(tmp_path, {FREE: 0.9, ANY: 0.6, SUM: 0.89}))
+    first, details = page.split('<div class="details">')
+    assert re.findall(r"<h2>(.*?)</h2>", first) == [
+        "Decision", "Guarantee", "Conditions", "Each site", "What is not covered",
+        "What you must still ask",
+    ]  # fmt: skip
+    assert ".details { break-before: page; }" in page
+    assert "@page { size: A4;" in page
+    questions = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", first)
+    for word in ("kept", "withdraws", "collusion", "keys", "a year", "group"):
+        assert [answer for question, answer in questions if word in question], word
+    body = first.split("<body>")[1]
+    text = " ".join(re.sub(r"<[^>]+>", " ", body).split())
+    assert len(text) < 6500  # of 8 points; 5,600 characters and four sites leave room for six more
+    assert "12 times a year costs epsilon" in text
+    assert "Only as many as" in text or "only as many as" in text  # of sites that collude
+    assert "Why these verdicts" in details
+
+
 def test_missing_results_are_reported(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9})
     figures = dict(found.figures)

@@ -306,16 +306,14 @@ class Advice:
         values = [each.value for each in found if each is not None]
         return None if mean is None else replace(mean, value=math.fsum(values) / len(values))
 
+    def test_set(self, part: Part = EVERYBODY) -> TestSet:
+        """Return what is known of a part of the test set, which has rows."""
+        return TestSet.of(self.tested.counts(part), self.data.scores_are_private)
+
     @cached_property
     def most_frequent(self) -> float:
         """The share of the most frequent class in the test set, 0 to 1."""
         return most_frequent(self.tested.counts(EVERYBODY))
-
-    @property
-    def naming(self) -> dict[str, float | None]:
-        """The scores of always predicting the most frequent class."""
-        return {**dict.fromkeys(METRICS), "auc": GUESS, "accuracy": self.most_frequent,
-                "balanced_accuracy": 1 / self.data.num_classes}  # fmt: skip
 
     def baseline(self, metric: str) -> float | None:
         """Return the value to beat.
@@ -324,7 +322,7 @@ class Advice:
         train alone if theirs is better. For the calibration error, it is always that of sites that
         train alone.
         """
-        own, naming = self.alone_mean(metric), self.naming[metric]
+        own, naming = self.alone_mean(metric), self.test_set().baseline(metric)
         known = [] if own is None else [own.value]
         return max(known if naming is None else [*known, naming], default=None)
 
@@ -338,7 +336,7 @@ class Advice:
         figure = Figure.of(
             metric,
             [] if found is None else [found.value] * len(of.runs),
-            TestSet.of(self.tested.counts(part), self.data.scores_are_private),
+            self.test_set(part),
             doubts_of(of.runs),
             calibration_error=error,
         )
@@ -670,7 +668,7 @@ class Advice:
                 for metric, each in own.items()
             ]
             beside.append([self.told("alone"), *cells, "", ""])
-        cells = [shown(metric, value) for metric, value in self.naming.items()]
+        cells = [shown(metric, self.test_set().baseline(metric)) for metric in METRICS]
         beside.append(["always the most frequent class", *cells, "0 %", ""])
         found = [("For comparison, without any guarantee", beside)]
         for trust in TRUSTS:
