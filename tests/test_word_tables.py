@@ -15,7 +15,7 @@ import pytest
 from fedldp.accounting import guarantees
 from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
 from fedldp.core.kinds import SECRET_SAMPLE
-from fedldp.experiments.advising import advice, page, plan
+from fedldp.experiments.advising import plan
 from fedldp.ledgers import budget
 from fedldp.reporting import words
 
@@ -71,8 +71,8 @@ ADVISED = {"record", "person", "client-run"}
 
 TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
     **{f"units, {of}": (words.names(of), _unit, UNITS) for of in ("about", "unit", "part")},
-    "advice, units": (advice.UNITS, _unit, ADVISED),
-    "advice, who is hidden": (page.WHO, _unit, ADVISED),
+    "advice, units": (words.names("one"), _unit, ADVISED),
+    "advice, who is hidden": (words.names("protected"), _unit, ADVISED),
     **{
         f"adversaries, {of}": (words.names(of), _adversary, ADVERSARIES)
         for of in ("adversary", "against", "trust")
@@ -92,8 +92,8 @@ TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
         SIDES | {"client"},
     ),
     "budgets": (budget._ONES, _side, SIDES | {"client"}),
-    "advice, trust": (advice.TRUST_WORDS, _trust, TRUSTS),
-    "advice, adversaries": (page.FROM, _trust, TRUSTS),
+    "advice, trust": (words.names("trusting"), _trust, TRUSTS),
+    "advice, adversaries": (words.names("protects-from"), _trust, TRUSTS),
     "contestants": ({trust: name for trust, (name, _) in plan.TRUSTS.items()}, _trust, TRUSTS),
 }
 

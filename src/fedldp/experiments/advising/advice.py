@@ -84,13 +84,6 @@ State = Literal[
 ]
 """What intervals say of a kind of trust at an epsilon; "lost" is with the settings tried."""
 
-TRUST_WORDS = {
-    "none": "Trust in nobody",
-    "sum": "Trust that a server sees only sums",
-    "central": "Trust in one server",
-}
-UNITS = {"person": "one person", "record": "one row", "client-run": "one client as a whole"}
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -310,10 +303,15 @@ class Advice:
         """Return what is known of a part of the test set, which has rows."""
         return TestSet.of(self.tested.counts(part), self.data.scores_are_private)
 
-    @cached_property
+    @property
     def most_frequent(self) -> float:
         """The share of the most frequent class in the test set, 0 to 1."""
         return most_frequent(self.tested.counts(EVERYBODY))
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether accuracy says little on the test set."""
+        return is_imbalanced(self.most_frequent)
 
     def baseline(self, metric: str) -> float | None:
         """Return the value to beat.
@@ -479,15 +477,9 @@ class Advice:
         for site in range(self.sites):
             name, own = site_name(site), self.alone.get(site, nobody)
             for on, part in (("own", ("", name)), ("all", EVERYBODY)):
-                if part not in self.tested.parts:
-                    continue
-                state = "not measured" if not own.runs else self.state(trust, epsilon, part, [own])
-                found.append(
-                    Beside(
-                        ("", name), on, self.figure(of, METRIC, part),
-                        self.figure(own, METRIC, part), self.gain(of, part, [own]), state,
-                    )
-                )  # fmt: skip
+                if part in self.tested.parts:
+                    state = self.state(trust, epsilon, part, [own]) if own.runs else "not measured"
+                    found.append(self._beside(("", name), on, of, own, part, state))
         return found
 
     def by_group(self, trust: str, epsilon: float) -> list[Beside]:
@@ -496,14 +488,14 @@ class Advice:
         The scores are exact, on held-out rows, and no epsilon covers them.
         """
         of, free = self.at(trust, epsilon), self.free(FREE)
-        return [
-            Beside(
-                part, "group", self.figure(of, METRIC, part), self.figure(free, METRIC, part),
-                self.difference(of, free, part),
-            )
-            for part in self.tested.parts
-            if part[0]
-        ]  # fmt: skip
+        groups = [part for part in self.tested.parts if part[0]]
+        return [self._beside(part, "group", of, free, part) for part in groups]
+
+    def _beside(
+        self, name: Part, on: str, of: Measured, other: Measured, part: Part, state: Any = None
+    ) -> Beside:
+        joint, beside = (self.figure(each, METRIC, part) for each in (of, other))
+        return Beside(name, on, joint, beside, self.difference(of, other, part), state)
 
     # What the rest of the page says
 
@@ -511,11 +503,10 @@ class Advice:
     def yearly(self) -> list[tuple[int, Proven]]:
         """What training the advised model so often a year costs, on the same people."""
         trust, epsilon = self.subject
-        config = self._config(trust, epsilon)
-        if config is None:
+        config, statement = self._config(trust, epsilon), self.statement(trust, epsilon)
+        if config is None or statement is None:
             return []
-        problem = problem_with(config, self.data, None)
-        one = released(config, problem, plan(config, problem).privacy)
+        one = released(config, problem_with(config, self.data, None), statement)
         who = TRUSTS[trust][1]
         return [(n, together([one] * n, self.unit, who, self.data.name).proven) for n in TRAININGS]
 
@@ -525,11 +516,8 @@ class Advice:
 
     @cached_property
     def _phrases(self) -> Any:
-        return phrases(
-            "advice.txt", advice=self, trusts=TRUST_WORDS, units=UNITS, kept=KEPT, guess=GUESS,
-            free=FREE, clipped=CLIPPED, larger=LARGER, whole=WHOLE,
-            imbalanced=is_imbalanced(self.most_frequent),
-        )  # fmt: skip
+        named = {"free": FREE, "clipped": CLIPPED, "larger": LARGER, "whole": WHOLE}
+        return phrases("advice.txt", advice=self, kept=KEPT, guess=GUESS, **named)
 
     def costs(self) -> list[str]:
         """Return sentences on what each choice costs, from differences between runs."""
@@ -640,9 +628,8 @@ class Advice:
             "unit": self.unit,
             "rows": self.rows,
             "together": [words.together_document(each) for each in self.together],
-            "complete": all(
-                figure.settled and len(figure.runs) >= figure.seeds
-                for figure in self.figures.values()
+            "complete": not any(
+                each.refused or not each.is_whole for each in self.figures.values()
             ),
             "advice": self.advice,
             "warnings": self.warnings,
@@ -661,11 +648,10 @@ class Advice:
         the rule's verdict.
         """
         beside = [[name, *self._cells(self.free(name)), ""] for name in (LARGER, FREE, CLIPPED)]
-        own = {metric: self.alone_mean(metric) for metric in METRICS}
-        if any(each is not None for each in own.values()):
+        if self.alone_mean() is not None:
+            own = ((metric, self.alone_mean(metric)) for metric in METRICS)
             cells = [
-                "" if each is None else shown(metric, each.value, each.interval)
-                for metric, each in own.items()
+                shown(metric, each.value, each.interval) if each else "" for metric, each in own
             ]
             beside.append([self.told("alone"), *cells, "", ""])
         cells = [shown(metric, self.test_set().baseline(metric)) for metric in METRICS]
@@ -680,7 +666,7 @@ class Advice:
                 ]
                 for epsilon in self.epsilons
             ]
-            found.append((TRUST_WORDS[trust], rows))
+            found.append((words.names("trusting")[trust], rows))
         return found
 
     def _cells(self, of: Measured) -> list[str]:
@@ -707,26 +693,23 @@ class Advice:
         if self.best is None:
             return None
         trust, epsilon = self.best
-        figure = self.at(trust, epsilon)
-        assert figure.chosen is not None
+        cell, chosen = self._cell(trust, epsilon)
+        assert chosen is not None
         # The file keeps the target, so that run, page and card begin with the requested guarantee.
-        config = self.comparison.configuration(
-            Cell(TABLE, self.sites, figure.name, epsilon), figure.chosen, 0
-        )
+        config = self.comparison.configuration(cell, chosen, 0)
         if folder is not None:
             config = config.changed(**seen_from(folder, config))
-        return (
-            "# Chosen by fedldp advise from scores on private rows: this choice is a release that "
-            f"no epsilon covers.\n# {TRUST_WORDS[trust]}: epsilon {epsilon:g}.\n{to_toml(config)}"
-        )
+        return f"# {self.told('chosen')}\n# {self.told('way')}\n{to_toml(config)}"
 
     def _config(self, trust: str, epsilon: float) -> RunConfig | None:
-        figure = self.at(trust, epsilon)
-        if figure.chosen is None:
+        cell, chosen = self._cell(trust, epsilon)
+        if chosen is None:
             return None
-        cell = Cell(TABLE, self.sites, figure.name, epsilon)
-        run = self.comparison.run(cell, figure.chosen, "measured", 0)
-        return self.comparison.maker.calibrated(run)
+        return self.comparison.maker.calibrated(self.comparison.run(cell, chosen, "measured", 0))
+
+    def _cell(self, trust: str, epsilon: float) -> tuple[Cell, Try | None]:
+        of = self.at(trust, epsilon)
+        return Cell(TABLE, self.sites, of.name, epsilon), of.chosen
 
     def write(self, folder: Path) -> None:
         """Write the document and the advised run into a folder."""
@@ -770,14 +753,9 @@ def advice_of(
             comparison.check(cell, first)
         if first is not None and not settled and found.refused is None:
             runs, conditions = [first], comparison.conditions(cell, [first])
-        figures[cell.contestant, epsilon] = Measured(
-            cell.contestant,
-            epsilon,
-            runs,
-            found.refused,
-            len(comparison.seeds_of(cell)),
-            conditions,
-            settled,
+        name, seeds = cell.contestant, len(comparison.seeds_of(cell))
+        figures[name, epsilon] = Measured(
+            name, epsilon, runs, found.refused, seeds, conditions, settled
         )
         worked += found.cpu_seconds
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
