@@ -97,11 +97,6 @@ def run(
 
     after = _callback(after_round)
     config, data = _configured(recipe, dataset, test, settings)
-
-    def told(record: Round) -> None:
-        say(in_words(record, config.rounds))
-        after(record)
-
     return simulate(
         config,
         recipe=None if isinstance(recipe, RunConfig) else str(recipe),
@@ -112,7 +107,7 @@ def run(
         alone_if_small=workers is None,
         cluster=cluster,
         out=path_of("out", out),
-        after_round=told,
+        after_round=_telling(say, config.rounds, after),
     )
 
 
@@ -124,15 +119,16 @@ def resume(
     model: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
-    workers: int = 1,
+    workers: int | None = 1,
     cluster: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
 ) -> Result:
     """Continue an interrupted run from its last complete round.
 
     The final weights equal those of a run that was never interrupted. Arguments are as for ``run``;
-    ``after_round`` is also called for the rounds before the interruption. ``model`` is needed only
-    if the run's model was given as an object in another process: give the same model.
+    ``say`` and ``after_round`` are also called for the rounds before the interruption. ``model`` is
+    needed only if the run's model was given as an object in another process: give the same model.
 
     Raises:
         FedldpError: ``run_dir`` is not a run folder, or there is an error as in ``run``.
@@ -142,16 +138,18 @@ def resume(
     folder = _folder(run_dir)
     document = folder.read_config()
     _give_model(document["config"], model)
+    config = from_mapping(document["config"])
     return simulate(
-        from_mapping(document["config"]),
+        config,
         recipe=document["recipe"],
         dataset=None if dataset is None else as_dataset(dataset, test),
         data_dir=path_of("data_dir", data_dir),
         device=device,
-        workers=min(workers, cores()),
+        workers=_processes(workers, cluster),
+        alone_if_small=workers is None,
         cluster=cluster,
         resume=folder,
-        after_round=_callback(after_round),
+        after_round=_telling(say, config.rounds, _callback(after_round)),
     )
 
 
@@ -275,6 +273,18 @@ def _processes(workers: int | None, cluster: str | None) -> int:
     if workers is None:
         return cores() if cluster is None else 1
     return min(workers, cores())
+
+
+def _telling(
+    say: Callable[[str], None], rounds: int, after: Callable[[Round], None]
+) -> Callable[[Round], None]:
+    """Return the function to call after each round, which also says the round on one line."""
+
+    def told(record: Round) -> None:
+        say(in_words(record, rounds))
+        after(record)
+
+    return told
 
 
 def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
