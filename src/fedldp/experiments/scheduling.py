@@ -121,7 +121,7 @@ def read_time(text: str) -> float:
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     found = 3600 * hours + 60 * minutes + seconds
     if found == 0:
-        raise ConfigError(f"budget {text}: write a time as 90s, 20m or 2h")
+        raise ConfigError(f"budget = {text}: write it as 90s, 30m or 2h")
     return float(found)
 
 
