@@ -54,6 +54,20 @@ def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) 
             continue
 
 
+def test_a_server_without_sites_says_that_its_certificate_expired(tmp_path: Path) -> None:
+    signer, keys = authority("test", 2), [Ed25519PrivateKey.generate() for _ in range(2)]
+    made = server_certificate(signer, ["127.0.0.1"], 1)
+    write_secret(tmp_path / "server.key", made.key)
+    (tmp_path / "server.pem").write_bytes(made.certificate)
+    with Ends(tmp_path, keys).pipe() as pipe:
+        assert pipe.absent == "no site is connected; the round waits"
+    late = server_certificate(signer, ["127.0.0.1"], -0.5)  # type: ignore[arg-type]
+    (tmp_path / "server.key").write_bytes(late.key)
+    (tmp_path / "server.pem").write_bytes(late.certificate)
+    with Ends(tmp_path, keys).pipe() as pipe:
+        assert f"{tmp_path / 'server.pem'} expired on 20" in pipe.absent
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "fl.example.org"])
 def test_a_server_is_accepted_under_its_own_names(tmp_path: Path, host: str) -> None:
     signer = authority("test", 1)

@@ -226,6 +226,12 @@ def test_what_a_site_cannot_read_is_unknown_everywhere(
         assert after.measures("refuses 1.0")
     checked = {each.what.split()[0]: each.ok for each in after.checks}
     assert not all(checked.values())
+    if source == "ledger.sqlite":  # an agent that starts would only refuse
+        (site.state / "lock").rename(site.state / "moved")
+        (site.state / "lock").touch()  # nobody holds it
+        stopped = site.look().status
+        assert stopped["sites"][0]["state"] == "stopped"
+        assert "see the warnings" in stopped["next"]
 
 
 def test_a_connection_that_is_lost_is_named_with_the_last_time(site: Site) -> None:

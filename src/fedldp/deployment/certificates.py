@@ -28,6 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Status
+from fedldp.core.kinds import EXPIRED
 from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
@@ -306,6 +308,13 @@ class ServerTls:
             raise ConfigError(f"certificate {self._files[0]}: it is being replaced") from error
         self._seen, self.certificate = written, certificate
         return True
+
+    def expired(self) -> Status | None:
+        """Return the fact that the certificate in use has expired; None if it has not."""
+        at = x509.load_der_x509_certificate(self.certificate).not_valid_after_utc
+        if at >= datetime.datetime.now(datetime.UTC):
+            return None
+        return EXPIRED(what=str(self._files[0]), on=f"{at:%Y-%m-%d}")
 
     def _written(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []

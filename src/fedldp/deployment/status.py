@@ -460,10 +460,10 @@ def _next_of_site(process: Process, found: list[dict[str, Any]]) -> str:
         return "accept an agreement: fedldp deploy accept run.agreement"
     if process.runs is None:
         return "look whether the agent's process exists; if not, start it: fedldp deploy site"
+    if any(each["state"] is None for each in found):  # an agent that starts would refuse too
+        return "unknown, because not everything can be read: see the warnings"
     if not process.runs:
         return "start the agent: fedldp deploy site site.toml"
-    if any(each["state"] is None for each in found):
-        return "unknown, because not everything can be read: see the warnings"
     under_way = [each["run"][:8] for each in found if each["state"] == "under-way"]
     if under_way:
         return "answers " + ", ".join(f"run {run}" for run in under_way)

@@ -36,6 +36,7 @@ from fedldp.deployment.https.connections import Connections
 from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.watch import Presence
+from fedldp.reporting import words
 
 log = logging.getLogger("fedldp.server")
 
@@ -99,10 +100,7 @@ class HttpsPipe:
 
     Attributes:
         address: where it listens: host and port.
-        absent: the message to log while no site is connected.
     """
-
-    absent = "no site is connected; the round waits"
 
     def __init__(
         self,
@@ -190,6 +188,12 @@ class HttpsPipe:
         self._listener.close()
 
     # For the round loop: the interface of a pipe
+
+    @property
+    def absent(self) -> str:
+        """The message to log while no site is connected; it names a certificate that expired."""
+        told, expired = "no site is connected; the round waits", self._tls.expired()
+        return told if expired is None else f"{told}; {words.line(expired)}"
 
     @property
     def connected(self) -> bool:
