@@ -22,7 +22,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
 
     Whole clients are held out if the data name each example's client, and whole people from all
     clients if the data name each example's person; otherwise single examples, drawn uniformly. The
-    test set of ``data`` is in neither part.
+    test set of ``data`` is in neither part. Scores on the held-out part are private, unless the
+    data are published.
 
     Args:
         data: all data.
@@ -47,7 +48,7 @@ def held_out(data: Dataset, seed: int) -> Dataset:
             train=data.train.taken(~held),
             test=data.train.taken(held),
             clients=None if data.clients is None else shares_of(owners[~held], len(data.clients)),
-            held_out=True,
+            held_out=not data.is_public,
         )
     count = len(data.train) if data.clients is None else len(data.clients)
     if count < 2:
@@ -72,7 +73,7 @@ def held_out(data: Dataset, seed: int) -> Dataset:
         train=data.train.taken(train),
         test=data.train.taken(test),
         clients=clients,
-        held_out=True,
+        held_out=not data.is_public,
     )
 
 

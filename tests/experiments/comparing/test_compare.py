@@ -67,6 +67,8 @@ def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
     rounds = [each["values"]["rounds"] for each in all_runs["conditions"]
               if each["kind"] == "takes-part-at-most"]  # fmt: skip
     assert rounds == [16]
+    # Tries are scored on held-out rows, but those of published data are not private.
+    assert "scores-on-private-rows" not in {fact["kind"] for fact in all_runs["conditions"]}
     for text in (made.to_text(), made.to_csv(), made.to_latex(), made._repr_html_()):
         assert words.short(SIMULATED) in text
         assert escape(words.together_line(made.together[0])) in escape(text)
@@ -82,7 +84,11 @@ def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Pat
     assert "not above 10.28 %" in found.to_text()
     assert "not above 10.28 \\%" in found.to_latex()
     found.plot(tmp_path / "chart.svg")
-    assert words.baseline(low) in (tmp_path / "chart.svg").read_text()
+    chart = (tmp_path / "chart.svg").read_text()
+    assert words.baseline(low) in chart
+    assert "means over 2 seeds" in chart
+    replace(found, lines=[replace(found.lines[0], scores=[0.0361])]).plot(tmp_path / "one.svg")
+    assert "means over one seed;" in (tmp_path / "one.svg").read_text()
     assert "not above" not in made.to_text().replace("AUC not above", "")
 
 

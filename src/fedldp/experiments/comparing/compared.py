@@ -397,7 +397,8 @@ class Compared(RunTable):
                 known = counts.setdefault(len(line.scores), [])
                 known += [] if at in known else [at]
         if len(counts) == 1:
-            told = f"{next(iter(counts))} seeds"
+            (count,) = counts
+            told = f"{count} seeds" if count > 1 else "one seed"
         else:
             told = ", ".join(f"{count} seeds at {', '.join(at)}" for count, at in counts.items())
         return f"means over {told}; bars: one standard deviation across seeds"
