@@ -32,6 +32,7 @@ from fedldp.core.kinds import (
     GAUSSIAN,
     ONE_CLASS,
     OPTIMAL,
+    OWN_CODE,
     OWN_NOTE,
     SIMULATED,
     SPENT,
@@ -353,3 +354,10 @@ def test_no_control_character_of_a_note_reaches_a_terminal() -> None:
         assert told.isprintable()
         assert r"red \x1b[31m, \x9b1m and\r\u2028\u202etext é" in told
     assert words.line(Caveat("new\x1b", (("of", "\x1b"),))).isprintable()
+
+
+def test_facts_of_several_rows_are_named_once_each_those_of_all_rows_first() -> None:
+    both, one = (TAKES_PART(rounds=2), SIMULATED), OWN_CODE(of=("mine:A",))
+    first, second = words.by_rows("condition", {"a": both, "b": (*both, one)})
+    assert first == f"condition: {words.short(both[0])}; {words.short(SIMULATED)}"
+    assert second == f"condition of b: {words.short(one)}"

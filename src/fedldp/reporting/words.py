@@ -421,12 +421,12 @@ def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
     for name, each in of.items():
         for fact in each:
             found.setdefault(short(fact), {})[name] = None
-    told = [f"{what}: {text}" for text, names in found.items() if len(names) == len(of)]
+    told = [text for text, names in found.items() if len(names) == len(of)]
     few: dict[str, list[str]] = {}
     for text, names in found.items():
         if len(names) < len(of):
             few.setdefault(", ".join(names), []).append(text)
-    return ["; ".join(told)] * bool(told) + [
+    return [f"{what}: {'; '.join(told)}"] * bool(told) + [
         f"{what} of {names}: {'; '.join(those)}" for names, those in few.items()
     ]
 
