@@ -361,3 +361,8 @@ def test_facts_of_several_rows_are_named_once_each_those_of_all_rows_first() -> 
     first, second = words.by_rows("condition", {"a": both, "b": (*both, one)})
     assert first == f"condition: {words.short(both[0])}; {words.short(SIMULATED)}"
     assert second == f"condition of b: {words.short(one)}"
+
+
+def test_one_round_is_not_several() -> None:
+    assert words.short(TAKES_PART(rounds=1)) == "takes part in at most 1 round"
+    assert words.line(TAKES_PART(rounds=2)) == "the client takes part in at most 2 rounds"

@@ -49,6 +49,7 @@ def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
 
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "at-no-more-sites": lambda of: {"so_many": _counted(of["sites"], "site")},
+    "takes-part-at-most": lambda of: {"so_many": _counted(of["rounds"], "round")},
     "delta-for-so-many": lambda of: {
         "revealed": revealed(of["delta"], of["count"]),
         "take": delta_to_take(of["count"]),
