@@ -59,7 +59,7 @@ from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
 from fedldp.simulation.recorded import TESTED_BY_SERVER, write_report
-from fedldp.simulation.result import config_document, progress, result_document
+from fedldp.simulation.result import config_document, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
 
@@ -350,8 +350,8 @@ class Server:
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
-        after = progress(self.agreement.config, self.rounds)
-        return EndedForGood(f"{error}; the model {after} is in {self.folder.path}")
+        done = f"after {len(self.rounds)} of {self.agreement.config.rounds} rounds"
+        return EndedForGood(f"{error}; the model {done} is in {self.folder.path}")
 
     def _finished(self) -> Served:
         agreement = self.agreement
