@@ -104,6 +104,7 @@ def test_nothing_is_imported_before_it_is_needed(
         assert names & absent == set(), step
 
 
+@pytest.mark.slow
 def test_imports_are_noticed(loaded: dict[str, dict[str, set[str]]]) -> None:
     (names,) = loaded["result"].values()
     assert "torch" in names

@@ -256,6 +256,7 @@ def test_the_guide_to_comparing_works_as_it_says(reader: Reader) -> None:
     reader.follow(FOLDER.parent / "compare.md")
 
 
+@pytest.mark.slow
 def test_the_guide_to_a_paper_works_as_it_says(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_the_bound_is_that_of_a_client_that_answers_every_round(name: str) -> No
     assert figures(plan(every, PROBLEM).privacy) == pytest.approx(limit, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_runs_cost_more_together_than_over_all_draws(case: tuple[str, dict[str, Any]]) -> None:
     made_by = [made(case, seed=seed) for seed in range(3)]

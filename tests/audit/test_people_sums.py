@@ -129,6 +129,7 @@ def test_rows_counted_instead_of_persons_are_found(
     assert said in row.attack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [

@@ -76,6 +76,7 @@ def test_a_dot_is_not_enlarged_and_an_empty_image_stays_empty() -> None:
     assert not found[1].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [SoftGradients, Pose])
 def test_features_have_norm_1_and_the_constant(features: type[SoftGradients]) -> None:
     images = np.array([blob(0.3), np.zeros((28, 28))], np.float32)[:, None]

@@ -170,6 +170,7 @@ def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
     assert env.releases(0) == [(1, 0), (2, 0)]
 
 
+@pytest.mark.slow
 def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}

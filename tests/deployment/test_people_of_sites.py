@@ -142,6 +142,7 @@ STAGED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_sites_run_stages_like_the_simulation_and_pay_each_at_its_own_price(
     tmp_path: Path, channel: str

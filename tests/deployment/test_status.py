@@ -301,6 +301,7 @@ def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> N
     assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
 
 
+@pytest.mark.slow
 def test_metrics_are_served_on_this_machine_only_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -340,6 +341,7 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
         assert (found["level"], found["logger"]) == ("warning", "fedldp.server")
 
 
+@pytest.mark.slow
 def test_metrics_count_a_release_once_it_has_left(tmp_path: Path) -> None:
     """Reading the ledger while an answer waits to leave would reveal when training ended."""
     env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})

@@ -273,6 +273,7 @@ def compared(tree: ast.Module) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_no_rendered_text_is_compared() -> None:
     found = [
         f"{path.relative_to(SRC)}:{line}"

@@ -130,6 +130,7 @@ def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None
 # Files that each client keeps for later rounds
 
 
+@pytest.mark.slow
 def test_without_a_run_folder_no_files_of_clients_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ spreads = st.floats(0, 0.05)
 scores = st.floats(0.4, 0.95)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(scores, st.lists(st.floats(-0.05, 0.05), min_size=1, max_size=5), spreads),

@@ -306,6 +306,7 @@ def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
 # Resumed comparisons
 
 
+@pytest.mark.slow
 def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
     tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,6 +292,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_the_command_runs_nothing_unless_told_to(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
@@ -324,6 +325,7 @@ def test_the_command_runs_nothing_unless_told_to(
     assert "more rounds" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
     assert fedldp_command("reproduce", "--check").status == 0

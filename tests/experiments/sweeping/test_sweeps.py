@@ -97,6 +97,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
         swept(tmp_path)
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_work_on_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
