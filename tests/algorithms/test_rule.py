@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.rule import LENGTH, RULED, Rule, by_rule, difficulty, tries_by_rule
-from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
 
@@ -167,10 +168,9 @@ def test_a_run_that_does_not_sum_over_people_is_refused(changes: dict[str, Any])
 @pytest.mark.parametrize("name", [name for name in recipes() if name.startswith("person-rule")])
 def test_recipes_have_the_settings_of_the_rule(name: str) -> None:
     config = fedldp.recipe(name)
-    try:
-        problem = problem_of(config, None)
-    except DataMissing as missing:
-        pytest.skip(str(missing))
+    if config.dataset != "digits" and "FEDLDP_DATA" not in os.environ:
+        pytest.skip("a stand-in has other numbers of people and columns")
+    problem = problem_of(config, None)
     found = by_rule(config, problem)
     assert {each: getattr(config, each) for each in RULED} == {
         each: getattr(found, each) for each in RULED
