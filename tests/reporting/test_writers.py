@@ -231,6 +231,8 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "experiments/sweeping/results.py:Sweep.summary": (BOTH, lambda made, _: made.sweep.summary()),
     "experiments/sweeping/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
     "experiments/sweeping/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
+    "experiments/sweeping/results.py:Sweep.to_records": (
+        BOTH, lambda made, _: "\n".join(map(str, made.sweep.to_records()[0].values()))),
     "experiments/sweeping/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
     "experiments/comparing/compared.py:Compared.summary": (
         BOTH, lambda made, _: made.compared.summary()),
@@ -253,7 +255,7 @@ WITHOUT_FACTS = {
     "reporting/text.py:print_table",
     "reporting/words.py:shown", "simulation/result.py:Result.to_frame",
     "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
-    "experiments/sweeping/grid.py:shown", "experiments/sweeping/results.py:Sweep.to_records",
+    "experiments/sweeping/grid.py:shown",
     "experiments/sweeping/results.py:Sweep.to_frame", "experiments/sweeping/results.py:Sweep.write",
     "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
     "experiments/advising/advice.py:Advice.write",

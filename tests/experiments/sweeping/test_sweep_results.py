@@ -203,13 +203,17 @@ def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
 def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None:
     lines = result.to_csv().splitlines()
     assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,unit,"
-                        "adversary,stated_epsilon,stated_delta,stated_by,idealised,seconds,"
-                        "run_dir")  # fmt: skip
-    assert (
-        lines[1]
-        == "quickstart,1,0,0.5,0.5,700.0,1e-05,client-run,server,700.0,1e-05,fedldp,False,1.0,"
-    )
-    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,client-run,server,inf,0.0,fedldp,False,1.0,"
+                        "adversary,stated_epsilon,stated_delta,stated_by,idealised,conditions,"
+                        "baseline,doubts,seconds,run_dir")  # fmt: skip
+    for line, begins in (
+        (
+            lines[1],
+            "quickstart,1,0,0.5,0.5,700.0,1e-05,client-run,server,700.0,1e-05,fedldp,False,",
+        ),
+        (lines[3], "quickstart,2,0,0.8,0.5,inf,0.0,client-run,server,inf,0.0,fedldp,False,"),
+    ):
+        assert line.startswith(begins)
+        assert line.endswith(",1.0,")
     strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
     assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
 

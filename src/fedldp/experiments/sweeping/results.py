@@ -232,7 +232,8 @@ class Sweep(RunTable):
         "epsilon" is the setting, and "proven_epsilon" is what is proven, infinite if nothing is
         proven. "stated_epsilon" is what "stated_by" states: the same number if "stated_by" is
         "fedldp", and an unproven number if it is the user's own code. Both hold for the numbers
-        that are sent, or only in ideal arithmetic if "idealised" is true.
+        that are sent, or only in ideal arithmetic if "idealised" is true, and only under the
+        "conditions". The scores are to be read beside their "baseline" and "doubts".
         """
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         return [
@@ -250,11 +251,15 @@ class Sweep(RunTable):
                 "stated_delta": found.delta,
                 "stated_by": found.stated_by,
                 "idealised": found.is_idealised,
+                "conditions": "; ".join(map(words.line, found.conditions)),
+                "baseline": figure.baseline,
+                "doubts": "; ".join(map(words.line, figure.doubts)),
                 "seconds": run["seconds"],
                 "run_dir": run["run_dir"],
                 **run.get("metrics", {}),
             }
             for cell in self.cells
+            for figure in [cell.figure(self.first)]
             for run, found in cell.runs
         ]
 
