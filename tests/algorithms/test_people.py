@@ -18,7 +18,7 @@ from fedldp.accounting.events import (
     SelfComposed,
 )
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.algorithms.people import people_of
+from fedldp.algorithms.people import largest_number, people_of
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.kinds import AT_SITES, CLASS_COUNT_ROUNDS, IDEALISED, SECRET_SAMPLE
@@ -193,6 +193,50 @@ def test_sums_are_divided_by_a_public_number(number: int, stated: int) -> None:
     problem = replace(problem_of(made, None), people=number)
     assert people_of(made, problem) == number
     assert people_of(made, replace(problem, counted_in_private=True)) == stated
+
+
+SUMS_OF_MANY: list[dict[str, Any]] = [
+    {},
+    {"num_clients": 400},
+    {"persons_at_sites": 3},
+    {"sample_rate": 0.5, "rounds": 1},
+]
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("more", SUMS_OF_MANY, ids=str)
+def test_a_sum_with_everybody_in_one_coordinate_never_wraps(
+    channel: str, more: dict[str, Any]
+) -> None:
+    """Of the moduli that are accepted, the one with the least room holds the sum of all reports."""
+    clients = more.get("num_clients", 3)
+    found: list[tuple[float, Any, int]] = []
+    for epsilon in (1.0, 4.0) if "sample_rate" in more else (0.5, 3.0, 20.0, 150.0, 1e3, 1e4):
+        made = config(channel=channel, epsilon=epsilon, **{"num_clients": 3, **more})
+        for people in (499, 999, 4_099, 10_999, 109_999, 1_099_999):
+            problem = replace(problem_of(config(), None), people=people, counted_in_private=True)
+            mechanism = made.composition.calibration.mechanism(problem, 0)
+            most = made.persons_at_sites * people * largest_number(made)
+            bits = getattr(mechanism, "bits", 64)
+            room = (
+                2 ** (bits - 1) - most / getattr(mechanism, "step", 1) - noise(mechanism, clients)
+            )
+            assert room > 0, (epsilon, people)
+            found.append((room / 2**bits, mechanism, most))
+    _, mechanism, most = min(found, key=lambda each: each[0])
+    total, step = mechanism.aggregate(2), getattr(mechanism, "step", 1)
+    for client in range(clients):  # everybody is in one cell, once with each sign
+        own = most // clients + (most % clients if client == 0 else 0)
+        stream = Stream(bytes([client % 256]) * 32, simulated=False)
+        total.add(mechanism.encode(np.array([own, -own], np.float64), stream))
+    apart = total.total() - np.array([most, -most]) / step
+    assert abs(apart).max() < noise(mechanism, clients)
+
+
+def noise(mechanism: Any, clients: int) -> float:
+    """Return what the noise of all reports stays below, except with probability 2^-60."""
+    deviation = 2**mechanism.scale_bits if isinstance(mechanism, IntegerGaussian) else 0
+    return clients + 9.2 * clients**0.5 * float(deviation)
 
 
 # Samples of people

@@ -257,7 +257,9 @@ def test_two_vectors_are_as_close_on_the_coarser_grid_as_the_event_says(
 def test_the_noise_is_enough_and_hardly_more(epsilon: float, shares: int, size: int) -> None:
     rounds = 100
     mu = largest_mu(epsilon, 1e-5) / math.sqrt(rounds)
-    found = integer_gaussian(size, mu, distance=1 << 31, shares=shares, vectors=60_000)
+    found = integer_gaussian(
+        size, mu, distance=1 << 31, shares=shares, vectors=60_000, largest=1 << 30
+    )
     event = found.event(size)
     reached = shares_mu(event.squared_distance, event.variance, shares)
     assert gaussian_epsilon(compose_mu({reached: rounds}), 1e-5) <= epsilon
@@ -268,7 +270,7 @@ def test_the_noise_is_enough_and_hardly_more(epsilon: float, shares: int, size: 
 
 
 def test_a_modulus_holds_all_vectors_and_the_noise() -> None:
-    found = integer_gaussian(4, 0.1, distance=2000, shares=3, vectors=50)
+    found = integer_gaussian(4, 0.1, distance=2000, shares=3, vectors=50, largest=1000)
     stream = Stream(KEY, simulated=False)
     vectors = np.full((3, 4), 1000.0 * 50 / 3)
     vectors[:, 1] *= -1

@@ -43,7 +43,7 @@ def test_pooled_is_central_dp_sgd(epsilon: float) -> None:
     accountants = pytest.importorskip("opacus.accountants.utils")
     rounds = 100
     mu = largest_mu(epsilon, people.DELTA) / math.sqrt(rounds)
-    ours = integer_gaussian(2010, mu, distance=2 * NORM, shares=1, vectors=60_000)
+    ours = integer_gaussian(2010, mu, distance=2 * NORM, shares=1, vectors=60_000, largest=NORM)
     theirs = 2 * accountants.get_noise_multiplier(
         target_epsilon=epsilon, target_delta=people.DELTA, sample_rate=1.0, steps=rounds,
         accountant="prv", epsilon_tolerance=0.001,

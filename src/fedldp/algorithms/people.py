@@ -424,14 +424,24 @@ def people_of(settings: Settings, problem: Problem) -> int:
     """
     found = problem.num_examples if problem.people is None else problem.people
     if problem.counted_in_private:
-        digits = 10 ** max(1, len(str(found)) - 2)
-        found = found // digits * digits
-    if found > MOST_PEOPLE * settings.num_clients:
+        found -= found % _last_digit(found)
+    most = MOST_PEOPLE * NORM // largest_number(settings)
+    if settings.persons_at_sites * (found + _last_digit(found)) > most * settings.num_clients:
         raise ConfigError(
-            f"num_clients = {settings.num_clients}: sums are exact for at most {MOST_PEOPLE:,} "
+            f"num_clients = {settings.num_clients}: sums are exact for at most {most:,} "
             f"people per client, but there are {found:,}; divide the people among more clients"
         )
     return max(1, found)
+
+
+def _last_digit(people: int) -> int:
+    """Return one unit of the last digit to which a number of people is rounded down."""
+    return int(10 ** max(1, len(str(people)) - 2))
+
+
+def largest_number(settings: Settings) -> int:
+    """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
+    return NORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -714,7 +724,8 @@ class PerPersonRun(Calibration):
         Args:
             size: the number of coordinates in the sum.
             client: the client that adds the noise.
-            people: the number of people whose vectors must fit into the modulus of a sum.
+            people: the number of people, rounded down, whose vectors must fit into the modulus of
+                a sum.
             stage: the stage; None for the first one.
 
         Raises:
@@ -738,22 +749,20 @@ class PerPersonRun(Calibration):
         shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
+        least = partial(
+            integer_gaussian,
+            size,
+            shares=shares,
+            vectors=sites * (people + _last_digit(people)),
+            largest=largest_number(settings),
+            reports=settings.round_size,
+        )
         if taken < 1:
             # With sampling, neighbouring sums differ in whether they include one person.
             noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
-            found = integer_gaussian(
-                size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
-            )
-            return replace(found, distance=2 * NORM)
-        return integer_gaussian(
-            size,
-            largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(steps / stage.share)
-            / (math.sqrt(sites) if alone else sites),
-            distance=2 * NORM,
-            shares=shares,
-            vectors=people,
-        )
+            return replace(least(1 / noise, distance=NORM), distance=2 * NORM)
+        mu = largest_mu(settings.epsilon, settings.delta) / math.sqrt(steps / stage.share)
+        return least(mu / (math.sqrt(sites) if alone else sites), distance=2 * NORM)
 
 
 _AGAINST: dict[str, Adversary] = {

@@ -85,6 +85,7 @@ class IntegerGaussian(Mechanism):
             distance=2 * math.ceil(settings.clip),
             shares=1,
             vectors=1,
+            largest=math.ceil(settings.clip),
         )
 
     def event(self, size: int) -> GaussianShare:
@@ -273,7 +274,14 @@ def coarser(distance: int, step: int, size: int) -> int:
 
 
 def integer_gaussian(
-    size: int, mu: float, *, distance: int, shares: int, vectors: int
+    size: int,
+    mu: float,
+    *,
+    distance: int,
+    shares: int,
+    vectors: int,
+    largest: int,
+    reports: int = 1,
 ) -> IntegerGaussian:
     """Return the mechanism with sufficient noise, on the grid that needs the least noise.
 
@@ -282,9 +290,11 @@ def integer_gaussian(
         mu: mu of one release, against an adversary who sees a sum of ``shares`` reports.
         distance: the largest L2 distance of neighbouring vectors, in fine steps.
         shares: honest shares in every sum, from 1.
-        vectors: the largest number of vectors, each at most half the distance long, that all
-            reports together add up; the modulus holds their sum and the noise, except with
-            probability 2^-60.
+        vectors: the largest number of vectors that all reports together add up; the modulus holds
+            their sum and the noise, except with probability 2^-60.
+        largest: the largest number in such a vector, in magnitude, in fine steps. It may be more
+            than half the distance: two vectors of counts are closer than their norms.
+        reports: the largest number of reports that are added up, each with noise of its own.
 
     Raises:
         ConfigError: no grid fits.
@@ -298,8 +308,8 @@ def integer_gaussian(
         if room < 1:
             continue
         step = -(-distance // room)
-        half = -(-distance // (2 * step)) + 1
-        widest = vectors * half + 128 * math.isqrt(variance)
+        noise = max(128 * math.isqrt(variance), 16 * math.isqrt(reports * 4**scale_bits))
+        widest = vectors * (-(-largest // step) + 1) + noise
         bits = 8 * -(-(widest.bit_length() + 1) // 8)
         signal = distance / step / math.sqrt(variance)  # signal over noise, which both grids reduce
         if bits <= 64 and signal > reached:
