@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -35,8 +34,10 @@ from fedldp.experiments.comparing import (
 )
 from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import Contestants, outcome_in
-from fedldp.experiments.comparing.running import measure as make_runs
-from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.executors import Processes
+from fedldp.experiments.kept import Means
+from fedldp.experiments.making import Maker
+from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
@@ -187,7 +188,7 @@ def _say(line: str) -> None:
 
 def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure cell by cell until the time is used up."""
-    end = time.monotonic() + 60 * budget
+    means = Means(end=end_of(60 * budget))
     for dataset, features, clients, epsilon, names in CELLS:
         found = comparison(dataset, features, epsilon)
         cells = [
@@ -195,15 +196,13 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             for cell in found.cells([clients], [epsilon])
             if cell.contestant in names and only in str(cell)
         ]
-        source = Contestants(At(dataset, features, epsilon), None, None)
-        make_runs(
-            source,
+        source = Contestants(At(dataset, features, epsilon), None, means)
+        carry_out(
             Cells(source.comparison, cells),
             store,
-            1,
-            None,
-            end,
-            Lines(_say, outcome_in("accuracy")),
+            Processes(Maker(source), 1, 1),
+            go_on=means.go_on,
+            watcher=Lines(_say, outcome_in("accuracy")),
         )
 
 

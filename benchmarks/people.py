@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -40,8 +39,10 @@ from fedldp.experiments.comparing import (
 )
 from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import Contestants, outcome_in
-from fedldp.experiments.comparing.running import measure as make_runs
-from fedldp.experiments.scheduling import Lines
+from fedldp.experiments.executors import Processes
+from fedldp.experiments.kept import Means
+from fedldp.experiments.making import Maker
+from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
@@ -248,18 +249,16 @@ def _say(line: str) -> None:
 
 def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure place by place until the time is used up."""
-    end = time.monotonic() + 60 * budget
+    means = Means(end=end_of(60 * budget))
     for place in PLACES:
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
-        source = Contestants(At(place), None, None)
-        make_runs(
-            source,
+        source = Contestants(At(place), None, means)
+        carry_out(
             Cells(source.comparison, wanted),
             store,
-            1,
-            None,
-            end,
-            Lines(_say, outcome_in("accuracy")),
+            Processes(Maker(source), 1, 1),
+            go_on=means.go_on,
+            watcher=Lines(_say, outcome_in("accuracy")),
         )
 
 

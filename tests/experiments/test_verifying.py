@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.experiments.comparing.running import verify_comparison
-from fedldp.experiments.sweeping.sweeps import verify_sweep
+from fedldp.experiments.comparing.running import comparison_in
+from fedldp.experiments.kept import verify
+from fedldp.experiments.sweeping.sweeps import sweep_in
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: An
     rows[-1]["proven"]["epsilon"] = 99.0
     rows[-1]["accuracy"] = 0.9999
     write(folder, rows)
-    found = "\n".join(verify_comparison(folder, None, 3))
+    found = "\n".join(verify(comparison_in(folder, None), folder, 3))
     assert f"run {'0' * 32}: it was made with other settings, code or data" in found
     assert "rows were made with torch 1.0; here is torch" in found
     assert "its label is 16; remove the line and repeat the run" in found
@@ -85,5 +86,5 @@ def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: An
     found = json.loads(summary.read_text())
     found["final"]["accuracy"] += 0.25
     summary.write_text(json.dumps(found))
-    (line,) = verify_sweep(folder, None, 2)
+    (line,) = verify(sweep_in(folder, None), folder, 2)
     assert "its accuracy differs by 0.25, the most of 2 runs" in line

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedldp.experiments.comparing import Compared
+    from fedldp.experiments.kept import Means
     from fedldp.experiments.sweeping import Sweep
 
 
@@ -128,23 +129,21 @@ def at_most_cores(workers: int | None, stderr: Console) -> int | None:
     return most
 
 
-def charts_or_notice(stderr: Console, later: str) -> bool:
-    """Return whether charts can be drawn; if not, say so before training begins.
+def notice_without_charts(stderr: Console, later: str) -> None:
+    """Say before training begins that no charts can be drawn, if that is so.
 
     Args:
         stderr: where to print the notice.
         later: the command that can draw them afterwards.
     """
-    if is_installed("report"):
-        return True
-    stderr.print(
-        "no chart   Matplotlib is not installed: run pip install 'fedldp[report]' now, or before "
-        f"you run {later}, which draws the chart",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
-    return False
+    if not is_installed("report"):
+        stderr.print(
+            "no chart   Matplotlib is not installed: run pip install 'fedldp[report]' now, or "
+            f"before you run {later}, which draws the chart",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 @contextmanager
@@ -158,6 +157,44 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
         return
     with owned_new(Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}", "out") as own:
         yield own
+
+
+@contextmanager
+def many_runs(
+    kind: str, name: str, folder: Path | None, workers: int | None, **means: Any
+) -> Iterator[Means]:
+    """Yield the means of an experiment, and show its progress.
+
+    An interruption is answered by the command that continues.
+
+    Args:
+        kind: "sweep", "compare" or "advise".
+        name: the beginning of the name of a new folder; see ``results_folder``.
+        folder: the folder that the user gave.
+        workers: the number of processes that the user gave; see ``at_most_cores``.
+        means: other attributes of ``Means``.
+    """
+    from rich.console import Console
+
+    from fedldp.experiments.kept import Means
+
+    stderr = Console(stderr=True)
+    workers = at_most_cores(workers, stderr)
+    with results_folder(folder, name) as place:
+        again = f"fedldp {kind} --resume {place}"
+        notice_without_charts(stderr, again)
+        try:
+            with shown_progress(stderr) as (say, progress):
+                yield Means(out=place, workers=workers, say=say, progress=progress, **means)
+        except KeyboardInterrupt:
+            begun = Path(place, f"{kind}.json").exists()
+            stderr.print(
+                f"interrupted; {f'continue with: {again}' if begun else 'nothing had begun'}",
+                soft_wrap=True,
+                highlight=False,
+                markup=False,
+            )
+            raise typer.Exit(130) from None
 
 
 @contextmanager
@@ -194,15 +231,13 @@ def shown_progress(
         )
 
 
-def interrupted(stderr: Console, remedy: str) -> typer.Exit:
-    """Say how to continue after an interruption, and return the exit to raise."""
-    stderr.print(f"interrupted; {remedy}", soft_wrap=True, highlight=False, markup=False)
-    return typer.Exit(130)
+def say_missing(missing: Sequence[str], place: object) -> None:
+    """Say how many rows are missing, if any are, and how to continue."""
+    from rich.console import Console
 
-
-def say_missing(stderr: Console, missing: Sequence[str], place: object) -> None:
-    """Say how many rows are missing, and how to continue."""
-    stderr.print(
+    if not missing:
+        return
+    Console(stderr=True).print(
         f"missing    {len(missing)} rows; to continue, give the same command with --out {place}",
         soft_wrap=True,
         highlight=False,
@@ -226,10 +261,13 @@ def print_rows(result: Sweep | Compared, folder: str) -> None:
     console.print(f"{folder:10} {result.out}", highlight=False, soft_wrap=True, markup=False)
 
 
-def draw_charts(
-    stderr: Console, result: Sweep | Compared, place: Path, kinds: tuple[str, str]
-) -> None:
-    """Draw a chart of each kind of file, and name the first."""
+def draw_charts(result: Sweep | Compared, kinds: tuple[str, str]) -> None:
+    """Draw a chart of each kind of file into the result's folder, and name the first."""
+    from rich.console import Console
+
+    stderr, place = Console(stderr=True), result.out
+    if place is None or not is_installed("report"):
+        return
     try:
         for kind in kinds:
             result.plot(place / f"chart.{kind}")

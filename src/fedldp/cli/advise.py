@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,16 +15,12 @@ from fedldp.cli._common import (
     SameData,
     Settings,
     Verify,
-    at_most_cores,
-    charts_or_notice,
     file,
     folder,
-    interrupted,
+    many_runs,
     one_source,
     print_json,
-    results_folder,
     say_missing,
-    shown_progress,
     tell_differences,
 )
 
@@ -105,49 +101,39 @@ def advise(
     computed from private rows and are not protected. To continue after an interruption, give the
     same command with the same --out.
     """
-    from rich.console import Console
-
-    from fedldp.experiments.advising.running import advise as give
-    from fedldp.experiments.advising.running import advise_again, verify_advice
+    from fedldp.experiments.advising.asking import read_request
+    from fedldp.experiments.advising.running import AdviseExperiment, advice_in
+    from fedldp.experiments.kept import Means, carried_out
+    from fedldp.experiments.kept import verify as differences
+    from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
     if verify is not None:
-        raise tell_differences(verify_advice(verify, data_dir, again or 0))
+        found = advice_in(verify, Means(data_dir=data_dir))
+        raise tell_differences(differences(found, verify, again or 0))
     one_source("TABLE", table is not None, out, resume)
     if draft is not None:
         _draft(table or "", draft, client, person, label, as_json)
         return
-    stderr = Console(stderr=True)
-    workers = at_most_cores(workers, stderr)
-    with results_folder(resume or out, "advise") as place:
-        charts_or_notice(stderr, f"the same command with --out {place}")
-        try:
-            with shown_progress(stderr) as (say, progress):
-                how: dict[str, Any] = {
-                    "budget": budget, "data_dir": data_dir, "workers": workers, "cluster": cluster,
-                    "say": say, "progress": progress, "same_data": same_data,
-                }  # fmt: skip
-                if table is None:
-                    result = advise_again(place, **how)
-                else:
-                    result = give(
-                        table,
-                        client=client,
-                        person=person,
-                        label=label,
-                        settings=dict(assignment(text) for text in set_ or []),
-                        by=[] if by is None else by.split(","),
-                        out=place,
-                        **how,
-                    )
-        except KeyboardInterrupt:
-            raise interrupted(stderr, f"continue with the same command and --out {place}") from None
+    with many_runs(
+        "advise", "advise", resume or out, workers, end=end_of(budget), cluster=cluster,
+        data_dir=data_dir, same_data=same_data,
+    ) as means:  # fmt: skip
+        if table is None:
+            experiment = advice_in(Path(means.out or ""), means)
+        else:
+            settings = dict(assignment(text) for text in set_ or [])
+            settings |= {} if by is None else {"by_columns": by.split(",")}
+            request = read_request(
+                table, client=client, person=person, label=label, settings=settings
+            )
+            experiment = AdviseExperiment(request, None, means, asked=table.endswith(".toml"))
+        result = carried_out(experiment, means)
     if as_json:
         print_json(result.summary())
     else:
-        _print(result, Path(place))
-    if result.missing:
-        say_missing(stderr, result.missing, place)
+        _print(result)
+    say_missing(result.missing, result.out)
 
 
 def _draft(
@@ -180,7 +166,7 @@ def _draft(
         console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _print(result: Advice, place: Path) -> None:
+def _print(result: Advice) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
@@ -206,6 +192,8 @@ def _print(result: Advice, place: Path) -> None:
         line("advice", text)
     for text in result.warnings:
         line("warning", text)
+    place = result.out
+    assert place is not None
     line("page", str(place / "advice.html"))
     if (place / "next.toml").exists():
         line("next", f"fedldp run {place / 'next.toml'}")

@@ -15,17 +15,13 @@ from fedldp.cli._common import (
     SameData,
     Settings,
     Verify,
-    at_most_cores,
-    charts_or_notice,
     draw_charts,
     folder,
-    interrupted,
+    many_runs,
     one_source,
     print_json,
     print_rows,
-    results_folder,
     say_missing,
-    shown_progress,
     tell_differences,
 )
 from fedldp.core.errors import ConfigError
@@ -109,63 +105,46 @@ def compare(
     LaTeX, JSON) and a chart (PDF, SVG). To continue after an interruption, give the same command
     with the same --out. The exit status is 2 if any recipe was refused or failed.
     """
-    from rich.console import Console
-
     from fedldp.experiments.comparing.running import (
-        carry_out_comparison,
+        CompareExperiment,
+        comparison_in,
         design_in,
         design_of,
-        verify_comparison,
     )
+    from fedldp.experiments.kept import carried_out
+    from fedldp.experiments.kept import verify as differences
+    from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
     if verify is not None:
-        raise tell_differences(verify_comparison(verify, data_dir, again or 0))
+        raise tell_differences(differences(comparison_in(verify, data_dir), verify, again or 0))
     one_source("RECIPE", bool(recipes), out, resume)
-
-    stderr = Console(stderr=True)
-    workers = at_most_cores(workers, stderr)
-
-    with results_folder(resume or out, "compare") as place:
-        drawn = charts_or_notice(stderr, f"the same command with --out {place}")
-        try:
-            with shown_progress(stderr) as (say, progress):
-                design = (
-                    design_in(resume)
-                    if resume is not None
-                    else design_of(
-                        recipes or [],
-                        dict(assignment(text) for text in set_ or []),
-                        guarantee=guarantee,
-                        epsilon=None if epsilon is None else _epsilons(epsilon),
-                        delta=delta,
-                        metric=metric,
-                        tries=tries,
-                        seeds=seeds,
-                    )
-                )
-                result = carry_out_comparison(
-                    design,
-                    None,
-                    data_dir,
-                    place,
-                    budget,
-                    workers,
-                    say,
-                    cluster,
-                    progress,
-                    same_data,
-                )
-        except KeyboardInterrupt:
-            raise interrupted(stderr, f"continue with the same command and --out {place}") from None
-        if as_json:
-            print_json(result.summary())
-        else:
-            print_rows(result, "folder")
-        if drawn and any(line.mean is not None for line in result.lines):
-            draw_charts(stderr, result, Path(place), ("pdf", "svg"))
-    if result.missing:
-        say_missing(stderr, result.missing, place)
+    with many_runs(
+        "compare", "compare", resume or out, workers, end=end_of(budget), cluster=cluster,
+        data_dir=data_dir, same_data=same_data,
+    ) as means:  # fmt: skip
+        design = (
+            design_in(resume)
+            if resume is not None
+            else design_of(
+                recipes or [],
+                dict(assignment(text) for text in set_ or []),
+                guarantee=guarantee,
+                epsilon=None if epsilon is None else _epsilons(epsilon),
+                delta=delta,
+                metric=metric,
+                tries=tries,
+                seeds=seeds,
+            )
+        )
+        result = carried_out(CompareExperiment(design, None, means), means)
+    if as_json:
+        print_json(result.summary())
+    else:
+        print_rows(result, "folder")
+    if any(line.mean is not None for line in result.lines):
+        draw_charts(result, ("pdf", "svg"))
+    say_missing(result.missing, result.out)
     if result.refused:
         raise typer.Exit(2)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, charts_or_notice, file, folder, print_json
+from fedldp.cli._common import Json, file, folder, notice_without_charts, print_json
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -45,7 +45,7 @@ def report(
     runs = [read_run(folder) for folder in folders]
     if out is not None or (tensorboard, mlflow, wandb, as_json) == (None, None, None, False):
         place = out or Path("report.html")
-        charts_or_notice(Console(stderr=True), "the same command")
+        notice_without_charts(Console(stderr=True), "the same command")
         _write(place, runs)
         typer.echo(f"report     {place}", err=as_json)
     if tensorboard is not None:

@@ -15,8 +15,8 @@ from fedldp.cli._common import (
     Json,
     Settings,
     at_most_cores,
-    charts_or_notice,
     folder,
+    notice_without_charts,
     one_place,
     print_json,
     recipe_names,
@@ -160,7 +160,7 @@ def _simulate(
 
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-    charts_or_notice(stderr, f"fedldp report {folder.path if folder else out}")
+    notice_without_charts(stderr, f"fedldp report {folder.path if folder else out}")
 
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)

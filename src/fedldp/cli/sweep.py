@@ -14,16 +14,12 @@ from fedldp.cli._common import (
     SameData,
     Settings,
     Verify,
-    at_most_cores,
-    charts_or_notice,
     draw_charts,
     file,
     folder,
-    interrupted,
+    many_runs,
     print_json,
     print_rows,
-    results_folder,
-    shown_progress,
     tell_differences,
 )
 from fedldp.core.errors import ConfigError
@@ -116,13 +112,15 @@ def sweep(
     """
     from rich.console import Console
 
+    from fedldp.experiments.kept import carried_out
+    from fedldp.experiments.kept import verify as differences
     from fedldp.experiments.sweeping.results import CSV_BEGINS
-    from fedldp.experiments.sweeping.sweeps import View, carry_out_sweep, verify_sweep
+    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, sweep_in
     from fedldp.reporting.record import check_replaceable, replace_file
 
     if verify is not None:
-        raise tell_differences(verify_sweep(verify, data_dir, again or 0))
-    view = View.of(guarantee, metric)
+        raise tell_differences(differences(sweep_in(verify, data_dir), verify, again or 0))
+    shown = View.of(guarantee, metric)
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues in this folder; leave out --out")
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
@@ -131,36 +129,20 @@ def sweep(
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
-    workers = at_most_cores(workers, stderr)
-    name = Path(next(iter(design.bases))).stem
-    with results_folder(resume or out, f"sweep-{name}") as place:
-        drawn = charts_or_notice(stderr, f"fedldp sweep --resume {place}")
-        try:
-            with shown_progress(stderr) as (say, progress):
-                result = carry_out_sweep(
-                    design,
-                    None,
-                    data_dir,
-                    place,
-                    workers,
-                    cluster,
-                    say,
-                    progress,
-                    view,
-                    same_data,
-                )
-        except KeyboardInterrupt:
-            kept = f"continue with: fedldp sweep --resume {place}"
-            begun = Path(place, "sweep.json").exists()
-            raise interrupted(stderr, kept if begun else "nothing had begun") from None
-        if csv is not None:
-            replace_file(csv, result.to_csv().encode())
-        if as_json:
-            print_json(result.summary())
-        else:
-            print_rows(result, "sweep")
-        if drawn and result.runs:
-            draw_charts(stderr, result, Path(place), ("svg", "png"))
+    name = f"sweep-{Path(next(iter(design.bases))).stem}"
+    with many_runs(
+        "sweep", name, resume or out, workers, cluster=cluster, data_dir=data_dir,
+        same_data=same_data,
+    ) as means:  # fmt: skip
+        result = carried_out(SweepExperiment(design, None, data_dir, shown), means)
+    if csv is not None:
+        replace_file(csv, result.to_csv().encode())
+    if as_json:
+        print_json(result.summary())
+    else:
+        print_rows(result, "sweep")
+    if result.runs:
+        draw_charts(result, ("svg", "png"))
     if result.failed:
         stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
         raise typer.Exit(2)

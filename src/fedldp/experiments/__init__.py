@@ -3,7 +3,7 @@
 An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
 of its rows. One loop makes them (``scheduling``), on this machine or on a cluster, and each run's
 row is kept as soon as it has ended (``store``). So every experiment is continued by the same
-command.
+command (``kept``).
 
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
@@ -13,4 +13,13 @@ command.
 It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
 """
 
-__all__ = ["advising", "comparing", "reproduction", "runs", "scheduling", "store", "sweeping"]
+__all__ = [
+    "advising",
+    "comparing",
+    "kept",
+    "reproduction",
+    "runs",
+    "scheduling",
+    "store",
+    "sweeping",
+]

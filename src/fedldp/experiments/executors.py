@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError
-from fedldp.core.registry import import_extra
 from fedldp.experiments.making import Maker
 from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, WorkerLost
 from fedldp.simulation.plan import cores
@@ -56,32 +55,12 @@ def executor_of(
         with Processes(maker, min(workers or cores(), cores()), left) as processes:
             yield processes
         return
+    if maker.device == "cuda":
+        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
     from fedldp.experiments.cluster import ClusterExecutor  # imports torch
 
     with ClusterExecutor(cluster, maker) as nodes:
         yield nodes
-
-
-def check_workers(workers: int | None, cluster: str | None, device: str = "cpu") -> None:
-    """Refuse settings of who makes runs that contradict each other.
-
-    Raises:
-        ConfigError: they do, or a cluster is named and Ray is not installed.
-    """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device = {device}: choose auto, cpu or cuda")
-    if cluster is None:
-        return
-    if workers is not None:
-        raise ConfigError(
-            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
-            "leave workers out"
-        )
-    if device == "cuda":
-        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
-    import_extra("ray", extra="ray")
 
 
 class _Worker:

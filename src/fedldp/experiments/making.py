@@ -237,6 +237,23 @@ def kept_in_folder(run: PlannedRun, place: Path) -> Row:
     return {**run.labels, "digest": run.digest, "folder": place.name, **_where()}
 
 
+def whole(row: Row, folder: Path) -> Row | None:
+    """Return a row with all of its numbers; None if they were in a folder that is gone.
+
+    Args:
+        row: a line of results.jsonl.
+        folder: the folder of the experiment.
+    """
+    if "folder" not in row:
+        return row
+    found = summary_of(folder / row["folder"])
+    if found is None:
+        return None
+    kept = ("config", "privacy", "doubts", "confusion", "seconds")
+    final = {"accuracy": found["final"]["accuracy"], "metrics": found["final"]}
+    return {**row, **final, **{name: found[name] for name in kept}}
+
+
 def summary_of(place: Path) -> dict[str, Any] | None:
     """Return the summary of a finished run's folder; None if the run has not finished."""
     try:

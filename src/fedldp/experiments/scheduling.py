@@ -101,7 +101,7 @@ def carry_out(
             if isinstance(result, Exception):
                 store.failed[run.digest] = result
             else:
-                store.add(result)
+                result = store.add(result)
             done += 1
             watcher.ended(done, total, run, result)
             if run.decides:

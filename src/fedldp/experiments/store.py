@@ -25,7 +25,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import SUFFIXES
-from fedldp.experiments.making import summary_of
+from fedldp.experiments.making import whole
 from fedldp.experiments.own import Files, code_digest, code_files, sealed
 from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.reporting.record import as_json, check_new, environment, replace_file
@@ -105,7 +105,7 @@ class RunStore:
 
     Attributes:
         path: the file's path.
-        rows: the rows by digest.
+        rows: the rows by digest, with the numbers that runs keep in folders of their own.
         failed: why runs could not be made, by digest; these are not kept.
     """
 
@@ -120,20 +120,18 @@ class RunStore:
         self._begin: Callable[[], None] = lambda: None
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-            whole, _, cut = text.rpartition("\n")
-            lines: list[Row] = [json.loads(line) for line in whole.splitlines() if line]
+            complete, _, cut = text.rpartition("\n")
+            lines: list[Row] = [json.loads(line) for line in complete.splitlines() if line]
             self.rows = {row["digest"]: row for row in reversed(lines)}  # the first line counts
             if cut:  # the process died while writing this line; its run is repeated
-                path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+                path.write_text(f"{complete}\n" if complete else "", encoding="utf-8")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"results = {path}: it cannot be used as a results file ({error}); choose a "
                 "different file"
             ) from error
-        self.rows = dict(reversed(self.rows.items()))
-        for digest, row in list(self.rows.items()):
-            if "folder" in row and summary_of(path.parent / row["folder"]) is None:
-                del self.rows[digest]  # its folder was removed
+        found = [whole(row, path.parent) for row in reversed(self.rows.values())]
+        self.rows = {row["digest"]: row for row in found if row is not None}
 
     @classmethod
     @contextmanager
@@ -198,8 +196,8 @@ class RunStore:
         """Return the folder of a run that keeps it."""
         return None if run.place is None else self.folder / run.place
 
-    def add(self, row: Row) -> None:
-        """Add a row.
+    def add(self, row: Row) -> Row:
+        """Add a row, and return it with the numbers that its run keeps in its own folder.
 
         Raises:
             RunError: the file cannot be written.
@@ -211,7 +209,8 @@ class RunStore:
             raise RunError(
                 f"results = {self.path}: {error.strerror}; choose a writable file"
             ) from error
-        self.rows[row["digest"]] = row
+        found = self.rows[row["digest"]] = whole(row, self.folder) or row
+        return found
 
 
 def settings_in(path: Path, document: Document) -> dict[str, Any]:

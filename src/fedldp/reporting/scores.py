@@ -69,12 +69,14 @@ class TestSet:
         return cls(int(counts.sum()), classes, most_frequent(counts), is_private)
 
     @classmethod
-    def of_summary(cls, summary: Mapping[str, Any], privacy: Statement) -> Self:
-        """Return the test set of a run, given its document and its statement."""
+    def of_run(
+        cls, final: Mapping[str, Any], confusion: Sequence[Any] | None, privacy: Statement
+    ) -> Self:
+        """Return the test set of a run, given its final scores, confusion and statement."""
         is_private = scores_are_private(privacy.warnings)
-        if summary["confusion"] is None:
-            return cls(most_frequent=summary["final"]["most_frequent"], is_private=is_private)
-        return cls.of(np.array(summary["confusion"]).sum(1), is_private)
+        if confusion is None:
+            return cls(most_frequent=final["most_frequent"], is_private=is_private)
+        return cls.of(np.array(confusion).sum(1), is_private)
 
     def baseline(self, metric: str) -> float | None:
         """Return the value of a metric without any learning; None if that is not known."""

@@ -298,7 +298,7 @@ def result_document(
         "confusion": None if confusion is None else confusion.tolist(),
         "doubts": words.facts(doubts),
     }
-    on = TestSet.of_summary(found, privacy)
+    on = TestSet.of_run(found["final"], found["confusion"], privacy)
     return found | {"figures": list(map(words.figure, figures(found["final"], on, doubts)))}
 
 

@@ -10,4 +10,4 @@ from fedldp.experiments.advising.plan import MANY, starting_point
 from fedldp.experiments.advising.questions import Draft, draft
 from fedldp.experiments.advising.running import advise
 
-__all__ = ["MANY", "Advice", "Draft", "advise", "draft", "running", "starting_point"]
+__all__ = ["MANY", "Advice", "Draft", "advise", "asking", "draft", "running", "starting_point"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset, is_table
 from fedldp.experiments.advising.advice import Advice, advice_of, document_of
 from fedldp.experiments.advising.asking import checked_data, read_request
@@ -26,12 +24,11 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.design import check_seeds
-from fedldp.experiments.comparing.running import Contestants, measure, outcome_in, reading_of
-from fedldp.experiments.executors import check_workers
-from fedldp.experiments.own import sum_of
-from fedldp.experiments.scheduling import Lines, end_of
-from fedldp.experiments.store import Document, Own, RunStore, read_document, settings_in
-from fedldp.experiments.verifying import verify
+from fedldp.experiments.comparing.running import Contestants, OfComparison
+from fedldp.experiments.kept import Means, carried_out
+from fedldp.experiments.runs import PlannedRun, Row
+from fedldp.experiments.scheduling import end_of
+from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.simulation.given import Data, given_data, path_of
@@ -53,12 +50,11 @@ def advise(
     tries: int = len(PEOPLE_TRIES),
     seeds: Sequence[int] | None = None,
     budget: str | float | None = None,
-    out: Path | OwnedFolder | str | None = None,
+    out: Path | str | None = None,
     data_dir: Path | str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
     say: Callable[[str], None] = lambda line: None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
     same_data: bool = False,
 ) -> Advice:
     """Return who in a table can be protected, under which kind of trust, and at what cost.
@@ -95,7 +91,6 @@ def advise(
         cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
             at a time, instead of ``workers``; see docs/cluster.md.
         say: called with a line about every run.
-        progress: called with the number of completed runs and the largest possible total.
         same_data: whether the table is that of the folder, where nobody can tell.
 
     Raises:
@@ -123,11 +118,12 @@ def advise(
         raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
     if seeds is not None:
         check_seeds(tuple(seeds))
-    place = out if isinstance(out, OwnedFolder) else path_of("out", out)
-    source = Contestants(request, given, path_of("data_dir", data_dir))
+    means = Means(
+        out=path_of("out", out), data_dir=path_of("data_dir", data_dir), end=end_of(budget),
+        workers=workers, cluster=cluster, say=say, same_data=same_data,
+    )  # fmt: skip
     asked = str(table).endswith(".toml")
-    checked_data(request, lambda: source.data, in_memory=given is not None, asked=asked)
-    return _carry_out(source, request, budget, place, workers, cluster, say, progress, same_data)
+    return carried_out(AdviseExperiment(request, given, means, asked=asked), means)
 
 
 def _check_source(
@@ -148,60 +144,60 @@ def _check_source(
         raise ConfigError("table: give the path of a .csv, .parquet or .toml file, or dataset=")
 
 
-def advise_again(
-    folder: Path | OwnedFolder,
-    *,
-    budget: str | float | None,
-    data_dir: Path | None,
-    workers: int | None,
-    cluster: str | None,
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None],
-    same_data: bool,
-) -> Advice:
-    """Continue the advice in a folder, with its own settings; see ``advise``."""
-    request = request_in(Path(folder))
-    source = Contestants(request, None, data_dir)
-    checked_data(request, lambda: source.data, asked=True)
-    return _carry_out(source, request, budget, folder, workers, cluster, say, progress, same_data)
+class AdviseExperiment(OfComparison[Advice]):
+    """The runs of ``advise``, as an experiment.
 
+    Args:
+        request: the request for advice.
+        given: the data, if they are given.
+        means: how it is carried out.
+        asked: whether a file declares the columns already.
+    """
 
-def _carry_out(
-    source: Contestants,
-    request: AdviceRequest,
-    budget: str | float | None,
-    out: Path | OwnedFolder | None,
-    workers: int | None,
-    cluster: str | None,
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None],
-    same_data: bool,
-) -> Advice:
-    """Make the missing runs, and return the advice that follows from all runs."""
-    check_workers(workers, cluster)
-    end = end_of(budget)
-    people = held_people(request, source.data)
-    document = document_of(request, source.data)
-    cells = request.cells(source.comparison, len(source.data.clients or ()))
-    own = Own(sum_of(source.data), same_data=same_data)
-    with RunStore.opened(out, "advise", document, partial(_lacks, document), own) as store:
-        say(f"note: {words.line(SCORES_LOGGED)}")
-        say(f"note: {request.delta_in_words(unit_of(source.data))}")
-        if request.class_shares is not None:
-            say("note: class_shares are for runs by the rule for tables; advice does not use them")
-        kept = None if out is None else store.folder
-        plan = BreadthFirst(source.comparison, cells)
-        found: list[Advice] = []
+    kind = "advise"
 
-        def show() -> None:
-            found[:] = [advice_of(request, plan, source.data, people, store, kept)]
-            if kept is not None:
-                found[0].write(kept)
-                replace_file(kept / PAGE, page_of(found[0]).encode())
+    def __init__(
+        self, request: AdviceRequest, given: Dataset | None, means: Means, *, asked: bool
+    ) -> None:
+        source = Contestants(request, given, means)
+        checked_data(request, lambda: source.data, in_memory=given is not None, asked=asked)
+        super().__init__(source, METRIC)
+        self._request = request
+        self._people = held_people(request, source.data)
+        cells = request.cells(source.comparison, len(source.data.clients or ()))
+        self._plan = BreadthFirst(source.comparison, cells)
 
-        told = Lines(say, outcome_in(METRIC), progress)
-        measure(source, plan, store, workers, cluster, end, told, show)
-    return found[0]
+    def document(self) -> Document:
+        """Return its settings."""
+        return document_of(self._request, self.source.data)
+
+    def lacks(self, old: Document) -> str | None:
+        """Return what it lacks of other advice."""
+        return _lacks(self.document(), old)
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that are decided."""
+        return self._plan.due(known)
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there will be in all."""
+        return self._plan.total(known)
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
+        """Yield what must be said of private scores, delta and declared facts."""
+        yield f"note: {words.line(SCORES_LOGGED)}"
+        yield f"note: {self._request.delta_in_words(unit_of(self.source.data))}"
+        if self._request.class_shares is not None:
+            yield "note: class_shares are for runs by the rule for tables; advice does not use them"
+
+    def view(self, store: RunStore, folder: Path | None) -> Advice:
+        """Return what the rows so far say, and write it."""
+        data = self.source.data
+        found = advice_of(self._request, self._plan, data, self._people, store, folder)
+        if folder is not None:
+            found.write(folder)
+            replace_file(folder / PAGE, page_of(found).encode())
+        return found
 
 
 def _lacks(document: Document, old: Document) -> str | None:
@@ -233,7 +229,10 @@ def request_in(folder: Path) -> AdviceRequest:
         raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
 
 
-def verify_advice(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
-    """Yield what is missing or differs in a folder of advice; see ``experiments.verifying``."""
-    source = Contestants(request_in(folder), None, data_dir)
-    return verify(folder, "advise", reading_of(source, Own(sum_of(source.data))), again)
+def advice_in(folder: Path, means: Means) -> AdviseExperiment:
+    """Return the advice in a folder, with its own settings, as it would be made now.
+
+    Raises:
+        FedldpError: there is none, or its data are not as declared.
+    """
+    return AdviseExperiment(request_in(folder), None, means, asked=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.core.locks import OwnedFolder
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
-from fedldp.experiments.comparing.comparison import Cells, Comparison
+from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.comparing.design import (
     TRIES,
     Design,
@@ -31,14 +29,13 @@ from fedldp.experiments.comparing.design import (
     read_guarantee,
     with_settings,
 )
-from fedldp.experiments.executors import check_workers, executor_of
+from fedldp.experiments.kept import KeptExperiment, Means, View, carried_out, with_own_code
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of
-from fedldp.experiments.runs import Experiment, Row, Task
-from fedldp.experiments.scheduling import Lines, carry_out, end_of
-from fedldp.experiments.store import Document, Own, RunStore, read_document, settings_in
+from fedldp.experiments.runs import PlannedRun, Row, Task
+from fedldp.experiments.scheduling import end_of
+from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import read_seeds
-from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting import words
 from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.settings import from_mapping
@@ -117,17 +114,16 @@ def compare(
         contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,
         tries=tries, seeds=seeds,
     )  # fmt: skip
-    return carry_out_comparison(
-        design,
-        given,
-        path_of("data_dir", data_dir),
-        path_of("out", out),
-        budget,
-        workers,
-        say,
-        cluster,
+    means = Means(
+        out=path_of("out", out),
+        data_dir=path_of("data_dir", data_dir),
+        end=end_of(budget),
+        workers=workers,
+        cluster=cluster,
+        say=say,
         same_data=same_data,
     )
+    return carried_out(CompareExperiment(design, given, means), means)
 
 
 def design_of(
@@ -196,64 +192,80 @@ def design_of(
     )
 
 
-def carry_out_comparison(
-    design: Design,
-    given: Dataset | None,
-    data_dir: Path | None,
-    out: Path | OwnedFolder | None,
-    budget: str | float | None,
-    workers: int | None,
-    say: Callable[[str], None],
-    cluster: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    same_data: bool = False,
-) -> Compared:
-    """Make the missing runs, and return the result of all runs; see ``compare``.
+class OfComparison(KeptExperiment[View]):
+    """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
 
-    Raises:
-        FedldpError: the comparison cannot be made; see ``compare``.
+    Args:
+        source: the contestants.
+        metric: the metric of the scores.
     """
-    check_workers(workers, cluster)
-    end = end_of(budget)
-    source = Contestants(design, given, data_dir)
-    comparison = source.comparison  # loads the data, and refuses incompatible settings
-    cells = design.cells(comparison)
-    comparison.maker.data_for(comparison.tries(cells[0])[0])  # refuses if nobody can be held out
-    document = {**design.document(), "own_data": source.data.own_data}
-    if not source.data.is_public:
-        say(f"note: {words.line(SCORES_LOGGED)}")
-    configs = [entry.config for entry in design.entries.values()]
-    own = Own.of(configs, sum_of(source.data), same_data)
-    with RunStore.opened(out, "compare", document, partial(_lacks, document), own) as store:
-        kept = None if out is None else store.folder
-        found: list[Compared] = []
 
-        def show() -> None:
-            found[:] = [compared(design, comparison, store, source.data, kept)]
-            if kept is not None:
-                found[0].write(kept)
+    def __init__(self, source: Contestants, metric: str) -> None:
+        self.source = source
+        self.metric = metric
+        self.comparison = source.comparison  # loads the data, and refuses incompatible settings
+        self.maker = Maker(source, source.data_dir)
+        self.data = sum_of(source.data)
 
-        told = Lines(say, outcome_in(design.metric), progress)
-        measure(source, Cells(comparison, cells), store, workers, cluster, end, told, show)
-    return found[0]
+    def outcome(self, row: Row) -> str:
+        """Return a run's score in words, in the metric that is compared."""
+        return outcome_in(self.metric)(row)
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run that the contestants would make now of a row's labels."""
+        return self.comparison.planned(row)
+
+    def check(self, row: Row) -> None:
+        """Refuse a row that does not prove its label's guarantee."""
+        self.comparison.check(Cell(**row["cell"]), row)
 
 
-def reading_of(source: Contestants, own: Own) -> Reading:
-    """Return how to read the rows of a comparison, to verify its folder."""
-    comparison = source.comparison
+class CompareExperiment(OfComparison[Compared]):
+    """The runs of ``compare``, as an experiment.
 
-    def check(row: Row) -> None:
-        comparison.check(Cell(**row["cell"]), row)
+    Args:
+        design: what is compared.
+        given: the data, if they are given.
+        means: how it is carried out.
+    """
 
-    return Reading(comparison.planned, check, own, comparison.maker)
+    kind = "compare"
 
+    def __init__(self, design: Design, given: Dataset | None, means: Means) -> None:
+        super().__init__(Contestants(design, given, means), design.metric)
+        self._design = design
+        self._cells = design.cells(self.comparison)
+        self.configs = [entry.config for entry in design.entries.values()]
+        # Refuses data of which nobody can be held out.
+        self.comparison.maker.data_for(self.comparison.tries(self._cells[0])[0])
 
-def verify_comparison(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
-    """Yield what is missing or differs in a comparison's folder; see ``experiments.verifying``."""
-    design = design_in(folder)
-    source = Contestants(design, None, data_dir)
-    own = Own.of([each.config for each in design.entries.values()], sum_of(source.data), False)
-    return verify(folder, "compare", reading_of(source, own), again)
+    def document(self) -> Document:
+        """Return its settings."""
+        return {**self._design.document(), "own_data": self.source.data.own_data}
+
+    def lacks(self, old: Document) -> str | None:
+        """Return what it lacks of another comparison."""
+        return _lacks(self.document(), old)
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that are decided."""
+        return self.comparison.due(self._cells, known)
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there are in all."""
+        return self.comparison.total(self._cells)
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
+        """Yield what must be said of private scores."""
+        if not self.source.data.is_public:
+            yield f"note: {words.line(SCORES_LOGGED)}"
+
+    def view(self, store: RunStore, folder: Path | None) -> Compared:
+        """Return what the rows so far say, and write it."""
+        found = compared(self._design, self.comparison, store, self.source.data, folder)
+        if folder is not None:
+            found.write(folder)
+        return found
 
 
 def design_in(folder: Path) -> Design:
@@ -264,6 +276,11 @@ def design_in(folder: Path) -> Design:
     """
     with_own_code(folder)
     return design_from(settings_in(folder, read_document(folder, "compare")))
+
+
+def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
+    """Return the comparison in a folder, as it would be made now; see ``design_in``."""
+    return CompareExperiment(design_in(folder), None, Means(data_dir=data_dir))
 
 
 class ComparisonFactory(Protocol):
@@ -286,12 +303,11 @@ class Contestants:
         data_dir: the data folder.
     """
 
-    def __init__(
-        self, design: ComparisonFactory, given: Dataset | None, data_dir: Path | None
-    ) -> None:
+    def __init__(self, design: ComparisonFactory, given: Dataset | None, means: Means) -> None:
         self.design = design
-        self.data_dir = data_dir
+        self.data_dir = means.data_dir
         self._given = given
+        self._travels = means.cluster is not None
 
     @cached_property
     def data(self) -> Dataset:
@@ -308,50 +324,10 @@ class Contestants:
         """The comparison's tasks."""
         return self.comparison.tasks
 
-    def sent(self) -> Contestants:
-        """Return the same contestants with the data that were loaded, for another machine."""
-        return Contestants(self.design, self.data, self.data_dir)
-
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that another process needs; that process loads the data by name."""
-        left = {"data", "comparison"}
+        """Return the state that another process needs; on this machine, it loads the data."""
+        left = {"comparison"} if self._travels else {"data", "comparison"}
         return {name: value for name, value in vars(self).items() if name not in left}
-
-
-def measure(
-    source: Contestants,
-    experiment: Experiment,
-    store: RunStore,
-    workers: int | None,
-    cluster: str | None,
-    end: float | None,
-    watcher: Lines,
-    show: Callable[[], None] = lambda: None,
-) -> None:
-    """Make the missing runs of an experiment until it is time to stop; see ``compare``.
-
-    Args:
-        source: the contestants.
-        experiment: which runs are due.
-        store: where rows are kept.
-        workers: the number of processes.
-        cluster: a Ray cluster that makes the runs instead.
-        end: when no more runs begin, on the monotonic clock; None for never.
-        watcher: hears of the runs.
-        show: shows what the rows say.
-    """
-    known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
-    left = experiment.total(store.rows) - len(known)
-    maker = Maker(source if cluster is None else source.sent(), source.data_dir)
-    with executor_of(maker, workers, cluster, left) as executor:
-        carry_out(
-            experiment,
-            store,
-            executor,
-            go_on=lambda: end is None or time.monotonic() < end,
-            watcher=watcher,
-            show=show,
-        )
 
 
 def _lacks(document: Document, old: Document) -> str | None:

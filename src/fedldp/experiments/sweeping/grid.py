@@ -63,6 +63,8 @@ class Design:
             if not values:
                 raise ConfigError(f"grid {key}: there are no values; give at least one")
         _check_seeds(self.seeds)
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"device = {self.device}: choose auto, cpu or cuda")
         combinations = len(self.bases) * len(self.seeds)
         for values in self.grid.values():
             combinations *= len(values)

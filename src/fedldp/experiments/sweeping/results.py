@@ -29,6 +29,7 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
     SCORES_RELEASED,
 )
+from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.cells import Cell
 from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import AS_IT_IS, NAMES, Point, RunTable, draw
@@ -430,18 +431,16 @@ def _by_text(found: Proven | None) -> str:
 
 
 def run_of(
-    settings: Mapping[str, Any],
-    seed: int,
-    summary: Mapping[str, Any],
+    row: Row,
     place: Path | None,
     proven: Proven,
 ) -> dict[str, Any]:
     """Return a sweep's record of a finished run."""
     return {
-        "settings": dict(settings),
-        "seed": seed,
-        "accuracy": summary["final"]["accuracy"],
-        "loss": summary["final"]["loss"],
+        "settings": dict(row["settings"]),
+        "seed": row["seed"],
+        "accuracy": row["accuracy"],
+        "loss": row["metrics"]["loss"],
         "epsilon": proven.epsilon,
         "unit": proven.unit,
         "adversary": proven.adversary,
@@ -453,9 +452,9 @@ def run_of(
             "adversary": proven.adversary,
             "delta": proven.delta,
         },
-        "seconds": summary["seconds"],
+        "seconds": row["seconds"],
         "run_dir": None if place is None else str(place),
-        "metrics": {name: summary["final"][name] for name in METRICS},
+        "metrics": {name: row["metrics"][name] for name in METRICS},
     }
 
 

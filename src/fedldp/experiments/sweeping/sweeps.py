@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.facts import Doubt, Unprotected
-from fedldp.core.locks import OwnedFolder
 from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset
-from fedldp.experiments.executors import check_workers, executor_of
-from fedldp.experiments.making import Maker, summary_of
+from fedldp.experiments.kept import KeptExperiment, Means, carried_out, with_own_code
+from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
-from fedldp.experiments.scheduling import Lines, carry_out
-from fedldp.experiments.store import Document, Own, RunStore
+from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.cells import Cell, shown_of
 from fedldp.experiments.sweeping.folder import (
     check_plain,
@@ -36,7 +33,6 @@ from fedldp.experiments.sweeping.folder import (
 )
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
-from fedldp.experiments.verifying import Reading, verify, with_own_code
 from fedldp.reporting.lines import behind_sums
 from fedldp.reporting.scores import TestSet, is_imbalanced
 from fedldp.reporting.words import percent
@@ -115,17 +111,16 @@ def sweep(
         device=device,
         own_data=None if given is None else given.own_data,
     )
-    return carry_out_sweep(
-        design,
-        given,
-        path_of("data_dir", data_dir),
-        path_of("out", out),
-        workers,
-        cluster,
-        say,
-        view=View.of(guarantee, metric),
+    means = Means(
+        out=path_of("out", out),
+        data_dir=path_of("data_dir", data_dir),
+        workers=workers,
+        cluster=cluster,
+        say=say,
         same_data=same_data,
     )
+    shown = View.of(guarantee, metric)
+    return carried_out(SweepExperiment(design, given, means.data_dir, shown), means)
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -185,121 +180,99 @@ class View:
         return config.target.unit, config.target.adversary
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The runs of a sweep that are not refused, as an experiment."""
-
-    planned: Sequence[PlannedRun]
-
-    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs."""
-        return iter(self.planned)
-
-    def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there are."""
-        return len({run.digest for run in self.planned})
-
-
-def carry_out_sweep(
-    design: Design,
-    given: Dataset | None,
-    data_dir: Path | None,
-    out: Path | OwnedFolder | None,
-    workers: int | None,
-    cluster: str | None,
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    view: View | None = None,
-    same_data: bool = False,
-) -> Sweep:
-    """Carry out the remaining runs of a sweep, and return the result of the whole sweep.
+class SweepExperiment(KeptExperiment[Sweep]):
+    """The runs of a sweep, as an experiment.
 
     Args:
         design: the design of the sweep.
         given: the data, if they are given.
         data_dir: the data folder.
-        out: the sweep's folder, which may hold a part of the sweep, or a folder that the caller
-            owns; None keeps nothing.
-        workers: the number of processes; None starts one per core.
-        cluster: a Ray cluster that makes the runs instead.
-        say: called with a line about the sweep and about every run.
-        progress: called with the number of runs that are done and the number of all runs.
-        view: which guarantee and which metric to show for the runs.
-        same_data: whether private data are those of the folder, where nobody can tell.
+        shown: which guarantee and which metric to show for the runs.
+    """
+
+    kind = "sweep"
+
+    def __init__(
+        self,
+        design: Design,
+        given: Dataset | None = None,
+        data_dir: Path | None = None,
+        shown: View | None = None,
+    ) -> None:
+        self._design = design
+        self._given = given
+        self._shown = shown or View()
+        self._all = runs_of(design, data_dir, given)
+        self._runs = {run.digest: run for run in self._all if run.config is not None}
+        self.maker = Maker(Given(given), data_dir, design.device)
+        self.configs = list(design.bases.values())
+        made = [run.config for run in self._all if run.config is not None]
+        self.data = sum_of_tables(made) if given is None else sum_of(given)
+
+    def document(self) -> Document:
+        """Return its settings."""
+        return document_of(self._design)
+
+    def lacks(self, old: Document) -> str | None:
+        """Return what it lacks of another sweep."""
+        return lacks(self._design, design_from(old))
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that are not refused."""
+        return iter(self._runs.values())
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there are."""
+        return len(self._runs)
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run of a row as it would be planned now."""
+        return self._runs.get(row["digest"])
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
+        """Yield what the sweep is about to do, and the runs that are refused before they begin."""
+        design = self._design
+        configs = [run.config for run in self._all if run.config is not None]
+        rounds = sum(config.rounds for config in configs)
+        several = f", {at_once} at once" if at_once > 1 else ""
+        done = f"; {len(configs) - left} finished before" if left < len(configs) else ""
+        cells = len(configs) // len(design.seeds)
+        yield (
+            f"sweep      {_many(len(configs), 'run')} ({_many(cells, 'combination')}, "
+            f"{_many(len(design.seeds), 'seed')} each), {_many(rounds, 'round')} in "
+            f"all{several}{done}"
+        )
+        if folder is not None:
+            yield f"folder     {folder}"
+        for name, keys in design.lacking().items():
+            yield f"note       {name} has no {', '.join(keys)}, and runs without"
+        for run in self._all:
+            if run.refused is not None:
+                yield f"refused    {run.words}: {run.refused}"
+
+    def outcome(self, row: Row) -> str:
+        """Return a finished run's scores for display."""
+        final = row["metrics"]
+        imbalanced = is_imbalanced(final.get("most_frequent")) and final["auc"] is not None
+        first = f"AUC {final['auc']:.4f}  " if imbalanced else ""
+        return f"{first}accuracy {percent(final['accuracy'])}  {row['seconds']:.1f} s"
+
+    def view(self, store: RunStore, folder: Path | None) -> Sweep:
+        """Return what the rows so far say, and write it."""
+        found = _result(self._all, store, folder, self._shown, self._given, self.maker.data_dir)
+        if folder is not None:
+            found.write(folder)
+        return found
+
+
+def sweep_in(folder: Path, data_dir: Path | None) -> SweepExperiment:
+    """Return the sweep in a folder, as it would be made now.
 
     Raises:
-        FedldpError: the sweep cannot be made; see ``sweep``.
+        RunError: there is no sweep, or it used data given in Python.
     """
-    check_workers(workers, cluster, design.device)
-
-    def lacking(old: Document) -> str | None:
-        return lacks(design, design_from(old))
-
-    found = runs_of(design, data_dir, given)
-    wanted = Runs([run for run in found if run.config is not None])
-    configs = [run.config for run in wanted.planned if run.config is not None]
-    data = sum_of_tables(configs) if given is None else sum_of(given)
-    own = Own.of(design.bases.values(), data, same_data)
-    with RunStore.opened(out, "sweep", document_of(design), lacking, own) as store:
-        left = [run for run in wanted.planned if run.digest not in store.rows]
-        maker = Maker(Given(given), data_dir, design.device)
-        kept = None if out is None else store.folder
-        result: list[Sweep] = []
-
-        def show() -> None:
-            result[:] = [_result(found, store, kept, view or View(), given, data_dir)]
-            if kept is not None:
-                result[0].write(kept)
-
-        with executor_of(maker, workers, cluster, len(left)) as executor:
-            for line in _planned_in_words(design, found, len(left), executor.slots, kept):
-                say(line)
-            told = Lines(say, partial(_outcome, store), progress)
-            carry_out(wanted, store, executor, watcher=told, show=show)
-    return result[0]
-
-
-def verify_sweep(folder: Path, data_dir: Path | None, again: int) -> Iterator[str]:
-    """Yield what is missing or differs in a sweep's folder; see ``experiments.verifying``."""
     with_own_code(folder)
-    design = read_design(folder)
-    found = {run.digest: run for run in runs_of(design, data_dir, None) if run.config is not None}
-    configs = [run.config for run in found.values() if run.config is not None]
-    own = Own.of(design.bases.values(), sum_of_tables(configs), False)
-    maker = Maker(Given(), data_dir, design.device)
-    reading = Reading(lambda row: found.get(row["digest"]), lambda row: None, own, maker)
-    return verify(folder, "sweep", reading, again)
-
-
-def _planned_in_words(
-    design: Design, found: Sequence[PlannedRun], left: int, at_once: int, out: Path | None
-) -> Iterator[str]:
-    """Yield what a sweep is about to do, and the runs that are refused before they begin."""
-    configs = [run.config for run in found if run.config is not None]
-    rounds = sum(config.rounds for config in configs)
-    several = f", {at_once} at once" if at_once > 1 else ""
-    done = f"; {len(configs) - left} finished before" if left < len(configs) else ""
-    cells = len(configs) // len(design.seeds)
-    yield (
-        f"sweep      {_many(len(configs), 'run')} ({_many(cells, 'combination')}, "
-        f"{_many(len(design.seeds), 'seed')} each), {_many(rounds, 'round')} in all{several}{done}"
-    )
-    if out is not None:
-        yield f"folder     {out}"
-    for name, keys in design.lacking().items():
-        yield f"note       {name} has no {', '.join(keys)}, and runs without"
-    for run in found:
-        if run.refused is not None:
-            yield f"refused    {run.words}: {run.refused}"
-
-
-def _outcome(store: RunStore, row: Row) -> str:
-    """Return a finished run's scores for display."""
-    summary = summary_of(store.folder / row["folder"]) or {}
-    final = summary["final"]
-    imbalanced = is_imbalanced(final.get("most_frequent")) and final["auc"] is not None
-    first = f"AUC {final['auc']:.4f}  " if imbalanced else ""
-    return f"{first}accuracy {percent(final['accuracy'])}  {summary['seconds']:.1f} s"
+    return SweepExperiment(read_design(folder), data_dir=data_dir)
 
 
 def _many(count: int, what: str) -> str:
@@ -332,16 +305,17 @@ def _result(
         config, row = planned.config, store.rows.get(planned.digest)
         place = None if row is None else store.folder / row["folder"]
         if config is not None and place is not None:
-            summary = summary_of(place) or {}
-            privacy = Statement.from_json(summary["privacy"])
+            assert row is not None
+            row = {**row, **planned.labels}  # two recipes may share a run
+            privacy = Statement.from_json(row["privacy"])
             asked = view.of_run(config)
             proven = shown_of(privacy, asked)
-            run = run_of(settings, seed, summary, None if out is None else place, proven)
+            run = run_of(row, None if out is None else place, proven)
             runs.append((run, proven))
             behind = behind_sums(privacy) if asked is None else None
             if behind is not None:
                 sums.setdefault(name, {})[proven] = behind
-            resolved = from_mapping(summary["config"])
+            resolved = from_mapping(row["config"])
             if given is None:  # the folder and its table may have been moved
                 resolved = resolved.changed(dataset=config.dataset, test_file=config.test_file)
             data = _rows_of(config, given)
@@ -354,11 +328,12 @@ def _result(
                 whole: Unit = unit if unit in WHOLE_RUN else "client-run"
                 shown[data, whole, proven.adversary] = None
             private_scores |= scores_are_private(privacy.warnings)
-            tested_on.setdefault(name, []).append(TestSet.of_summary(summary, privacy))
-            doubts_of.setdefault(name, []).extend(map(Doubt.from_json, summary["doubts"]))
+            on = TestSet.of_run(row["metrics"], row["confusion"], privacy)
+            tested_on.setdefault(name, []).append(on)
+            doubts_of.setdefault(name, []).extend(map(Doubt.from_json, row["doubts"]))
             if told := config.composition.local.private_scores:
                 score_releases[planned.labels["recipe"]] = tuple(told)
-            doubts += map(Doubt.from_json, summary["doubts"][:1])
+            doubts += map(Doubt.from_json, row["doubts"][:1])
             continue
         if config is not None and planned.digest not in store.failed:
             missing += 1

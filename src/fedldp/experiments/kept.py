@@ -1,0 +1,225 @@
+"""An experiment with a folder: it is carried out there, continued, and compared with what is there.
+
+The folder holds all that is needed for this; see ``store``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, FedldpError, one_line
+from fedldp.core.locks import OwnedFolder, scratch
+from fedldp.core.registry import import_extra
+from fedldp.experiments.executors import executor_of
+from fedldp.experiments.making import Maker, whole
+from fedldp.experiments.own import code_digest
+from fedldp.experiments.runs import Experiment, PlannedRun, Row
+from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.store import RESULTS, Document, Own, RunStore, read_document
+from fedldp.reporting.record import environment
+
+View = TypeVar("View", covariant=True)
+"""What an experiment makes of its rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Where, with what and for how long an experiment is carried out; this changes no result.
+
+    Attributes:
+        out: its folder, which may hold a part of the experiment, or a folder that the caller owns;
+            None keeps nothing.
+        data_dir: the data folder.
+        end: when no more runs begin, on the monotonic clock; None for never.
+        workers: the number of processes; None starts one per core.
+        cluster: "auto" or the address of a Ray cluster, which makes the runs instead.
+        say: called with a line about the experiment and about every run.
+        progress: called with the number of runs that are done and the number of all runs.
+        same_data: whether private data are those of the folder, where nobody can tell.
+
+    Raises:
+        ConfigError: they contradict each other, or a cluster is named and Ray is not installed.
+    """
+
+    out: Path | OwnedFolder | None = None
+    data_dir: Path | None = None
+    end: float | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    say: Callable[[str], None] = lambda line: None
+    progress: Callable[[int, int], None] = lambda done, total: None
+    same_data: bool = False
+
+    def __post_init__(self) -> None:
+        """Check who makes the runs."""
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers = {self.workers}: give 1 or more")
+        if self.cluster is None:
+            return
+        if self.workers is not None:
+            raise ConfigError(
+                f"workers = {self.workers}: the nodes of cluster = {self.cluster} set the number "
+                "of workers; leave workers out"
+            )
+        import_extra("ray", extra="ray")
+
+    def go_on(self) -> bool:
+        """Return whether another run may begin."""
+        return self.end is None or time.monotonic() < self.end
+
+
+class KeptExperiment(Experiment, Protocol[View]):
+    """An experiment that may have a folder.
+
+    Attributes:
+        kind: "sweep", "compare" or "advise".
+        maker: makes its runs.
+        configs: the configurations whose own code its runs use.
+        data: a digest of private data, see ``experiments.own``; None for public data.
+    """
+
+    kind: str
+    maker: Maker
+    configs: Sequence[RunConfig] = ()
+    data: bytes | None = None
+
+    def document(self) -> Document:
+        """Return its settings, as its folder keeps them."""
+        ...
+
+    def lacks(self, old: Document) -> str | None:
+        """Return what it lacks of the experiment with another document; None for nothing."""
+        ...
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
+        """Return what is said before the first run.
+
+        Args:
+            left: how many runs are left.
+            at_once: how many of them are made at the same time.
+            folder: its folder, if anything is kept.
+        """
+        ...
+
+    def outcome(self, row: Row) -> str:
+        """Return the outcome of a run in words."""
+        ...
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run of a row as it would be planned now; None if there is none."""
+        ...
+
+    def check(self, row: Row) -> None:
+        """Raise an error if a row's run proves less than its label."""
+        return
+
+    def view(self, store: RunStore, folder: Path | None) -> View:
+        """Return what the rows so far say, and write it into its folder, if anything is kept."""
+        ...
+
+
+def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
+    """Make the missing runs of an experiment, and return what all of its rows say.
+
+    Raises:
+        FedldpError: the folder holds something else, the cluster cannot be reached, or a run's
+            statement proves less than its target.
+    """
+    document, kind = experiment.document(), experiment.kind
+    own = Own.of(experiment.configs, experiment.data, means.same_data)
+    with RunStore.opened(means.out, kind, document, experiment.lacks, own) as store:
+        folder = None if means.out is None else store.folder
+        found: list[View] = []
+
+        def show() -> None:
+            found[:] = [experiment.view(store, folder)]
+
+        known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
+        left = experiment.total(store.rows) - len(known)
+        with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
+            for line in experiment.before(left, executor.slots, folder):
+                means.say(line)
+            told = Lines(means.say, experiment.outcome, means.progress)
+            carry_out(experiment, store, executor, go_on=means.go_on, watcher=told, show=show)
+    return found[0]
+
+
+def with_own_code(folder: Path) -> None:
+    """Let copies of own code in a folder be imported, where the user's own files are missing."""
+    sys.path += [str(place) for place in sorted(folder.glob("own/*"))]
+
+
+def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Iterator[str]:
+    """Yield what is missing or differs in an experiment's folder, one line each; train nothing.
+
+    Args:
+        experiment: the experiment in the folder, as it would be made now.
+        folder: the folder.
+        again: how many runs to make again, in a temporary folder, to compare their numbers.
+
+    Raises:
+        RunError: there is no such experiment.
+    """
+    document, store = read_document(folder, experiment.kind), RunStore(folder / RESULTS)
+    own = Own.of(experiment.configs, experiment.data, same_data=False)
+    yield from _about_code(folder, document, own)
+    if problem := own.problem(document.get("data")):
+        yield f"data: {problem}"
+    here = environment()["packages"]
+    for versions in {json.dumps(row["versions"], sort_keys=True) for row in store.rows.values()}:
+        then = json.loads(versions)
+        other = [f"{name} {then.get(name)}" for name in here if then.get(name) != here[name]]
+        if other:
+            now = ", ".join(f"{each.partition(' ')[0]} {here[each.split()[0]]}" for each in other)
+            yield f"versions: rows were made with {', '.join(other)}; here is {now}"
+    known: list[tuple[PlannedRun, Row]] = []
+    for row in store.rows.values():
+        run = experiment.planned(row)
+        if run is None:
+            yield f"run {row['digest']}: it was made with other settings, code or data"
+            continue
+        known.append((run, row))
+        try:
+            experiment.check(row)
+        except FedldpError as error:
+            yield one_line(error)
+    yield from _made_again(store, experiment.maker, known, again)
+
+
+def _about_code(folder: Path, document: dict[str, Any], own: Own) -> Iterator[str]:
+    for code in document.get("own", ()):
+        place = folder / "own" / code
+        files = {each.relative_to(place).as_posix(): each for each in place.rglob("*")}
+        if code_digest({name: each for name, each in files.items() if each.is_file()}) != code:
+            yield f"own code {code}: its copy is missing or was changed"
+        if code not in own.code:
+            yield f"own code {code}: the user's own files differ from it now, or are missing"
+
+
+def _made_again(
+    store: RunStore, maker: Maker, known: list[tuple[PlannedRun, Row]], again: int
+) -> Iterator[str]:
+    """Make some runs again, spread evenly, and yield the largest difference, if there is one."""
+    scored = [(run, row) for run, row in known if row["accuracy"] is not None]
+    some = scored[:: max(1, len(scored) // again)][:again] if again else []
+    largest, which = 0.0, None
+    for run, row in some:
+        with scratch() as folder:
+            place = None if run.place is None else folder / run.place
+            found = whole(maker.make(run, place), folder)
+        made = None if found is None else found["accuracy"]
+        difference = abs((made or 0.0) - row["accuracy"])
+        if made is None or difference > largest:
+            largest, which = difference, row
+    if which is not None:
+        yield (
+            f"run {which['digest']}: made again, its accuracy differs by {largest:.2g}, the most "
+            f"of {len(some)} runs"
+        )
