@@ -13,7 +13,7 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.rule import LENGTH, RULED, Rule, by_rule, difficulty, tries_by_rule
+from fedldp.algorithms.rule import LENGTH, PATHS, RULED, Rule, by_rule, difficulty
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
@@ -107,7 +107,7 @@ def test_small_stages_come_where_they_pay(
 
 def test_tries_differ_in_their_rate_and_what_somebody_chose_stays() -> None:
     config, problem = config_of(clip=2.0), problem_of_people(5000)
-    tries = tries_by_rule(config, problem, given=["clip"])
+    tries = [by_rule(config, problem, path=path, given=["clip"]) for path in PATHS]
     rates = [each.learning_rate for each in tries]
     assert rates == pytest.approx([0.4 * rates[1], rates[1], 2.5 * rates[1]], rel=1e-2)
     assert {each.clip for each in tries} == {2.0}

@@ -150,19 +150,12 @@ def by_rule(
         n=difficulty(config, problem),
         shares=shares or [1 / classes] * classes,
         declared=shares is not None,
-        spreads=_spreads_declared(config, problem),
+        spreads=not without_spread(config, problem),
         path=path,
         rounds=config.rounds if "rounds" in given else None,
         stages=_allows_stages(config, problem),
     ).settings()
     return config.changed(**{name: value for name, value in found.items() if name not in given})
-
-
-def tries_by_rule(
-    config: RunConfig, problem: Problem, *, given: Collection[str] = ()
-) -> list[RunConfig]:
-    """Return the configurations to try: the rule with each of ``PATHS``; see ``by_rule``."""
-    return [by_rule(config, problem, path=path, given=given) for path in PATHS]
 
 
 def _allows_stages(config: RunConfig, problem: Problem) -> bool:
@@ -175,15 +168,18 @@ def _allows_stages(config: RunConfig, problem: Problem) -> bool:
     return True
 
 
-def _spreads_declared(config: RunConfig, problem: Problem) -> bool:
-    """Return whether every feature of a table has a declared spread, or is a category."""
-    columns = config.columns
+def without_spread(config: RunConfig, problem: Problem) -> tuple[str, ...]:
+    """Return the features of a table that have no declared spread and are no categories.
+
+    Features without names are told as one, "all".
+    """
     if problem.features is None:
-        return False
+        return ("all",)
+    columns = config.columns
     known = {*columns.spreads}
     for name in (*columns.categories, *columns.filled):
         known |= set(columns.made(name)) - {name}
-    return known >= set(problem.features)
+    return tuple(name for name in problem.features if name not in known)
 
 
 def _figures(value: float) -> float:

@@ -21,29 +21,38 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.algorithms.people import PerPersonRun
+from fedldp.algorithms.rule import PATHS, Rule, difficulty
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import UnitNorm
 from fedldp.experiments.advising import Advice, advise
 from fedldp.experiments.advising.advice import KEPT, METRICS, Measured
-from fedldp.experiments.advising.asking import check_data, read_request
+from fedldp.experiments.advising.asking import check_data, checked_data, read_request
 from fedldp.experiments.advising.intervals import DRAWS, EVERYBODY, HeldPeople, Part, held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     ANY,
     CENTRAL,
+    CLIPPED,
     EPSILONS,
     FREE,
     LARGER,
+    MOST_TRIES,
     NO_CLIP,
     SUM,
+    TABLE,
     TRUSTS,
     WHOLE,
     AdviceRequest,
     BreadthFirst,
     unit_of,
 )
+from fedldp.experiments.comparing.cells import Cell
 from fedldp.experiments.runs import Row
+from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
+
+MU = {0.5: 0.142, 1.0: 0.268, 2.0: 0.502, 4.0: 0.925, 8.0: 1.666}
+"""mu at delta 1e-5."""
 
 DECLARED = {"scale_columns.age": [0, 120], "categories.sex": ["f", "m"]}
 NAMED = {"client": "site", "person": "person", "label": "ill"}
@@ -136,16 +145,80 @@ def test_the_protected_unit_follows_from_the_columns(tmp_path: Path) -> None:
     assert comparison.contestants[SUM].guarantee.unit == "client-run"
 
 
-def test_all_contestants_have_equal_tries_and_each_trust_its_adversary(tmp_path: Path) -> None:
+def test_each_trust_has_its_adversary_and_the_tries_of_the_rule(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(300)))
     comparison = found.comparison(data)
-    assert {len(each.tries) for each in comparison.contestants.values()} == {6}
+    tries = {name: len(each.tries) for name, each in comparison.contestants.items()}
+    ruled = {name: number for name, number in tries.items() if number == len(PATHS)}
+    assert set(ruled) == {CLIPPED, ANY, SUM, CENTRAL}
+    assert set(tries.values()) == {len(PATHS), MOST_TRIES}
     kinds = {name: each.guarantee for name, each in comparison.contestants.items()}
     assert [(kinds[name].unit, kinds[name].adversary) for name in (ANY, SUM, CENTRAL)] == [
         ("person", "server"), ("person", "summing-server"), ("person", "downlink"),
     ]  # fmt: skip
     cells = found.cells(comparison, len(data.clients))
     assert len(cells) == len(set(cells)) == 6 + 3 * len(EPSILONS) + 1
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [{}, {"class_shares": [0.6, 0.4]},
+     {"class_shares": [0.6, 0.4], "spread_columns.age": [60, 20], "spread_columns.flag": [0.5, 1],
+      "scale_columns": {}}],
+)  # fmt: skip
+def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[str, Any]) -> None:
+    found, data = asked(write(tmp_path / "t.csv", visits(900)), settings=declared)
+    comparison, rounds = found.comparison(data), []
+    for epsilon in EPSILONS:
+        cell = Cell(TABLE, 3, SUM, epsilon)
+        for path, run in zip(PATHS, comparison.tries(cell), strict=True):
+            config = run.config
+            assert config.target.epsilon == epsilon
+            assert config.class_shares == declared.get("class_shares")
+            assert {*config.spread_columns} == ({"age", "flag"} if len(declared) > 2 else set())
+            n = difficulty(config, problem_with(config, data, None))
+            assert n == pytest.approx(720 * MU[epsilon] / 2, rel=0.01)
+            shares = config.class_shares or [0.5, 0.5]
+            rule = Rule(n=n, shares=shares, declared="class_shares" in declared, path=path,
+                        spreads=len(declared) > 2).settings()  # fmt: skip
+            assert {name: getattr(config, name) for name in rule} == rule
+        rounds.append(config.rounds)
+    assert rounds == sorted(rounds)
+    assert rounds[0] < rounds[-1]
+    free = comparison.tries(Cell(TABLE, 3, FREE, 0.0))[0].config
+    assert (free.clip, free.rounds, free.class_shares) == (NO_CLIP, 50, None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({}, ["declared for age, flag", "N is 51 at epsilon 0.5", "96 at epsilon 1"]),
+        (
+            {"spread_columns.age": [60, 20], "spread_columns.flag": [0.5, 1], "scale_columns": {}},
+            [],
+        ),
+    ],
+)
+def test_it_says_what_a_missing_spread_costs(
+    tmp_path: Path, declared: dict[str, Any], told: list[str]
+) -> None:
+    named = {"settings": declared}
+    found = advice(tmp_path, {FREE: 0.9}, people=900, **named)
+    lines = [line for line in found.warnings if "spread_columns" in line]
+    assert len(lines) == bool(told)
+    assert all(each in lines[0] for each in told)
+    assert all(f"{epsilon:g}" in lines[0] for epsilon in EPSILONS if told and epsilon < 8)
+    if told:
+        assert "at epsilon 8" not in lines[0]
+        page_of(found)
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.4], [0.4, 0.3, 0.3]])
+def test_class_shares_must_be_those_of_the_classes(tmp_path: Path, shares: list[float]) -> None:
+    path = write(tmp_path / "t.csv", visits(300))
+    found = advice_request(path, settings={"class_shares": shares})
+    with pytest.raises(FedldpError, match=r"class_shares = .*one share for each of the 2 classes"):
+        checked_data(found, lambda: found.load(None))
 
 
 def test_without_a_clip_nothing_is_clipped() -> None:
@@ -189,9 +262,11 @@ def measured(
                     settled=more.get("settled", True))  # fmt: skip
 
 
-def advice(tmp_path: Path, aucs: dict[Any, Any], alone: float = 0.6, **named: Any) -> Advice:
+def advice(
+    tmp_path: Path, aucs: dict[Any, Any], alone: float = 0.6, people: int = 600, **named: Any
+) -> Advice:
     """Return advice on invented figures, given by contestant, or by contestant and epsilon."""
-    found, data = asked(write(tmp_path / "t.csv", visits(600)), **named)
+    found, data = asked(write(tmp_path / "t.csv", visits(people)), **named)
     comparison = found.comparison(data)
     figures = {}
     for cell in found.cells(comparison, len(data.clients)):
@@ -533,8 +608,8 @@ def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path)
     runs = list(plan.due(known))
     assert [run.labels["purpose"] for run in runs[:count]] == ["measured"] * count
     assert {run.labels["purpose"] for run in runs[count:]} == {"tried"}
-    assert [run.keeps_predictions for run in runs] == [True] * count + [False] * 6 * count
-    assert len(runs) == count + 6 * count
+    tries = sum(len(comparison.contestant(cell).tries) for cell in plan.cells)
+    assert [run.keeps_predictions for run in runs] == [True] * count + [False] * tries
     cell = plan.cells[-1]
     scores = {run.digest: 0.5 + k / 100 for k, run in enumerate(comparison.tries(cell))}
 
@@ -549,7 +624,7 @@ def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path)
     assert first in {run.digest for run in plan.due(known)}  # the rung is not complete
     tell(comparison.tries(cell)[0])
     assert first not in {run.digest for run in plan.due(known)}
-    assert comparison.chosen(cell, known) == comparison.contestant(cell).tries[5]
+    assert comparison.chosen(cell, known) == comparison.contestant(cell).tries[-1]
     assert {run.digest for run in comparison.measured(cell, known)} <= {
         run.digest for run in plan.due(known)
     }

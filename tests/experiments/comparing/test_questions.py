@@ -128,7 +128,10 @@ def test_a_file_is_refused_until_it_is_answered(
         checked(place)
     assert len(refused.value.lines) == 3  # the range of ages, their gaps, and the strings of sex
     answer(place, **ANSWERS)
+    answer(place, class_shares="[0.5, 0.5]", by_columns='["sex"]')
     request, data = checked(place)
+    assert request.by == ("sex",)
+    assert request.config.class_shares == [0.5, 0.5]
     assert data.classes == ("no", "yes")
     assert data.features == ("age", "age=missing", "sex=f", "sex=m")
     assert request.delta_for("person") == 2e-6  # 0.1 / 50,000

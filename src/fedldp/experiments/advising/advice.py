@@ -242,6 +242,11 @@ class Advice:
         """
         return math.ceil(1e4 * (1 - (1 - self.delta) / (1 + math.exp(epsilon)))) / 100
 
+    @property
+    def tries_by_rule(self) -> int:
+        """How many tries each line has that follows the rule for tables."""
+        return len(self.comparison.contestants[CLIPPED].tries)
+
     # Scores
 
     def at(self, trust: str, epsilon: float) -> Measured:
@@ -546,6 +551,7 @@ class Advice:
         if self.unit == "record":
             found.append(words.line(ROW_NOT_PERSON))
         found += filter(None, map(self.told, ("imbalanced_test", "uncharged_groups")))
+        found += filter(None, [self.told("spreads", *self.request.in_need_of_spreads(self.data))])
         for each in self.figures.values():
             if each.refused is not None:
                 found.append(f"{_named(each)}: {each.refused}")

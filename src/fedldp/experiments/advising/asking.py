@@ -37,10 +37,11 @@ OF_DATA = (
         if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
     ),
     "by_columns",
+    "class_shares",
 )
-"""The settings that declare a table's columns, and each row's client and person."""
+"""The settings that declare a table's columns and classes, and each row's client and person."""
 
-FACTS = ("people", "sites", "delta", "class_shares")
+FACTS = ("people", "sites", "delta")
 """What else a file about a table declares: public facts that are no settings of all runs."""
 
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
@@ -114,21 +115,8 @@ def _request_of(found: dict[str, Any]) -> AdviceRequest:
     delta = facts["delta"]
     if delta is not None and not (type(delta) is float and SMALLEST_DELTA <= delta < 1):
         raise ConfigError(f"delta = {delta}: give a number above 0 and below 1")
-    shares = facts["class_shares"]
-    if shares is not None and not (isinstance(shares, list) and all(map(_is_share, shares))):
-        raise ConfigError(f"class_shares = {shares}: give the share of each class, from 0 to 1")
-    request = AdviceRequest(
-        found,
-        people=facts["people"],
-        sites=facts["sites"],
-        delta=delta,
-        class_shares=None if shares is None else tuple(shares),
-    )
+    request = AdviceRequest(found, **facts)
     return replace(request, settings={**found, **_centred(request.config)})
-
-
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def checked_data(
@@ -165,6 +153,9 @@ def checked_data(
         _note_counts(noted, counted, request)
         with noted.check():
             check_data(counted, request.settings)
+        if data is not None:
+            with noted.check():
+                request.problem(data)
     if noted and not in_memory and not asked:
         noted.note(
             ConfigError(

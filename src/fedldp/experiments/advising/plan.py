@@ -1,7 +1,9 @@
 """What `fedldp advise` runs: existing compositions under each kind of trust, and references.
 
 The protected unit is a person if a column names each row's person; else a whole client if there are
-many clients; else a row. Every contestant has the same number of tries.
+many clients; else a row. What protects people or rows follows the rule for tables
+(``fedldp.algorithms.rule``), with its learning rate times 0.4, 1 and 2.5; everything else has up to
+six settings of a list.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 from fedldp.accounting.guarantees import Adversary
 from fedldp.accounting.statement import delta_to_take
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.rule import PATHS, by_rule, difficulty, without_spread
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
@@ -27,6 +31,7 @@ from fedldp.experiments.comparing.comparison import Comparison, in_turn
 from fedldp.experiments.comparing.design import CHOSEN_ON
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
+from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -40,6 +45,9 @@ MANY = 100
 
 MOST_ALONE = 5
 """The largest number of sites that also train alone; if there are more, this many are drawn."""
+
+MOST_TRIES = 6
+"""The number of tries of a contestant that does not follow the rule."""
 
 SEEDS, SEEDS_OF_SMALL = (0, 1, 2), (0, 1, 2, 3, 4)
 """The seeds that are measured. An epsilon of 1 or less has more seeds than the others, because its
@@ -66,9 +74,16 @@ NO_CLIP = 3.0
 
 _PEOPLE: Settings = {
     "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
-    "server_optimizer": "momentum",
+    "server_optimizer": "momentum", "rounds": 50, "clip": 1.0, "learning_rate": 4.0,
 }  # fmt: skip
-_FREE_PEOPLE: Settings = {**_PEOPLE, "channel": "central", "epsilon": NO_NOISE}
+_NOISELESS: Settings = {"channel": "central", "epsilon": NO_NOISE}
+_FREE_PEOPLE: Settings = {**_PEOPLE, **_NOISELESS}
+_RULED: Settings = {**_PEOPLE, "model": "linear", "server_optimizer": "none"}
+RULED_TRIES: tuple[Try, ...] = tuple({"path": path} for path in PATHS)
+"""Tries by the rule: factors on its learning rate."""
+
+ENOUGH = 500
+"""The N from which ranges do as well as declared spreads, nearly."""
 
 
 def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
@@ -76,10 +91,6 @@ def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
 
 
 _STEPS = ("rounds", "clip", "learning_rate")
-PEOPLE_TRIES = _tries(
-    _STEPS, (25, 1.0, 1.0), (25, 1.0, 4.0), (50, 1.0, 2.0), (50, 1.0, 4.0), (50, 0.3, 8.0),
-    (100, 1.0, 4.0),
-)  # fmt: skip
 FREE_TRIES = _tries(
     _STEPS, (50, NO_CLIP, 4.0), (100, NO_CLIP, 2.0), (100, NO_CLIP, 4.0), (100, NO_CLIP, 8.0),
     (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
@@ -149,10 +160,9 @@ def starting_point(unit: str, adversary: str) -> Settings:
             "record or client-run, and the adversary server, summing-server or downlink; choose "
             "from these, or give a recipe"
         )
-    own: Settings = {**_PEOPLE, "channel": _CHANNELS[trust]}
-    tries = PEOPLE_TRIES
-    if unit == "client-run":
-        own, tries = _CLIENTS[trust]
+    if unit != "client-run":
+        return {**_PEOPLE, "channel": _CHANNELS[trust]}
+    own, tries = _CLIENTS[trust]
     return {**own, **tries[len(tries) // 2]}
 
 
@@ -169,25 +179,24 @@ class AdviceRequest:
 
     Attributes:
         settings: the data's settings: the table, its columns, and the declarations about them; and
-            "by_columns", the columns by whose values scores are also given, which no run has.
+            "by_columns", the columns by whose values scores are also given, which no run has, and
+            "class_shares", which only runs by the rule have.
         epsilons: the epsilons, ascending.
-        tries: the largest number of tries per contestant.
+        tries: the largest number of tries per contestant; the rule has three.
         seeds: the seeds to measure; None for the default seeds.
         people: a public number of people, at least as large as that of the table; None if none is
             declared.
         sites: the declared number of sites, or None.
         delta: the declared delta of the guarantees, or None.
-        class_shares: the declared share of each class, or None.
     """
 
     settings: Settings
     epsilons: tuple[float, ...] = EPSILONS
-    tries: int = len(PEOPLE_TRIES)
+    tries: int = MOST_TRIES
     seeds: tuple[int, ...] | None = None
     people: int | None = None
     sites: int | None = None
     delta: float | None = None
-    class_shares: tuple[float, ...] | None = None
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -198,7 +207,14 @@ class AdviceRequest:
     @property
     def of_data(self) -> dict[str, Any]:
         """The settings that every run has."""
-        return {name: each for name, each in self.settings.items() if name != "by_columns"}
+        rare = ("by_columns", "class_shares")
+        return {name: each for name, each in self.settings.items() if name not in rare}
+
+    @property
+    def ruled(self) -> dict[str, Any]:
+        """The settings of a run for which the rule chooses the others, without its channel."""
+        known = ("class_shares",) if "class_shares" in self.settings else ()
+        return {**_RULED, **self.of_data, **{name: self.settings[name] for name in known}}
 
     @cached_property
     def config(self) -> RunConfig:
@@ -207,8 +223,35 @@ class AdviceRequest:
         Raises:
             ConfigError: a setting is wrong.
         """
-        return from_mapping({**_PEOPLE, "num_clients": 1, "rounds": 1, "learning_rate": 1.0,
-                             **self.of_data})  # fmt: skip
+        return from_mapping({**self.ruled, "num_clients": 1})
+
+    def problem(self, data: Dataset) -> Problem:
+        """Return the public facts about the data.
+
+        Raises:
+            FedldpError: the data are not as declared.
+        """
+        problem = problem_with(self.config, data, None)
+        self.config.algorithm(problem).release(0)  # checks the class shares
+        return problem
+
+    def in_need_of_spreads(self, data: Dataset) -> tuple[Sequence[str], dict[float, float]]:
+        """Return the features without a declared spread, and each N at which that costs much.
+
+        The N are those of a server that sees sums, by epsilon; there are none if no person, and no
+        row, is protected.
+        """
+        problem = self.problem(data)
+        lacking, unit = without_spread(self.config, problem), unit_of(data)
+        if unit == "client-run" or not lacking:
+            return (), {}
+        adversary = TRUSTS["sum"][1]
+        config = self.config.changed(channel=_CHANNELS["sum"], num_clients=len(data.clients or ()))
+        found = {}
+        for epsilon in self.epsilons:
+            target = GuaranteeKind(unit, adversary, self.delta_for(unit)).target(epsilon)
+            found[epsilon] = difficulty(config.changed(target=target.model_dump()), problem)
+        return lacking, {epsilon: n for epsilon, n in found.items() if n < ENOUGH}
 
     def delta_for(self, unit: TargetUnit) -> float:
         """Return the delta of the guarantees.
@@ -258,7 +301,9 @@ class AdviceRequest:
         # whole people or clients.
         tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
         delta = self.delta_for(unit)
-        found = self._of_clients(delta) if unit == "client-run" else self._of_people(unit, delta)
+        found = (
+            self._of_clients(delta) if unit == "client-run" else self._of_people(data, unit, delta)
+        )
         if unit != "client-run":
             for site in alone(data):
                 own = of_site(data, site)
@@ -271,6 +316,7 @@ class AdviceRequest:
             seeds=SEEDS if self.seeds is None else self.seeds,
             seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
             metric=METRIC,
+            fewer_tries="allowed",
             data_dir=data_dir,
         )
 
@@ -303,32 +349,42 @@ class AdviceRequest:
                 **{name: value for name, value in declared.items() if value is not None},
                 "seeds": None if self.seeds is None else list(self.seeds)}  # fmt: skip
 
-    def _of_people(self, unit: TargetUnit, delta: float) -> list[Contestant]:
+    def _of_people(self, data: Dataset, unit: TargetUnit, delta: float) -> list[Contestant]:
         """Return the contestants that protect a person, or a row, at few sites."""
+        problem = self.problem(data)
+
+        def by_the_rule(
+            name: str, own: Settings, guarantee: GuaranteeKind | None = None
+        ) -> Contestant:
+            def configure(shared: Settings, attempt: Try) -> RunConfig:
+                config = from_mapping({**self.ruled, **shared, **own})
+                return by_rule(config, problem, path=attempt["path"])
+
+            return self._made(name, configure, RULED_TRIES, delta, guarantee)
+
         return [
-            self._made(FREE, _FREE_PEOPLE, FREE_TRIES, delta),
-            self._made(CLIPPED, _FREE_PEOPLE, PEOPLE_TRIES, delta),
-            self._made(LARGER, _LARGER, LARGER_TRIES, delta),
+            self._of(FREE, _FREE_PEOPLE, FREE_TRIES, delta),
+            by_the_rule(CLIPPED, _NOISELESS),
+            self._of(LARGER, _LARGER, LARGER_TRIES, delta),
             *(
-                self._made(
-                    name, {**_PEOPLE, "channel": _CHANNELS[trust]}, PEOPLE_TRIES, delta,
-                    GuaranteeKind(unit, adversary, delta),
+                by_the_rule(
+                    name, {"channel": _CHANNELS[trust]}, GuaranteeKind(unit, adversary, delta)
                 )
                 for trust, (name, adversary) in TRUSTS.items()
             ),
-            self._made(
+            self._of(
                 WHOLE, _WHOLE, WHOLE_TRIES, delta, GuaranteeKind("client-run", "downlink", delta)
             ),
-        ]  # fmt: skip
+        ]
 
     def _of_clients(self, delta: float) -> list[Contestant]:
         """Return the contestants that protect a whole client."""
         return [
-            self._made(FREE, _FEDAVG, FEDAVG_TRIES, delta),
-            self._made(CLIPPED, _CLIPPED, SUMMED_TRIES, delta),
-            self._made(LARGER, _LARGER, LARGER_TRIES, delta),
+            self._of(FREE, _FEDAVG, FEDAVG_TRIES, delta),
+            self._of(CLIPPED, _CLIPPED, SUMMED_TRIES, delta),
+            self._of(LARGER, _LARGER, LARGER_TRIES, delta),
             *(
-                self._made(
+                self._of(
                     name, *_CLIENTS[trust], delta, GuaranteeKind("client-run", adversary, delta)
                 )
                 for trust, (name, adversary) in TRUSTS.items()
@@ -339,9 +395,9 @@ class AdviceRequest:
         own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
         if unit == "record":  # a single client cannot be held out, so hold out rows
             own = {**own, "client_column": None}
-        return replace(self._made(alone_name(site), own, FREE_TRIES, delta), data_of=task)
+        return replace(self._of(alone_name(site), own, FREE_TRIES, delta), data_of=task)
 
-    def _made(
+    def _of(
         self,
         name: str,
         own: Settings,
@@ -354,6 +410,16 @@ class AdviceRequest:
         def configure(shared: Settings, attempt: Try) -> RunConfig:
             return from_mapping({**of_data, **shared, **own, **attempt})
 
+        return self._made(name, configure, tries, delta, guarantee)
+
+    def _made(
+        self,
+        name: str,
+        configure: Callable[[Settings, Try], RunConfig],
+        tries: Sequence[Try],
+        delta: float,
+        guarantee: GuaranteeKind | None,
+    ) -> Contestant:
         return Contestant(
             name=name,
             configure=configure,

@@ -18,7 +18,7 @@ from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     EPSILONS,
     METRIC,
-    PEOPLE_TRIES,
+    MOST_TRIES,
     AdviceRequest,
     BreadthFirst,
     unit_of,
@@ -47,7 +47,7 @@ def advise(
     settings: Mapping[str, Any] | None = None,
     by: Sequence[str] = (),
     epsilon: Sequence[float] = EPSILONS,
-    tries: int = len(PEOPLE_TRIES),
+    tries: int = MOST_TRIES,
     seeds: Sequence[int] | None = None,
     budget: str | float | None = None,
     out: Path | str | None = None,
@@ -75,12 +75,13 @@ def advise(
             client if there are 100 clients or more.
         label: the column that holds the classes; "label" by default.
         settings: other declarations about the data, by dotted name: "scale_columns.age", ...; and
-            "people", "sites" and "delta". Without "delta" it is 1e-5, or less for more than 10,000
-            "people".
+            "class_shares", "people", "sites" and "delta". Without "delta" it is 1e-5, or less for
+            more than 10,000 "people".
         by: columns by whose values scores are also given, such as sex; they may be columns that no
             model sees. These scores are exact, and no epsilon covers them.
         epsilon: the epsilons of the guarantees, ascending.
-        tries: the number of candidate hyperparameters per contestant, 2 to 6.
+        tries: the number of candidate hyperparameters per contestant, 2 to 6; the rule for tables
+            has three.
         seeds: the seeds to measure; by default three, and five at an epsilon of 1 or less.
         budget: no run begins after this time, which is given in seconds or as in "20m"; the result
             then says what is missing, and the same call with the same ``out`` completes it.
@@ -114,8 +115,8 @@ def advise(
         tries=tries,
         seeds=None if seeds is None else tuple(seeds),
     )
-    if not 2 <= tries <= len(PEOPLE_TRIES):
-        raise ConfigError(f"tries = {tries}: give 2 to {len(PEOPLE_TRIES)}")
+    if not 2 <= tries <= MOST_TRIES:
+        raise ConfigError(f"tries = {tries}: give 2 to {MOST_TRIES}")
     if seeds is not None:
         check_seeds(tuple(seeds))
     means = Means(
@@ -184,11 +185,9 @@ class AdviseExperiment(OfComparison[Advice]):
         return self._plan.total(known)
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
-        """Yield what must be said of private scores, delta and declared facts."""
+        """Yield what must be said of private scores and delta."""
         yield f"note: {words.line(SCORES_LOGGED)}"
         yield f"note: {self._request.delta_in_words(unit_of(self.source.data))}"
-        if self._request.class_shares is not None:
-            yield "note: class_shares are for runs by the rule for tables; advice does not use them"
 
     def view(self, store: RunStore, folder: Path | None) -> Advice:
         """Return what the rows so far say, and write it."""

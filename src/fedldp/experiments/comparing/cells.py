@@ -33,8 +33,8 @@ class Contestant:
     Attributes:
         name: its name in tables; no two contestants of a comparison share a name.
         configure: makes its configuration from the settings that all contestants share in a cell
-            (the task's settings, ``standardise``, ``num_clients``, ``delta`` and ``seed``) and from
-            one try. The budget is solved for.
+            (the task's settings, ``standardise``, ``num_clients``, ``delta``, ``seed``, and the
+            ``target`` if it is calibrated) and from one try. The budget is solved for.
         tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
         guarantee: the guarantee to which it is calibrated.
         role: how it is treated.

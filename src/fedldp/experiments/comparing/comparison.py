@@ -191,10 +191,9 @@ class Comparison:
             "delta": contestant.guarantee.delta,
             "seed": seed,
         }
-        config = contestant.configure(shared, attempt)
-        if not contestant.is_calibrated:
-            return config
-        return config.changed(target=contestant.guarantee.target(cell.epsilon).model_dump())
+        if contestant.is_calibrated:
+            shared["target"] = contestant.guarantee.target(cell.epsilon).model_dump()
+        return contestant.configure(shared, attempt)
 
     def _run(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> PlannedRun:
         contestant, tried = self.contestant(cell), purpose == "tried"
