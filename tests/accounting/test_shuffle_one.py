@@ -14,7 +14,7 @@ from scipy.stats import binom
 from fedldp.accounting.numerics.losses import SumOfBinomials
 from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
 from fedldp.accounting.numerics.shuffle_one import (
-    _Block,
+    _coins,
     _Pair,
     _worst,
     shuffled_one_epsilon,
@@ -79,9 +79,9 @@ def test_a_block_bounds_every_one_of_its_inputs(epsilon: float, delta: float) ->
     single = [_Pair(epsilon, k, n - 1 - k, exponent).epsilon(delta) for k in range(n)]
     coins = 0
     for first, last in ((0, 299), (0, 149), (100, 180), (250, 299), (290, 299), (298, 299)):
-        block = _Block(epsilon, n, first, last, exponent, math.log(delta) - 21)
-        coins += block.given_up > 0
-        bound = block.epsilon(delta - block.given_up)
+        some, given_up = _coins(epsilon, first, last, math.log(delta) - 21)
+        coins += given_up > 0
+        bound = _Pair(epsilon, first, n - 1 - last, exponent, some).epsilon(delta - given_up)
         assert bound >= max(single[first : last + 1]) * (1 - 1e-10)
     assert coins or epsilon > 1  # otherwise few participants send a one
 

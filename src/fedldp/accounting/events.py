@@ -14,16 +14,10 @@ from typing import Any, ClassVar, cast
 
 from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.numerics.gaussian import SMALLEST_SHARE
+from fedldp.core import numbers
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Fact, Unprotected
 from fedldp.core.kinds import OTHER_SENT
-from fedldp.core.numbers import (
-    strict_count,
-    strict_flag,
-    strict_number,
-    strict_text,
-    strict_weight,
-)
 
 Weight = int
 """A field of this type may be as large as 2^64; a field of type int only as large as 2^53."""
@@ -438,7 +432,9 @@ def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise wrong
-        groups.append((strict_number("epsilon", pair[0]), strict_count("count", pair[1])))
+        groups.append(
+            (numbers.strict_number("epsilon", pair[0]), numbers.strict_count("count", pair[1]))
+        )
     if not groups or len(dict(groups)) < len(groups) or any(0 in pair for pair in groups):
         raise wrong
     return tuple(groups)
@@ -451,12 +447,12 @@ def _event(name: str, value: object) -> Event:
 
 
 def _number_or_none(name: str, value: object) -> float | None:
-    return None if value is None else strict_number(name, value)
+    return None if value is None else numbers.strict_number(name, value)
 
 
 def _sent(name: str, value: object) -> tuple[Unprotected, ...]:
     if isinstance(value, str):
-        text = strict_text(name, value)
+        text = numbers.strict_text(name, value)
         known = KINDS.get(text)
         plain = known is not None and known.family is Unprotected and not known.fields
         return (Unprotected(text) if plain else OTHER_SENT(text=text),)
@@ -468,12 +464,12 @@ def _sent(name: str, value: object) -> tuple[Unprotected, ...]:
 
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {
-    "float": strict_number,
+    "float": numbers.strict_number,
     "float | None": _number_or_none,
-    "int": strict_count,
-    "Weight": strict_weight,
-    "bool": strict_flag,
-    "str": strict_text,
+    "int": numbers.strict_count,
+    "Weight": numbers.strict_weight,
+    "bool": numbers.strict_flag,
+    "str": numbers.strict_text,
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
     "tuple[Unprotected, ...] | str": _sent,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -31,70 +31,12 @@ from fedldp.accounting.accountants import (
     unfolded,
 )
 from fedldp.accounting.events import Event, GaussianReport, SampledGaussian
-from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
-from fedldp.accounting.numerics.compose import (
-    LARGEST_EPSILON,
-    RevealingCounts,
-    pure_epsilon,
-    revealing_epsilon,
-    revealing_lower,
-    two_valued_epsilon,
-)
-from fedldp.accounting.numerics.gaussian import (
-    compose_mu,
-    compose_rho,
-    gaussian_epsilon,
-    zcdp_epsilon,
-)
-from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
-from fedldp.accounting.numerics.shuffle import (
-    clones_epsilon,
-    shuffled_composed_lower,
-    shuffled_composed_upper,
-)
-from fedldp.accounting.numerics.shuffle_one import (
-    LARGEST_SEARCHED,
-    shuffled_one_epsilon,
-    shuffled_one_lower,
-)
-from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilon
-from fedldp.accounting.prices import cost, rounded_up
+from fedldp.accounting.numerics import blanket, compose, gaussian, shuffle, shuffle_one, subsampled
+from fedldp.accounting.prices import cost
+from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Method, NoGuarantee, in_order
-from fedldp.core.kinds import (
-    AS_WITHOUT_SHUFFLER,
-    AT_MOST_UNTRUSTED,
-    CERTIFIED_ROSTER,
-    DISCRETE,
-    FOLLOWS_SUM,
-    FRESH,
-    FRESH_SEEDS,
-    GAUSSIAN,
-    HONEST_CATEGORIES,
-    HONEST_PARTICIPANTS,
-    HONEST_SUMMANDS,
-    IDEALISED,
-    NOT_PURE,
-    OF_SUM_OF_BITS,
-    ONCE,
-    OPTIMAL,
-    OWN_SHARES,
-    PURE_SUM,
-    SAMPLED,
-    SAMPLED_SHARES,
-    SECRET_SAMPLE,
-    SENDING_INDEPENDENT,
-    SENT_IN_CLEAR,
-    SHUFFLED_CATEGORIES,
-    SHUFFLED_COORDINATE,
-    SHUFFLED_MESSAGES,
-    SHUFFLED_REPORTS,
-    SHUFFLER,
-    SUM_OF_SHARES,
-    TAKES_PART,
-    ZCDP,
-)
-from fedldp.core.numbers import SMALLEST_DELTA, strict_number, strict_share, strict_text
+from fedldp.core.numbers import SMALLEST_DELTA, round_up, strict_number, strict_share, strict_text
 
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
@@ -206,7 +148,7 @@ class Guarantee:
     @property
     def is_idealised(self) -> bool:
         """Whether the line holds only for ideal real numbers, not for those that are sent."""
-        return IDEALISED in self.assumptions
+        return kinds.IDEALISED in self.assumptions
 
     def assuming(self, *more: Assumption) -> Self:
         """Return the line with more assumptions; a line that proves nothing stays as it is."""
@@ -334,9 +276,9 @@ def local_guarantees(
     lines = _lines(released, unit, delta, attained, shift)
     if once:  # reports are computed from the draws, and may reveal less than the draws
         lines = [replace(line, lower=None) for line in lines]
-    assumptions = [ONCE] if once else []
+    assumptions = [kinds.ONCE] if once else []
     if unit in ("record", "person", "client-run") and again:
-        assumptions.append(TAKES_PART(rounds=history.total()))
+        assumptions.append(kinds.TAKES_PART(rounds=history.total()))
     return [line.assuming(*assumptions) for line in lines]
 
 
@@ -356,35 +298,36 @@ def _lines(
         losses.append((_moved(loss, shift), times))
     clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
     if clear:
-        return [
-            Guarantee(
-                unit=unit,
-                adversary="server",
-                epsilon=None,
-                delta=0.0,
-                reason=SENT_IN_CLEAR(
-                    what=tuple(
-                        dict.fromkeys(each for sent in sorted(clear, key=repr) for each in sent)
-                    )
-                ),
-            )
-        ]
-    idealised = {IDEALISED} if any(map(real_arithmetic_only, history)) else set[Assumption]()
+        what = dict.fromkeys(each for sent in sorted(clear, key=repr) for each in sent)
+        return [_nothing_proven(unit, "server", kinds.SENT_IN_CLEAR(what=tuple(what)))]
+    idealised = {kinds.IDEALISED} if any(map(real_arithmetic_only, history)) else set[Assumption]()
     pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
     if len(pure) == len(losses):
-        return list(_pure_reports(pure, unit, delta, frozenset({FRESH, *idealised}), attained))
+        return list(
+            _pure_reports(pure, unit, delta, frozenset({kinds.FRESH, *idealised}), attained)
+        )
+    if delta < SMALLEST_DELTA:
+        return [_nothing_proven(unit, "server", kinds.NOT_PURE)]
     rhos = Counter[float]()
     for event, times in history.items():
         rhos[_times(shift**2, cost(event, "zcdp"))] += times
-    by_zcdp = _zcdp(rhos, unit, delta, frozenset({FRESH, DISCRETE, *idealised}))
+    epsilon, method = gaussian.zcdp_epsilon(gaussian.compose_rho(rhos), delta), kinds.ZCDP
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
-    if len(normal) < len(losses) or delta < LEAST_FOR_MU:
-        return [by_zcdp]
-    # Discrete Gaussian noise is nearly as private as continuous noise.
-    epsilon = _normal_epsilon(normal, 1, delta)
-    if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
-        return [by_zcdp]
-    return [replace(by_zcdp, epsilon=epsilon, method=GAUSSIAN)]
+    if len(normal) == len(losses) and delta >= LEAST_FOR_MU:
+        # Discrete Gaussian noise is nearly as private as continuous noise.
+        by_mu = _normal_epsilon(normal, 1, delta)
+        if by_mu <= epsilon:
+            epsilon, method = by_mu, kinds.GAUSSIAN
+    return [
+        Guarantee(
+            unit=unit,
+            adversary="server",
+            epsilon=epsilon,
+            delta=delta,
+            assumptions=frozenset({kinds.FRESH, kinds.DISCRETE, *idealised}),
+            method=method,
+        )
+    ]
 
 
 def _moved(loss: Loss, shift: int) -> Loss:
@@ -405,7 +348,7 @@ def _moved_normal(loss: Normal, shift: int) -> Normal:
 
 def _times(factor: int, value: float) -> float:
     """Return a product, rounded up; a factor of 1 leaves the value unchanged."""
-    return value if math.isinf(value) else rounded_up(factor * Fraction(value))
+    return value if math.isinf(value) else round_up(factor * Fraction(value))
 
 
 def _pure_reports(
@@ -416,7 +359,7 @@ def _pure_reports(
     attained: bool,
 ) -> Iterator[Guarantee]:
     whole = _wholes(losses)
-    pure = pure_epsilon(whole)
+    pure = compose.pure_epsilon(whole)
     exact = all(loss.free for loss, _ in losses)
     yield Guarantee(
         unit=unit,
@@ -425,7 +368,7 @@ def _pure_reports(
         delta=0.0,
         lower=_just_below(pure) if exact else None,
         assumptions=assumptions,
-        method=PURE_SUM(over="coordinates" if exact else "reports"),
+        method=kinds.PURE_SUM(over="coordinates" if exact else "reports"),
     )
     if delta == 0:
         return
@@ -437,7 +380,7 @@ def _pure_reports(
         delta=delta,
         lower=None if lower is None else _just_below(lower),
         assumptions=assumptions,
-        method=OPTIMAL(tight=tight),
+        method=kinds.OPTIMAL(tight=tight),
     )
 
 
@@ -468,9 +411,9 @@ def _composed(
     if two_valued and len(singles) == 1:
         return epsilon, epsilon, "exact"
     known = all(loss.known for loss, _ in losses)
-    if two_valued or not known or max(each for each, _ in singles) > LARGEST_EPSILON:
+    if two_valued or not known or max(each for each, _ in singles) > compose.LARGEST_EPSILON:
         return epsilon, None, "upper"
-    lower = min(revealing_lower(singles, delta), epsilon)
+    lower = min(compose.revealing_lower(singles, delta), epsilon)
     return epsilon, lower, "coordinates"
 
 
@@ -482,13 +425,13 @@ def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
     return dict(counts)
 
 
-def _epsilon(counts: RevealingCounts, delta: float) -> float:
-    if max(epsilon for epsilon, _ in counts) <= LARGEST_EPSILON:
-        return revealing_epsilon(counts, delta)
+def _epsilon(counts: compose.RevealingCounts, delta: float) -> float:
+    if max(epsilon for epsilon, _ in counts) <= compose.LARGEST_EPSILON:
+        return compose.revealing_epsilon(counts, delta)
     merged: Counter[float] = Counter()
     for (epsilon, _), count in counts.items():
         merged[epsilon] += count
-    return pure_epsilon(merged)  # at such epsilons, using delta would gain almost nothing
+    return compose.pure_epsilon(merged)  # at such epsilons, using delta would gain almost nothing
 
 
 def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: float) -> float:
@@ -502,28 +445,14 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
     mus = Counter[float]()
     for loss, times in losses:
         mus[loss.mu(shares)] += times
-    epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
+    epsilon = (
+        gaussian.gaussian_epsilon(gaussian.compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
+    )
     return math.nextafter(epsilon, math.inf)
 
 
-def _zcdp(
-    rhos: Counter[float], unit: Unit, delta: float, assumptions: frozenset[Assumption]
-) -> Guarantee:
-    """Return the guarantee that zCDP gives for any mixture of events."""
-    if delta < SMALLEST_DELTA:
-        return _not_pure(unit, "server")
-    return Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=zcdp_epsilon(compose_rho(rhos), delta),
-        delta=delta,
-        assumptions=assumptions,
-        method=ZCDP,
-    )
-
-
-def _not_pure(unit: Unit, adversary: Adversary) -> Guarantee:
-    return Guarantee(unit=unit, adversary=adversary, epsilon=None, delta=0.0, reason=NOT_PURE)
+def _nothing_proven(unit: Unit, adversary: Adversary, reason: NoGuarantee) -> Guarantee:
+    return Guarantee(unit=unit, adversary=adversary, epsilon=None, delta=0.0, reason=reason)
 
 
 def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> float | None:
@@ -577,7 +506,7 @@ def sampled_guarantee(
         ConfigError: nothing is known about this unit and adversary for such a history.
     """
     side = SIDE_OF[unit]
-    releases: Counter[SampledRelease] = Counter()
+    releases: Counter[subsampled.SampledRelease] = Counter()
     for event, times in history.items():
         loss = loss_of(event)
         if (
@@ -592,24 +521,28 @@ def sampled_guarantee(
                 "the server's release"
             )
         releases[_moved_sample(loss.release(1), shift)] += copies * times * loss.times
-    epsilon = sampled_epsilon(releases, delta)
+    epsilon = subsampled.sampled_epsilon(releases, delta)
     if math.isinf(epsilon):
-        return _not_pure(unit, adversary)
+        return _nothing_proven(unit, adversary, kinds.NOT_PURE)
     return Guarantee(
         unit=unit,
         adversary=adversary,
         epsilon=epsilon,
         delta=delta,
-        method=SAMPLED(releases=releases.total(), of="client" if side == "client" else "part"),
-        assumptions=frozenset({FRESH, IDEALISED, SECRET_SAMPLE(of=side)}),
+        method=kinds.SAMPLED(
+            releases=releases.total(), of="client" if side == "client" else "part"
+        ),
+        assumptions=frozenset({kinds.FRESH, kinds.IDEALISED, kinds.SECRET_SAMPLE(of=side)}),
     )
 
 
-def _moved_sample(release: SampledRelease, shift: int) -> SampledRelease:
+def _moved_sample(release: subsampled.SampledRelease, shift: int) -> subsampled.SampledRelease:
     if shift == 1:
         return release
     noise = math.nextafter(release.noise_multiplier / shift, 0)
-    return SampledRelease(noise_multiplier=noise, sampling_rate=1.0, sample=release.sample)
+    return subsampled.SampledRelease(
+        noise_multiplier=noise, sampling_rate=1.0, sample=release.sample
+    )
 
 
 # Behind a shuffler
@@ -633,71 +566,73 @@ def shuffled_guarantees(
     Raises:
         ConfigError: a shuffler does not protect such reports.
     """
-    bits = shuffled_loss(event)
-    if bits is None:
+    seen = shuffled_loss(event)
+    if seen is None:
         raise ConfigError(f"event {type(event).__name__}: a shuffler does not protect it")
-    if isinstance(bits, Subset):
-        return tuple(_shuffled_categories(bits, rounds, anonymity_set, delta))
-    lines = [_shuffled_weight(bits, anonymity_set, delta)] if chunk == 1 else []
-    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
-    for unit, times in units:
-        upper, lower, method = _shuffled_messages(bits, times, anonymity_set, chunk, delta)
-        local = _local_approximate(Counter({event: times}), unit, delta)
-        if bits.whole is not None and bits.whole <= LARGEST_SHUFFLED:
-            whole = clones_epsilon(bits.whole, anonymity_set, delta, times)
-            if whole < upper:
-                upper, method = whole, SHUFFLED_REPORTS(reports=times)
-        if local < upper:
-            method = AS_WITHOUT_SHUFFLER
-        lines.append(
-            Guarantee(
-                unit=unit,
-                adversary="shuffled-server",
-                epsilon=min(upper, local),
-                delta=delta,
-                lower=None if lower is None else min(lower, upper, _just_below(local)),
-                assumptions=_honest(anonymity_set) | _taking_part(times, unit),
-                method=method,
-            )
+    if isinstance(seen, blanket.Subset):
+        honest = kinds.HONEST_CATEGORIES(
+            reports=anonymity_set, categories=seen.categories, closest=seen.closest
         )
-    return tuple(lines)
+        assumptions = _shuffled("reports", honest) | {kinds.FRESH_SEEDS}
+        bounds = [_categories(seen, times, anonymity_set, delta) for times in (1, rounds)]
+        return tuple(_round_and_run("shuffled-server", rounds, delta, assumptions, bounds))
+    assumptions = _shuffled("messages", kinds.HONEST_PARTICIPANTS(clients=anonymity_set))
+    lines = [_shuffled_weight(seen, anonymity_set, delta, assumptions)] if chunk == 1 else []
+    bounds = []
+    for times in (1, rounds):
+        local = _local_epsilon(Counter({event: times}), delta)
+        bounds.append(_messages(seen, times, anonymity_set, chunk, delta, local))
+    return (*lines, *_round_and_run("shuffled-server", rounds, delta, assumptions, bounds))
 
 
-def _shuffled_categories(
-    subset: Subset, rounds: int, anonymity_set: int, delta: float
-) -> Iterator[Guarantee]:
-    """Yield the lines for reports that are one category each and are shuffled as a whole."""
-    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
-    for unit, times in units:
-        epsilon = blanket_epsilon(subset, anonymity_set, delta, times)
-        local = two_valued_epsilon(subset.epsilon, times, delta)
-        yield Guarantee(
+Bound = tuple[float, float | None, Method]
+"""An epsilon, a lower bound on the true epsilon if one is known, and how it was computed."""
+
+
+def _round_and_run(
+    adversary: Adversary,
+    rounds: int,
+    delta: float,
+    assumptions: frozenset[Assumption],
+    bounds: Sequence[Bound],
+) -> list[Guarantee]:
+    """Return the lines for a client's round and its run, from the bounds on their epsilons.
+
+    The line for the run assumes the limit on participation: a client that exceeds it may be worse
+    off.
+    """
+    units: tuple[Unit, ...] = ("client-round", "client-run")
+    return [
+        Guarantee(
             unit=unit,
-            adversary="shuffled-server",
+            adversary=adversary,
             epsilon=epsilon,
             delta=delta,
-            assumptions=_honest_categories(subset, anonymity_set) | _taking_part(times, unit),
-            method=SHUFFLED_CATEGORIES(reports=times) if epsilon < local else AS_WITHOUT_SHUFFLER,
+            lower=lower,
+            assumptions=assumptions | taking_part,
+            method=method,
         )
+        for unit, taking_part, (epsilon, lower, method) in zip(
+            units, (set(), {kinds.TAKES_PART(rounds=rounds)}), bounds, strict=True
+        )
+    ]
 
 
-def _honest_categories(subset: Subset, anonymity_set: int) -> frozenset[Assumption]:
-    return frozenset(
-        {
-            FRESH,
-            SHUFFLER(of="reports"),
-            HONEST_CATEGORIES(
-                reports=anonymity_set, categories=subset.categories, closest=subset.closest
-            ),
-            FRESH_SEEDS,
-            SENDING_INDEPENDENT(of="reports"),
-        }
-    )
+def _shuffled(of: str, honest: Assumption) -> frozenset[Assumption]:
+    return frozenset({kinds.FRESH, kinds.SHUFFLER(of=of), honest, kinds.SENDING_INDEPENDENT(of=of)})
 
 
-def _taking_part(rounds: int, unit: Unit) -> set[Assumption]:
-    """Return a run's limit on participation; a client that exceeds it may be worse off."""
-    return {TAKES_PART(rounds=rounds)} if unit == "client-run" else set()
+def _local_epsilon(history: History, delta: float) -> float:
+    lines = local_guarantees(history, "client-run", delta, attained=False)
+    return min(line.size for line in lines)
+
+
+def _categories(subset: blanket.Subset, times: int, anonymity_set: int, delta: float) -> Bound:
+    """Return the bound for reports that are one category each and are shuffled as a whole."""
+    epsilon = blanket.blanket_epsilon(subset, anonymity_set, delta, times)
+    if epsilon < compose.two_valued_epsilon(subset.epsilon, times, delta):
+        return epsilon, None, kinds.SHUFFLED_CATEGORIES(reports=times)
+    return epsilon, None, kinds.AS_WITHOUT_SHUFFLER
 
 
 def _just_below(exact: float) -> float:
@@ -705,23 +640,21 @@ def _just_below(exact: float) -> float:
     return exact * (1 - 2e-9)
 
 
-def _honest(anonymity_set: int) -> frozenset[Assumption]:
-    return frozenset(
-        {
-            FRESH,
-            SHUFFLER(of="messages"),
-            HONEST_PARTICIPANTS(clients=anonymity_set),
-            SENDING_INDEPENDENT(of="messages"),
-        }
+def _shuffled_weight(
+    bits: CountedBits, anonymity_set: int, delta: float, assumptions: frozenset[Assumption]
+) -> Guarantee:
+    # Above the largest epsilon, only the local guarantee is computed.
+    hides = bits.epsilon <= shuffle.LARGEST_EPSILON
+    one = (
+        shuffle_one.shuffled_one_epsilon(bits.epsilon, anonymity_set, delta)
+        if hides
+        else bits.epsilon
     )
-
-
-def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Guarantee:
-    hides = bits.epsilon <= LARGEST_SHUFFLED  # above it, only the local guarantee is computed
-    one = shuffled_one_epsilon(bits.epsilon, anonymity_set, delta) if hides else bits.epsilon
     lower = None
-    if hides and bits.whole is None and anonymity_set <= LARGEST_SEARCHED:
-        lower = shuffled_one_lower(bits.epsilon, anonymity_set, max(delta, SMALLEST_DELTA))
+    if hides and bits.whole is None and anonymity_set <= shuffle_one.LARGEST_SEARCHED:
+        lower = shuffle_one.shuffled_one_lower(
+            bits.epsilon, anonymity_set, max(delta, SMALLEST_DELTA)
+        )
     exact = lower is not None and _just_below(one) <= lower
     return Guarantee(
         unit="weight",
@@ -729,30 +662,37 @@ def _shuffled_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Gua
         epsilon=min(one, bits.epsilon, math.inf if bits.whole is None else bits.whole),
         delta=delta,
         lower=None if lower is None else _just_below(lower),
-        assumptions=_honest(anonymity_set),
-        method=SHUFFLED_COORDINATE(tight="exact" if exact else "upper"),
+        assumptions=assumptions,
+        method=kinds.SHUFFLED_COORDINATE(tight="exact" if exact else "upper"),
     )
 
 
-def _shuffled_messages(
-    bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float
-) -> tuple[float, float | None, Method]:
-    """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
+def _messages(
+    bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float, local: float
+) -> Bound:
+    """Return the bound for reports that are shuffled chunk by chunk.
+
+    ``local`` is what holds without the shuffler.
+    """
     messages = -(-bits.coordinates // chunk) * times
-    each = pure_epsilon({bits.epsilon: chunk})
+    each = compose.pure_epsilon({bits.epsilon: chunk})
     upper, lower = math.inf, None
-    if each <= LARGEST_SHUFFLED:
-        upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
-    if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
+    if each <= shuffle.LARGEST_EPSILON:
+        upper = shuffle.clones_epsilon(each, anonymity_set, delta, messages, two_valued=True)
+    if bits.epsilon <= shuffle.LARGEST_EPSILON and bits.whole is None:
         singles = bits.coordinates * times  # chunks reveal at least as much as single bits
-        lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
+        lower = shuffle.shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     below = None if lower is None else "exact-pair"
-    return upper, lower, SHUFFLED_MESSAGES(messages=messages, chunk=chunk, lower=below)
-
-
-def _local_approximate(history: History, unit: Unit, delta: float) -> float:
-    lines = local_guarantees(history, unit, delta)
-    return min(line.epsilon for line in lines if line.epsilon is not None)
+    method = kinds.SHUFFLED_MESSAGES(messages=messages, chunk=chunk, lower=below)
+    if bits.whole is not None and bits.whole <= shuffle.LARGEST_EPSILON:
+        whole = shuffle.clones_epsilon(bits.whole, anonymity_set, delta, times)
+        if whole < upper:
+            upper, method = whole, kinds.SHUFFLED_REPORTS(reports=times)
+    if lower is not None:
+        lower = min(lower, upper, _just_below(local))
+    if local < upper:
+        return local, lower, kinds.AS_WITHOUT_SHUFFLER
+    return upper, lower, method
 
 
 # Within a sum
@@ -797,7 +737,17 @@ def summing_guarantees(
     losses = [(summed_loss(event), rounds) for event, rounds in history.items()]
     if delta == 0 or not any(loss for loss, _ in losses):
         return []
-    rests = sum_assumptions(summands, untrusted, committees)
+    among = "committee" if committees else "round"
+    rests = frozenset(
+        {
+            kinds.FRESH,
+            kinds.FOLLOWS_SUM,
+            kinds.CERTIFIED_ROSTER,
+            kinds.AT_MOST_UNTRUSTED(clients=untrusted, among=among),
+            kinds.HONEST_SUMMANDS(clients=summands, among=among),
+            kinds.SENDING_INDEPENDENT(of="messages"),
+        }
+    )
     normal = [(_moved_normal(a, shift), rounds) for a, rounds in losses if isinstance(a, Normal)]
     if len(normal) == len(losses):
         return _of_shares(normal, summands, rests, delta)
@@ -814,8 +764,8 @@ def summing_guarantees(
         replace(
             line,
             adversary="summing-server",
-            assumptions=rests | set(TAKES_PART.among(line.assumptions)),
-            method=OF_SUM_OF_BITS(of=line.method),
+            assumptions=rests | set(kinds.TAKES_PART.among(line.assumptions)),
+            method=kinds.OF_SUM_OF_BITS(of=line.method),
         )
         for line in lines
     ]
@@ -840,20 +790,11 @@ def _of_shares(
     rounds = sum(times for _, times in losses)
     of_round = max(_normal_epsilon([(loss, 1)], summands, delta) for loss, _ in losses)
     of_run = _normal_epsilon(losses, summands, delta)
-    units: tuple[tuple[Unit, float], ...] = (("client-round", of_round), ("client-run", of_run))
-    return [
-        Guarantee(
-            unit=unit,
-            adversary="summing-server",
-            epsilon=epsilon,
-            delta=delta,
-            assumptions=rests
-            | {DISCRETE, OWN_SHARES(shares=summands)}
-            | _taking_part(rounds, unit),
-            method=SUM_OF_SHARES(shares=summands),
-        )
-        for unit, epsilon in units
+    assumptions = rests | {kinds.DISCRETE, kinds.OWN_SHARES(shares=summands)}
+    bounds: list[Bound] = [
+        (epsilon, None, kinds.SUM_OF_SHARES(shares=summands)) for epsilon in (of_round, of_run)
     ]
+    return _round_and_run("summing-server", rounds, delta, assumptions, bounds)
 
 
 def _of_sampled_shares(
@@ -872,10 +813,11 @@ def _of_sampled_shares(
         Guarantee(
             unit="client-run",
             adversary="summing-server",
-            epsilon=sampled_epsilon({release: steps}, delta),
+            epsilon=subsampled.sampled_epsilon({release: steps}, delta),
             delta=delta,
-            assumptions=rests | {IDEALISED, OWN_SHARES(shares=summands), TAKES_PART(rounds=rounds)},
-            method=SAMPLED_SHARES(steps=steps, shares=summands),
+            assumptions=rests
+            | {kinds.IDEALISED, kinds.OWN_SHARES(shares=summands), kinds.TAKES_PART(rounds=rounds)},
+            method=kinds.SAMPLED_SHARES(steps=steps, shares=summands),
         )
     ]
 
@@ -892,27 +834,10 @@ def noisier_alone(event: Event, summands: int, shift: int) -> Event | None:
     if isinstance(loss, Normal):
         mu = _moved_normal(loss, shift).mu(summands)
         # A Gaussian has this rho, and its own epsilon is always smaller than what rho gives.
-        return GaussianReport(mu=mu, rho=rounded_up(Fraction(mu) ** 2 / 2))
+        return GaussianReport(mu=mu, rho=round_up(Fraction(mu) ** 2 / 2))
     if not isinstance(loss, Sampled):
         return None
     one = _moved_sample(loss.release(summands), shift)
     return SampledGaussian(
         noise_multiplier=one.noise_multiplier, sampling_rate=one.sampling_rate, steps=loss.times
-    )
-
-
-def sum_assumptions(
-    summands: int, untrusted: int, committees: bool = False
-) -> frozenset[Assumption]:
-    """Return the assumptions of every line for a summing server; see ``summing_guarantees``."""
-    among = "committee" if committees else "round"
-    return frozenset(
-        {
-            FRESH,
-            FOLLOWS_SUM,
-            CERTIFIED_ROSTER,
-            AT_MOST_UNTRUSTED(clients=untrusted, among=among),
-            HONEST_SUMMANDS(clients=summands, among=among),
-            SENDING_INDEPENDENT(of="messages"),
-        }
     )

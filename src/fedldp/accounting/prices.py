@@ -130,21 +130,11 @@ def _known_cost(event: Event, kind: BudgetKind, side: Side) -> float:
     content = content_of(event)
     if content is not None:
         once = cost(content.event, kind, side)
-        return math.inf if math.isinf(once) else rounded_up(content.count * Fraction(once))
+        return math.inf if math.isinf(once) else round_up(content.count * Fraction(once))
     if releases_nothing(event):
         return 0.0
     exact = accountant(event).price(event, kind)
     if exact is None:
         return math.inf
     assert exact >= 0
-    return rounded_up(exact)
-
-
-def rounded_up(exact: Fraction | float) -> float:
-    """Return the smallest float that is at least ``exact``; infinity if there is none."""
-    if exact == math.inf:
-        return math.inf
-    try:
-        return round_up(Fraction(exact))
-    except OverflowError:
-        return math.inf
+    return round_up(exact)

@@ -36,21 +36,13 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import compose_mu, compose_rho
-from fedldp.accounting.prices import cost, rounded_up
+from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory, most_of
 from fedldp.accounting.statement import Statement
+from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Fact, NoGuarantee, in_order
-from fedldp.core.kinds import (
-    AS_DRAWN_HERE,
-    AT_SITES,
-    BOUND,
-    HONEST_CATEGORIES,
-    HONEST_PARTICIPANTS,
-    HONEST_SUMMANDS,
-    IDEALISED,
-    TAKES_PART,
-)
+from fedldp.core.numbers import round_up
 
 LARGER: dict[Unit, tuple[Unit, ...]] = {
     "weight": ("weight",),
@@ -103,7 +95,7 @@ class Proven:
     @property
     def is_idealised(self) -> bool:
         """Whether it holds only for ideal real numbers."""
-        return IDEALISED in self.conditions
+        return kinds.IDEALISED in self.conditions
 
     @classmethod
     def of(cls, statement: Statement, unit: Unit, adversary: Adversary) -> Self:
@@ -176,7 +168,7 @@ class Released:
                 # What protects one client protects a person whose rows are all at that client.
                 if self.persons_at_sites > 1:
                     continue
-                line = line.assuming(AT_SITES(sites=1))
+                line = line.assuming(kinds.AT_SITES(sites=1))
             found.append(line)
         return sorted(found, key=lambda line: line.size)
 
@@ -262,8 +254,8 @@ def together(
         both = zip(chosen, drawn, strict=True)
         most = [[own] if worse is None else worse for own, worse in both]
         if (bound := _epsilon(most, delta)) > epsilon:
-            of = BOUND(unit=unit, adversary=adversary, epsilon=bound, delta=delta)
-            bounds = [AS_DRAWN_HERE(bounds=(of,))]
+            of = kinds.BOUND(unit=unit, adversary=adversary, epsilon=bound, delta=delta)
+            bounds = [kinds.AS_DRAWN_HERE(bounds=(of,))]
     by = dict.fromkeys(
         each for _, line in chosen if line.stated_by != HOUSE for each in line.stated_by.split(", ")
     )
@@ -386,7 +378,7 @@ def _seen_alone(draws: Sequence[Chosen]) -> tuple[History, int] | None:
         if line.adversary in ("server", "downlink"):
             each += map(unfolded, histories)
             continue
-        clients = [fact.values["clients"] for fact in HONEST_SUMMANDS.among(line.assumptions)]
+        clients = [fact.values["clients"] for fact in kinds.HONEST_SUMMANDS.among(line.assumptions)]
         for history in histories:
             noisier = Counter[Event]()
             for event, times in history.items():
@@ -428,8 +420,8 @@ def _seen_in_crowd(draws: Sequence[Chosen]) -> tuple[_Hidden, int, int] | None:
         if line.adversary == "shuffled-server":  # fewer coordinates in a message reveal less
             whole = getattr(shuffled_loss(event), "coordinates", 1)
             chunk = whole if line.method is None else line.method.values.get("chunk", whole)
-        among = [(HONEST_SUMMANDS, "clients"), (HONEST_PARTICIPANTS, "clients")]
-        among.append((HONEST_CATEGORIES, "reports"))
+        among = [(kinds.HONEST_SUMMANDS, "clients"), (kinds.HONEST_PARTICIPANTS, "clients")]
+        among.append((kinds.HONEST_CATEGORIES, "reports"))
         (reports,) = (
             fact.values[name] for kind, name in among for fact in kind.among(line.assumptions)
         )
@@ -486,7 +478,7 @@ def _part(delta: float, parts: int) -> float:
 
 def _sum(epsilons: Sequence[float]) -> float:
     """Return a sum, rounded up."""
-    return math.inf if math.inf in epsilons else rounded_up(sum(map(Fraction, epsilons)))
+    return math.inf if math.inf in epsilons else round_up(sum(map(Fraction, epsilons)))
 
 
 def _conditions(known: Sequence[Chosen]) -> tuple[Fact, ...]:
@@ -494,13 +486,13 @@ def _conditions(known: Sequence[Chosen]) -> tuple[Fact, ...]:
     rounds = [
         max(each.values["rounds"] for each in found)
         for _, line in known
-        if (found := TAKES_PART.among(line.assumptions))
+        if (found := kinds.TAKES_PART.among(line.assumptions))
     ]
     assumptions = {each for _, line in known for each in line.assumptions}
-    assumptions -= set(TAKES_PART.among(assumptions))
+    assumptions -= set(kinds.TAKES_PART.among(assumptions))
     if rounds:
-        assumptions.add(TAKES_PART(rounds=sum(rounds)))
+        assumptions.add(kinds.TAKES_PART(rounds=sum(rounds)))
     warnings = dict.fromkeys(each for run, _ in known for each in run.statement.warnings)
-    for of_one_run in AS_DRAWN_HERE.among(warnings):
+    for of_one_run in kinds.AS_DRAWN_HERE.among(warnings):
         del warnings[of_one_run]
     return (*in_order(assumptions), *warnings)

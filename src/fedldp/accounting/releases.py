@@ -190,10 +190,6 @@ class ReleaseHistory:
                 found.append(Counter({events[i]: count for i, count in pairs}))
         return found
 
-    def anonymity_sets(self) -> dict[Event, set[int]]:
-        """Return, for each event, the set of participant counts of the rounds that released it."""
-        return {event: set(sizes.values()) for event, sizes in self.crowds().items()}
-
     def crowds(self) -> dict[Event, Counter[int]]:
         """Return, for each event, the number of participants in each round that released it."""
         found: dict[Event, Counter[int]] = {}
@@ -211,7 +207,7 @@ class ReleaseHistory:
 
     def _costs(self) -> tuple[set[frozenset[tuple[Event, int]]], dict[Event, int]]:
         histories = {frozenset(history.items()) for history in self.histories()}
-        return histories, {event: min(sizes) for event, sizes in self.anonymity_sets().items()}
+        return histories, {event: min(sizes.values()) for event, sizes in self.crowds().items()}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReleaseHistory):

@@ -39,37 +39,14 @@ from fedldp.accounting.guarantees import (
 )
 from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.releases import ReleaseHistory, most_of
+from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Caveat, Method
-from fedldp.core.kinds import (
-    ARRIVAL_TIMES,
-    AS_DRAWN,
-    AS_DRAWN_HERE,
-    AT_SITES,
-    BOUND,
-    DISCRETE,
-    FRESH,
-    HELD_OUT,
-    IDEALISED,
-    LARGE_DELTA,
-    NOTHING_SENT,
-    ONCE,
-    ONE_COORDINATE,
-    OWN_CODE,
-    PART_OF_CLIENT,
-    RESTS_ON,
-    SECRET_SAMPLE,
-    SERVER_TRUSTED,
-    SEVERAL_SITES,
-    SHUFFLED_MESSAGES,
-    SIMULATED,
-    SMALLEST_COMMITTEE,
-    TAKES_PART,
-    UNEVEN,
-)
 from fedldp.core.numbers import strict_number, strict_share, strict_text
 
-OF_ANYONE = {each.kind for each in (IDEALISED, DISCRETE, ONCE)} | {SECRET_SAMPLE.name}
+OF_ANYONE = {each.kind for each in (kinds.IDEALISED, kinds.DISCRETE, kinds.ONCE)} | {
+    kinds.SECRET_SAMPLE.name
+}
 """Assumptions that a line for all clients needs as soon as one client's line needs them."""
 
 _EXPECTED = Decimal("0.1")
@@ -83,7 +60,7 @@ when a key or a kind is added."""
 
 def scores_are_private(warnings: Iterable[Caveat]) -> bool:
     """Return whether a statement warns that scores use private rows."""
-    return HELD_OUT in warnings
+    return kinds.HELD_OUT in warnings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +260,9 @@ def statement(
             lines += [_of_part(line, part) for line in found]
     lines += _worst(rounds, "client-round") + _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
-    warnings: list[Caveat] = [SIMULATED, *_uneven(runs)]
+    warnings: list[Caveat] = [kinds.SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
-        warnings.append(ARRIVAL_TIMES(prediction_error=shuffler.prediction_error))
+        warnings.append(kinds.ARRIVAL_TIMES(prediction_error=shuffler.prediction_error))
     elif shuffler is not None and delta > 0:
         lines += _shuffled_lines(shuffler, reports, delta)
     if summed is not None:
@@ -293,13 +270,13 @@ def statement(
             lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
         lines += _summed_lines(summed, reports, delta)
         if summed.committees:
-            warnings.append(SMALLEST_COMMITTEE)
+            warnings.append(kinds.SMALLEST_COMMITTEE)
     if own_code and any(line.kind != "none" for line in lines):
         lines = [_on_the_word_of(own_code, line) for line in lines]
-        warnings.append(RESTS_ON(assumption=OWN_CODE(of=tuple(own_code)), of="code"))
+        warnings.append(kinds.RESTS_ON(assumption=kinds.OWN_CODE(of=tuple(own_code)), of="code"))
     for each in assumed:
         lines = [line.assuming(each.what) for line in lines]
-        warnings.append(RESTS_ON(assumption=each.what, of=each.of))
+        warnings.append(kinds.RESTS_ON(assumption=each.what, of=each.of))
     for side, count in (protected or {}).items():
         warnings += _large_delta(side, count, lines, claim)
     return Statement(claim=claim, guarantees=tuple(lines), warnings=tuple(warnings))
@@ -317,8 +294,8 @@ def over_draws(lines: Sequence[Guarantee], worse: Sequence[Sequence[Guarantee]])
         bound = max((_least(line, each) for each in worse), default=0.0)
         if line.epsilon is not None and bound > line.epsilon:
             where = {"unit": line.unit, "adversary": line.adversary}
-            bounds.append(BOUND(**where, epsilon=bound, delta=line.delta))
-    return [AS_DRAWN_HERE(bounds=tuple(dict.fromkeys(bounds)))] if bounds else []
+            bounds.append(kinds.BOUND(**where, epsilon=bound, delta=line.delta))
+    return [kinds.AS_DRAWN_HERE(bounds=tuple(dict.fromkeys(bounds)))] if bounds else []
 
 
 def _least(line: Guarantee, others: Sequence[Guarantee]) -> float:
@@ -360,24 +337,24 @@ def _large_delta(
     largest = max(deltas, default=0.0)
     if Decimal(repr(largest)) * count <= _EXPECTED:
         return []
-    return [LARGE_DELTA(of=side, count=count, delta=largest)]
+    return [kinds.LARGE_DELTA(of=side, count=count, delta=largest)]
 
 
 def _on_the_word_of(own_code: Sequence[str], line: Guarantee) -> Guarantee:
     """Return a line that relies on the user's own code: no lower bound is known for it."""
     if line.method is None:
         return line
-    word, by = OWN_CODE(of=tuple(own_code)), ", ".join(own_code)
+    word, by = kinds.OWN_CODE(of=tuple(own_code)), ", ".join(own_code)
     return replace(line.assuming(word), lower=None, method=_as_stated(line.method), stated_by=by)
 
 
 def _as_stated(method: Method) -> Method:
     """Return a method that claims neither exactness nor a lower bound; also inside of another."""
     values = method.values
-    if method.kind == ONE_COORDINATE.name and values["tight"] == "exact":
-        return ONE_COORDINATE(tight="stated")
-    if method.kind == SHUFFLED_MESSAGES.name:
-        return SHUFFLED_MESSAGES(**values | {"lower": None})
+    if method.kind == kinds.ONE_COORDINATE.name and values["tight"] == "exact":
+        return kinds.ONE_COORDINATE(tight="stated")
+    if method.kind == kinds.SHUFFLED_MESSAGES.name:
+        return kinds.SHUFFLED_MESSAGES(**values | {"lower": None})
     if "of" in values and isinstance(values["of"], Method):
         pairs = (values | {"of": _as_stated(values["of"])}).items()
         return Method(method.kind, tuple(sorted(pairs)))
@@ -444,8 +421,8 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
             epsilon=worst,
             delta=0.0,
             lower=worst * (1 - 2e-9) if free else None,
-            assumptions=frozenset({FRESH}),
-            method=ONE_COORDINATE(tight="exact" if free else "whole"),
+            assumptions=frozenset({kinds.FRESH}),
+            method=kinds.ONE_COORDINATE(tight="exact" if free else "whole"),
         )
     ]
 
@@ -490,17 +467,17 @@ def _at_sites(line: Guarantee, unit: Unit, sites: int, by: str) -> Guarantee:
     line = replace(line, unit=unit)
     if unit != "person" or line.method is None:
         return line
-    line = line.assuming(AT_SITES(sites=sites))
+    line = line.assuming(kinds.AT_SITES(sites=sites))
     # The bound may not be attained: perhaps no person is at that many sites, or no person's sites
     # all release the most.
     if sites == 1:
         return line
-    return replace(line, lower=None, method=SEVERAL_SITES(sites=sites, by=by, of=line.method))
+    return replace(line, lower=None, method=kinds.SEVERAL_SITES(sites=sites, by=by, of=line.method))
 
 
 def _of_part(line: Guarantee, part: Part) -> Guarantee:
     """Return what a run's guarantee for a client implies for a part of the client's input."""
-    method = line.method and PART_OF_CLIENT(part=part, of=line.method)
+    method = line.method and kinds.PART_OF_CLIENT(part=part, of=line.method)
     return replace(line, unit=part, lower=None, method=method)
 
 
@@ -511,7 +488,7 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[Caveat]:
         return []
     best = min(bests, key=lambda line: line.size)
     assert best.epsilon is not None
-    return [UNEVEN(epsilon=best.epsilon, delta=best.delta)]
+    return [kinds.UNEVEN(epsilon=best.epsilon, delta=best.delta)]
 
 
 def _downlink_lines(
@@ -520,13 +497,18 @@ def _downlink_lines(
     """Return what holds against those who see only broadcasts, if the server adds noise."""
     if not releases.events:
         return []
-    kinds = {IDEALISED.kind, DISCRETE.kind, SECRET_SAMPLE.name, AT_SITES.name}
+    carried = {
+        kinds.IDEALISED.kind,
+        kinds.DISCRETE.kind,
+        kinds.SECRET_SAMPLE.name,
+        kinds.AT_SITES.name,
+    }
     units: tuple[Unit, ...] = (*_stated_parts(releases), "client-run")
     found = []
     for line in (
         each for u in units for each in _run_lines(releases, u, "downlink", delta, persons_at_sites)
     ):
-        kept = {each for each in line.assumptions if each.kind in kinds} | {SERVER_TRUSTED}
+        kept = {each for each in line.assumptions if each.kind in carried} | {kinds.SERVER_TRUSTED}
         found.append(replace(line, adversary="downlink", assumptions=frozenset(kept)))
     return found
 
@@ -534,7 +516,7 @@ def _downlink_lines(
 def _shuffled_lines(
     shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float
 ) -> list[Guarantee]:
-    sizes = releases.anonymity_sets()
+    sizes = {event: set(crowd.values()) for event, crowd in releases.crowds().items()}
     worst: list[tuple[Event, CountedBits | Subset, int, int]] = []
     for history in releases.histories():
         shown = [shuffled_loss(event) for event in history]
@@ -578,7 +560,7 @@ def _summed_part_lines(
         if line.unit == "client-run"
     ]
     if sampled:
-        lines = [line.assuming(SECRET_SAMPLE(of=part)) for line in lines]
+        lines = [line.assuming(kinds.SECRET_SAMPLE(of=part)) for line in lines]
     return lines
 
 
@@ -665,7 +647,7 @@ def _nothing(unit: Unit) -> Guarantee:
         epsilon=0.0,
         delta=0.0,
         lower=0.0,
-        method=NOTHING_SENT,
+        method=kinds.NOTHING_SENT,
     )
 
 
@@ -680,8 +662,8 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
     if worst.kind == "none":
         return worst
     everybody = frozenset[Assumption]().union(*(line.assumptions for line in lines))
-    rounds = set(TAKES_PART.among(everybody))
+    rounds = set(kinds.TAKES_PART.among(everybody))
     needed = {each for each in everybody if each.kind in OF_ANYONE}
     if rounds:  # clients that are not drawn here may have other budgets
-        needed |= {AS_DRAWN, *(rounds if len(rounds) == 1 else ())}
+        needed |= {kinds.AS_DRAWN, *(rounds if len(rounds) == 1 else ())}
     return replace(worst, assumptions=(worst.assumptions - rounds) | needed)

@@ -120,14 +120,17 @@ def check_delta(value: float) -> None:
         raise ConfigError(f"delta = {value}: give a number of at least 0 and below 1, such as 1e-5")
 
 
-def round_up(exact: Fraction) -> float:
-    """Return the smallest float that is at least ``exact``.
+def round_up(exact: Fraction | float) -> float:
+    """Return the smallest float that is at least ``exact``; infinity if there is none.
 
     >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
     True
     """
-    nearest = float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
 
 
 # Use sixty digits, whatever decimal context the program has set. The rounding errors stay far below

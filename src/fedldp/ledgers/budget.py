@@ -23,10 +23,10 @@ from typing import get_args
 
 from fedldp.accounting.accountants import PARTS, SIDES, UNITS, BudgetKind, Part, Side, sides_of
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import cost, price, price_of_run, rounded_up
+from fedldp.accounting.prices import cost, price, price_of_run
 from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.core.formatting import number
-from fedldp.core.numbers import check_not_negative
+from fedldp.core.numbers import check_not_negative, round_up
 
 _OF_ONE: dict[Side, str] = {
     "client": "",
@@ -122,8 +122,8 @@ class Budget:
         total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
             raise OverBudget(
-                f"{self}: {rounded_up(spent)!r} is spent already; this release costs {costs!r}, "
-                f"{rounded_up(total)!r} in total; nothing was released"
+                f"{self}: {round_up(spent)!r} is spent already; this release costs {costs!r}, "
+                f"{round_up(total)!r} in total; nothing was released"
             )
         return costs
 
@@ -141,16 +141,14 @@ class Budget:
 
     def spent(self, costs: Iterable[float | Fraction]) -> float:
         """Return the sum of ``costs``, rounded up."""
-        return rounded_up(total_of(costs))
+        return round_up(total_of(costs))
 
     def remaining(self, costs: Iterable[float | Fraction]) -> float:
         """Return what ``costs`` leave of the limit, rounded down; negative if they exceed it."""
         if self.limit == math.inf:
             return math.inf
         total = total_of(costs)
-        return (
-            -math.inf if math.isinf(total) else -rounded_up(Fraction(total) - Fraction(self.limit))
-        )
+        return -math.inf if math.isinf(total) else -round_up(Fraction(total) - Fraction(self.limit))
 
 
 def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:

@@ -10,13 +10,13 @@ import numpy as np
 
 from fedldp.accounting.accountants import releases_nothing, sides_of
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import rounded_up
 from fedldp.accounting.releases import ClientIndices, ReleaseHistory
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import All, Preselected, most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, OverBudget
+from fedldp.core.numbers import round_up
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.roles import Draws, Encoder
 
@@ -147,7 +147,7 @@ def _check_lasts(
         return
     event = max(groups, key=budget.price)
     often = most_rounds(config.composition.participation, 0, config.rounds)
-    run = rounded_up(budget.price_of_run([(event, often)]))
+    run = round_up(budget.price_of_run([(event, often)]))
     raise ConfigError(
         f"person_budget.limit = {budget.limit:g}: it covers {_times_paid(event, budget, often)} of "
         f"the {often} rounds that a client takes part in, so the run would end at round {ends}; "
@@ -161,7 +161,7 @@ def _check_pays_all(
     """Refuse a budget that does not cover all rounds of all stages; every client answers them."""
     for budget in budgets:
         dearest = [(max(of, key=budget.price), len(stage)) for stage, of in groups_of.items()]
-        run = rounded_up(budget.price_of_run(dearest))
+        run = round_up(budget.price_of_run(dearest))
         if run > budget.limit:
             raise ConfigError(
                 f"{budget.unit} budget, limit = {budget.limit:g}: all stages together cost "

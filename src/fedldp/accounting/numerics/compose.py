@@ -21,16 +21,8 @@ from fractions import Fraction
 from fedldp.accounting.numerics.losses import Losses, product, revealing_losses, two_valued_losses
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.solve import solve
+from fedldp.core import numbers
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import (
-    SMALLEST_DELTA,
-    check_at_least,
-    check_count,
-    check_delta,
-    check_not_negative,
-    check_positive,
-    round_up,
-)
 
 LARGEST_EPSILON = 700.0
 """The largest epsilon of one mechanism: beyond it, e^-epsilon is not a normal number."""
@@ -56,38 +48,10 @@ def pure_epsilon(counts: Mapping[float, int]) -> float:
     """
     total = Fraction(0)
     for epsilon, count in counts.items():
-        check_positive("epsilon", epsilon)
-        check_count("count", count)
+        numbers.check_positive("epsilon", epsilon)
+        numbers.check_count("count", count)
         total += Fraction(epsilon) * count
-    return round_up(total)
-
-
-def two_valued_delta(epsilon: float, count: int, at_epsilon: float) -> float:
-    """Return the delta of ``count`` two-valued ``epsilon``-mechanisms at ``at_epsilon``.
-
-    It is the sum over j of C(m, j) p^j (1-p)^(m-j) (1 - e^(at_epsilon - (2j - m) epsilon))+, where
-    m is the count. Only the j that matter are summed, and the sum is rounded up. It is too large by
-    at most a relative 1e-9 (far less up to a count of 1e6), plus 1e-320.
-
-    Args:
-        epsilon: the epsilon of each mechanism, above 0 and up to 700.
-        count: the number of mechanisms, at least 0; a count of 1e8 takes about 0.1 s.
-        at_epsilon: at least 0.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: Kairouz, Oh, Viswanath 2015, Theorem 3.3.
-
-    >>> round(two_valued_delta(1.0, 10, 5.0), 12)
-    0.363591182715
-    """
-    _check_epsilon(epsilon)
-    check_count("count", count)
-    check_not_negative("at_epsilon", at_epsilon)
-    if at_epsilon >= pure_epsilon({epsilon: count}):
-        return 0.0
-    return two_valued_losses(epsilon, count).delta(at_epsilon)
+    return numbers.round_up(total)
 
 
 def two_valued_epsilon(epsilon: float, count: int, delta: float) -> float:
@@ -149,7 +113,7 @@ def revealing_epsilon(counts: RevealingCounts, delta: float) -> float:
     49.977521
     """
     two_valued = _two_valued(_all_revealing(counts), delta)
-    if delta < SMALLEST_DELTA or all(revealing == 1 for _, revealing in counts):
+    if delta < numbers.SMALLEST_DELTA or all(revealing == 1 for _, revealing in counts):
         return two_valued
     parts = _parts(counts)
     if math.prod(len(part.values) ** min(n, 32) for part, n in parts) <= _EXACT_OUTCOMES:
@@ -167,8 +131,8 @@ def revealing_lower(counts: RevealingCounts, delta: float) -> float:
     Raises:
         ConfigError: an argument is out of range.
     """
-    check_delta(delta)
-    check_at_least("delta", delta, SMALLEST_DELTA)
+    numbers.check_delta(delta)
+    numbers.check_at_least("delta", delta, numbers.SMALLEST_DELTA)
     return compose_lower(_parts(counts), delta)
 
 
@@ -192,12 +156,12 @@ def _parts(counts: RevealingCounts) -> list[tuple[Losses, int]]:
 
 
 def _two_valued(counts: Mapping[float, int], delta: float) -> float:
-    check_delta(delta)
+    numbers.check_delta(delta)
     pure = pure_epsilon(counts)
     for epsilon in counts:
         _check_epsilon(epsilon)
     present = {epsilon: count for epsilon, count in counts.items() if count > 0}
-    if delta < SMALLEST_DELTA or not present:
+    if delta < numbers.SMALLEST_DELTA or not present:
         return pure
     parts = [two_valued_losses(epsilon, count) for epsilon, count in present.items()]
     if len(parts) == 1:
@@ -216,6 +180,6 @@ def _solve(losses: Losses, delta: float, pure: float) -> float:
 
 
 def _check_epsilon(epsilon: float) -> None:
-    check_positive("epsilon", epsilon)
+    numbers.check_positive("epsilon", epsilon)
     if epsilon > LARGEST_EPSILON:
         raise ConfigError(f"epsilon = {epsilon}: give at most {LARGEST_EPSILON:g} per mechanism")

@@ -21,15 +21,8 @@ from fractions import Fraction
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
 
 from fedldp.accounting.numerics.solve import minimise, solve
+from fedldp.core import numbers
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import (
-    SMALLEST_DELTA,
-    check_count,
-    check_delta,
-    check_not_negative,
-    check_positive,
-    round_up,
-)
 
 SMALLEST_SHARE = 64
 """The smallest variance of a client's share of Gaussian noise: a deviation of 8 steps."""
@@ -56,8 +49,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 8)
     0.12693674
     """
-    check_not_negative("mu", mu)
-    check_not_negative("epsilon", epsilon)
+    numbers.check_not_negative("mu", mu)
+    numbers.check_not_negative("epsilon", epsilon)
     if mu == 0:
         return 0.0
     # Delta decreases in epsilon, so it is safe to lower epsilon by all rounding errors below.
@@ -91,11 +84,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-5), 9)
     4.377178096
     """
-    check_not_negative("mu", mu)
-    check_delta(delta)
+    numbers.check_not_negative("mu", mu)
+    numbers.check_delta(delta)
     if mu == 0:
         return 0.0
-    if delta < SMALLEST_DELTA:
+    if delta < numbers.SMALLEST_DELTA:
         return math.inf
     # delta(e) <= Phi(mu/2 - e/mu) <= exp(-(e/mu - mu/2)^2/2)
     bound = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
@@ -121,10 +114,12 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     >>> round(gaussian_sigma(1.0, 1e-5), 9)
     3.730631635
     """
-    check_positive("epsilon", epsilon)
-    check_delta(delta)
-    if delta < SMALLEST_DELTA:
-        raise ConfigError(f"delta = {delta}: give at least {SMALLEST_DELTA:g} for Gaussian noise")
+    numbers.check_positive("epsilon", epsilon)
+    numbers.check_delta(delta)
+    if delta < numbers.SMALLEST_DELTA:
+        raise ConfigError(
+            f"delta = {delta}: give at least {numbers.SMALLEST_DELTA:g} for Gaussian noise"
+        )
     high = 1.0
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
@@ -151,10 +146,9 @@ def compose_mu(mus: Mapping[float, int]) -> float:
     """
     total = Fraction(0)
     for mu, count in mus.items():
-        check_not_negative("mu", mu)
+        numbers.check_not_negative("mu", mu)
         total += count * Fraction(mu) ** 2
-    root = math.sqrt(round_up(total))
-    return root if Fraction(root) ** 2 >= total else math.nextafter(root, math.inf)
+    return _root_up(total)
 
 
 def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
@@ -190,12 +184,16 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     >>> round(shares_mu(100 * 100, 2**20, 100), 6)
     0.009766
     """
-    check_count("squared_distance", squared_distance)
-    check_count("variance", variance, SMALLEST_SHARE)
-    check_count("shares", shares, 1)
+    numbers.check_count("squared_distance", squared_distance)
+    numbers.check_count("variance", variance, SMALLEST_SHARE)
+    numbers.check_count("shares", shares, 1)
     squared = Fraction(squared_distance, shares * variance - _ROUNDING_VARIANCE)
-    root = math.sqrt(round_up(squared))
-    return root if Fraction(root) ** 2 >= squared else math.nextafter(root, math.inf)
+    return _root_up(squared)
+
+
+def _root_up(square: Fraction) -> float:
+    root = math.sqrt(numbers.round_up(square))
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
 def compose_rho(rhos: Mapping[float, int]) -> float:
@@ -211,9 +209,9 @@ def compose_rho(rhos: Mapping[float, int]) -> float:
     """
     total = Fraction(0)
     for rho, count in rhos.items():
-        check_not_negative("rho", rho)
+        numbers.check_not_negative("rho", rho)
         total += count * Fraction(rho)
-    return round_up(total)
+    return numbers.round_up(total)
 
 
 def pure_rho(epsilon: Fraction) -> Fraction:
@@ -271,8 +269,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     Source: Canonne, Kamath, Steinke 2020, section 2.3 (their conversion from Renyi divergences).
     """
-    check_not_negative("rho", rho)
-    check_delta(delta)
+    numbers.check_not_negative("rho", rho)
+    numbers.check_delta(delta)
     if rho == 0:
         return 0.0
     if delta == 0:

@@ -28,13 +28,8 @@ from fedldp.accounting.numerics.losses import (
     window,
 )
 from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
+from fedldp.core import numbers
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import (
-    SMALLEST_DELTA,
-    check_count,
-    check_delta,
-    check_positive,
-)
 
 LARGEST_EPSILON = 30.0
 """The largest epsilon of one report: beyond it, a shuffle of fewer than 1e12 reports hides
@@ -45,7 +40,9 @@ nothing."""
 _MOST_OUTCOMES = 4_000_000
 
 
-def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 1) -> float:
+def clones_epsilon(
+    epsilon: float, num_reports: int, delta: float, count: int = 1, *, two_valued: bool = False
+) -> float:
     """Return an upper bound on the epsilon of ``count`` shuffled reports at ``delta``.
 
     It holds for any pure ``epsilon``-DP local randomisers. With probability e^-epsilon, each of the
@@ -53,17 +50,24 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
     post-processing of C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
     D ~ Bern(e^epsilon/(1 + e^epsilon)), giving (A + D, C - A + 1 - D) against
     (A + 1 - D, C - A + D). For one shuffle, the delta of that pair is summed exactly and rounded
-    up. For more, the pair is composed ``count`` times, with the same excess as
-    ``shuffled_composed_upper``.
+    up. For more, the pair is composed ``count`` times. The numerical excess is a relative 1e-6 or
+    less, but up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
+
+    Messages of bits hide better than general messages: with probability 2/(e^epsilon + 1), each
+    other message is, whatever its input, a clone of what the differing message may be
+    (docs/privacy, "Chunks"). A message is a two-valued report, or a chunk of independent two-valued
+    reports, with the sum of their epsilons as ``epsilon``.
 
     Args:
-        epsilon: the local guarantee of one report, above 0 and up to 30.
+        epsilon: the local guarantee of one report or message, above 0 and up to 30.
         num_reports: n, the number of honest reports in one shuffle, at least 1. If n is about 1e5
             or more, a share of 2e-5 of the clones is ignored for speed, which keeps the bound
             valid.
         delta: at least 0 and below 1.
-        count: the number of shuffles that the client takes part in, at least 1; adaptive
-            composition is covered.
+        count: the number of shuffles that the client takes part in, at least 0, such as d T for d
+            coordinates, each shuffled separately, over T rounds; adaptive composition is covered.
+            The computation takes from 0.1 to 3 s.
+        two_valued: whether the reports are known to be messages of bits.
 
     Returns:
         At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``).
@@ -73,44 +77,9 @@ def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 
 
     Source: Feldman, McMillan, Talwar 2021, section 3 (the numerical bound, not the closed form).
     """
-    check_count("count", count, least=1)
-    return _composed(epsilon, num_reports, count, delta, two_valued=False)
-
-
-def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta: float) -> float:
-    """Return an upper bound on the epsilon of ``count`` shuffled messages of bits at ``delta``.
-
-    A message is a two-valued report, or a chunk of independent two-valued reports, with the sum of
-    their epsilons as ``epsilon``. The clone pair is composed ``count`` times. Such messages hide
-    better than general messages: with probability 2/(e^epsilon + 1), each other message is,
-    whatever its input, a clone of what the differing message may be (docs/privacy, "Chunks"). The
-    numerical excess is a relative 1e-6 or less, but up to 1e-4 for an epsilon of 1e-3 and a count
-    of 1e8.
-
-    Args:
-        epsilon: the epsilon of each message, above 0 and up to 30.
-        num_reports: n, the number of honest messages shuffled together, at least 1.
-        count: d T for d coordinates, each shuffled separately, over T rounds, at least 0; adaptive
-            composition is covered. The computation takes from 0.1 to 3 s.
-        delta: at least 0 and below 1.
-
-    Returns:
-        At most the epsilon of ``count`` messages without a shuffler (``two_valued_epsilon``).
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: Feldman, McMillan, Talwar 2021, section 3, for the pair.
-    """
-    return _composed(epsilon, num_reports, count, delta, two_valued=True)
-
-
-def _composed(
-    epsilon: float, num_reports: int, count: int, delta: float, *, two_valued: bool
-) -> float:
     check_reports(epsilon, num_reports)
     local = two_valued_epsilon(epsilon, count, delta)
-    if delta < SMALLEST_DELTA or count == 0:
+    if delta < numbers.SMALLEST_DELTA or count == 0:
         return local
     losses = clone_losses(epsilon, num_reports, exponent_for(delta, count), two_valued=two_valued)
     if count == 1:
@@ -141,13 +110,13 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
         ConfigError: an argument is out of range.
     """
     check_reports(epsilon, num_reports)
-    check_count("count", count)
-    check_delta(delta)
+    numbers.check_count("count", count)
+    numbers.check_delta(delta)
     if count == 0:
         return 0.0
     if delta == 0:
         return math.nextafter(pure_epsilon({epsilon: count}), 0.0)
-    exponent = exponent_for(max(delta, SMALLEST_DELTA), count)
+    exponent = exponent_for(max(delta, numbers.SMALLEST_DELTA), count)
     # Either direction of the pair gives a bound; this direction gave the larger one in all cases
     # tried.
     return compose_lower([(end_losses(epsilon, num_reports, exponent, flipped=True), count)], delta)
@@ -241,10 +210,10 @@ def exponent_for(delta: float, count: int) -> float:
 
 def check_reports(epsilon: float, num_reports: int) -> None:
     """Raise ConfigError unless the arguments common to the shuffling functions are in range."""
-    check_positive("epsilon", epsilon)
+    numbers.check_positive("epsilon", epsilon)
     if epsilon > LARGEST_EPSILON:
         raise ConfigError(f"epsilon = {epsilon}: give at most {LARGEST_EPSILON:g} per report")
-    check_count("num_reports", num_reports, least=1)
+    numbers.check_count("num_reports", num_reports, least=1)
 
 
 _POINTS = 1 << 17  # points on the grid, for y >= 0

@@ -109,10 +109,25 @@ def _worst(epsilon: float, num_reports: int, delta: float) -> tuple[float, int]:
     exponent, log_given_up = exponent_for(delta, 1), math.log(delta) + _LOG_SHARE_GIVEN_UP
 
     def bound(first: int, last: int) -> float:
-        pair = _Block(epsilon, num_reports, first, last, exponent, log_given_up)
-        return pair.epsilon(delta - pair.given_up)
+        coins, given_up = _coins(epsilon, first, last, log_given_up)
+        pair = _Pair(epsilon, first, num_reports - 1 - last, exponent, coins)
+        return pair.epsilon(delta - given_up)
 
     return _maximum(num_reports, bound)
+
+
+def _coins(epsilon: float, first: int, last: int, log_given_up: float) -> tuple[int, float]:
+    """Return how many coins stand for a block of k, and the share of delta that is given up.
+
+    The participants whose end differs within the block, from ``first`` to ``last``, send a fair
+    coin with probability 2 q, whatever their end. A ``_Pair`` of these coins and of those at the
+    same end throughout is no more private than any k of the block. With probability at most the
+    share that is given up, there are fewer coins.
+    """
+    if last == first:
+        return 0, 0.0
+    coins, _ = window(last - first, 2 / (1 + math.exp(epsilon)), -log_given_up)
+    return coins, math.exp(log_given_up) if coins else 0.0
 
 
 class _Pair:
@@ -215,30 +230,6 @@ class _Pair:
         """Return the first j for which ``holds`` is true, if it is also true for all larger j."""
         counts = range(self._others.first, self._others.last + 1)
         return self._others.first + bisect_left(counts, True, key=holds)
-
-
-class _Block(_Pair):
-    """A ``_Pair`` of fewer participants: no more private than any k from ``first`` to ``last``.
-
-    The participants whose end differs within the block send a fair coin with probability 2 q. With
-    probability at most ``given_up`` there are fewer coins than counted here; ``given_up`` is added
-    to delta.
-    """
-
-    def __init__(
-        self,
-        epsilon: float,
-        num_reports: int,
-        first: int,
-        last: int,
-        exponent: float,
-        log_given_up: float,
-    ) -> None:
-        self.given_up, coins = 0.0, 0
-        if last > first:
-            coins, _ = window(last - first, 2 / (1 + math.exp(epsilon)), -log_given_up)
-            self.given_up = math.exp(log_given_up) if coins else 0.0
-        super().__init__(epsilon, first, num_reports - 1 - last, exponent, coins)
 
 
 def _maximum(num_reports: int, bound: Callable[[int, int], float]) -> tuple[float, int]:
