@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -110,11 +111,60 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert {row["class"] for row in rows} <= {"well", "ill"}
     assert fedldp_command("predict", "run", "--data", "new.csv", "--out", "out.csv").status == 0
     lines = (folder / "out.csv").read_text().splitlines()
-    assert lines[0] == "row,class,probability of well,probability of ill"
+    assert lines[0] == "row,class,probability of well,probability of ill,problem"
     assert [line.split(",")[1] for line in lines[1:]] == [row["class"] for row in rows]
     (folder / "new.csv").write_text("age,sex\n95,x\n")
     line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
     assert "write one of its categories (f, m), or drop the row" in line
+
+
+def test_bad_rows_are_marked_and_an_id_is_kept(fedldp_command: Any, folder: Path) -> None:
+    assert fedldp_command("run", "mine.toml", "--out", "run", "--workers", 1).status == 0
+    Path("new.csv").write_text("visit,age,sex\nv1,95,m\nv2,old,x\nv3,21,f\nv4,,f\n")
+    given = ("predict", "run", "--data", "new.csv", "--id", "visit")
+    found = fedldp_command(*given, "--json")
+    rows = json.loads(found.out)
+    assert "2 of 4 rows have no prediction" in found.err
+    assert [row["id"] for row in rows] == ["v1", "v2", "v3", "v4"]
+    assert [row["class"] is None for row in rows] == [False, True, False, True]
+    assert "column 'age' holds 'old', which is not a number" in rows[1]["problem"]
+    assert "column 'sex' holds 'x', which is not a category" in rows[1]["problem"]
+    assert "column 'age' holds '', a missing value" in rows[3]["problem"]
+    Path("clean.csv").write_text("age,sex\n95,m\n21,f\n")  # the others do not change
+    clean = json.loads(fedldp_command("predict", "run", "--data", "clean.csv", "--json").out)
+    assert [row["probability"] for row in clean] == [rows[0]["probability"], rows[2]["probability"]]
+
+    assert fedldp_command(*given, "--out", "p.csv").status == 0
+    with Path("p.csv").open(newline="") as file:
+        written = list(csv.reader(file))
+    assert written[0][-2:] == ["problem", "visit"]
+    assert [line[-1] for line in written[1:]] == ["v1", "v2", "v3", "v4"]
+    assert written[2][1:4] == ["", "", ""]
+    assert written[2][4] == rows[1]["problem"]
+    line = fedldp_command("predict", "run", "--data", "new.csv", "--id", "no").assert_refused()
+    assert "id = no: new.csv has no such column; name one of visit, age, sex" in line
+    line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
+    assert "column 'visit', which the model does not take" in line
+
+
+def test_a_shift_moves_the_log_odds(fedldp_command: Any, folder: Path) -> None:
+    assert fedldp_command("run", "mine.toml", "--out", "run", "--workers", 1).status == 0
+
+    def ill(*more: Any) -> np.ndarray:
+        given = ("predict", "run", "--data", "later.csv", "--id", "patient", *more)
+        assert fedldp_command(*given, "--out", "p.csv").status == 0
+        with Path("p.csv").open(newline="") as file:
+            return np.array([float(row["probability of ill"]) for row in csv.DictReader(file)])
+
+    plain, shifted = ill(), ill("--shift", "0.7")
+    odds = np.log(shifted / (1 - shifted)) - np.log(plain / (1 - plain))
+    np.testing.assert_allclose(odds, 0.7, atol=1e-3)
+    assert (
+        "give a number above -50"
+        in fedldp_command(
+            "predict", "run", "--data", "later.csv", "--shift", "nan"
+        ).assert_refused()
+    )
 
 
 def test_clients_are_counted_from_their_column(fedldp_command: Any, folder: Path) -> None:

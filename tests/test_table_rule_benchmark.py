@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unlabelled import load_features
 
 from benchmarks.table_rule import measure
 from benchmarks.table_rule.made import HELD, TABLES, Facts, Made, Rows
-from fedldp.data import Columns, load_features
+from fedldp.data import Columns
 
 INVENTED = [table for table in TABLES if table.held is None]
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from fedldp.protocol.keys import SecretKeys, draws_of_seed
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan
+from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
 from fedldp.training.column_sums import (
     BLOCK,
@@ -456,6 +457,34 @@ def test_a_measured_run_finds_shares_and_risks_in_wide_ranges(channel: str) -> N
         assert 3.999 < stated_by(result.privacy, channel) <= 4
     risk = staged.predict_proba(rows)[:, 1].mean()
     assert risk == pytest.approx(y.mean(), abs=0.02)
+
+
+@pytest.mark.slow
+def test_a_folded_column_finds_a_u_and_measuring_leaves_it_alone(tmp_path: Path) -> None:
+    generator = np.random.default_rng(6)
+    x = generator.normal(size=(6000, 3))
+    y = (generator.random(6000) < 1 / (1 + np.exp(1.5 - x[:, 0] ** 2))).astype(np.int64)
+    path = tmp_path / "u.csv"
+    lines = (f"{a:.4f},{b:.4f},{c:.4f},{label}\n" for (a, b, c), label in zip(x, y, strict=True))
+    path.write_text("a,b,c,label\n" + "".join(lines))
+    common: dict[str, Any] = {
+        "dataset": str(path), "spread_columns": {name: [0.0, 1.0] for name in "abc"}, **STAGED,
+        "rounds": 24, "epsilon": 4.0, "learning_rate": 8.0,
+    }  # fmt: skip
+    found = {}
+    for folds in ([], ["a", "b", "c"]):
+        result = simulate(config_of("central", **common, fold_columns=folds))
+        found[len(folds)] = result.rounds[-1].auc
+        if folds:
+            release = result.config.algorithm(problem_of(result.config, None)).release(0)
+            assert release.unmeasured == (1, 3, 5)
+    assert found[0] < 0.55
+    assert found[3] > found[0] + 0.15
+    noisy = np.concatenate([[0.5, 0.5], [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    columns = Measured.of(noisy, 1e-3, 2, (1,)).columns
+    assert (columns.shift[1], columns.scale[1]) == (0, 1)
+    others = Measured.of(noisy, 1e-3, 2).columns
+    assert columns.scale[[0, 2]] == pytest.approx(others.scale[[0, 2]])
 
 
 def fedldp_data(rows: Any, labels: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unlabelled import load_features
 
 import fedldp
 from fedldp.core.errors import DataError
 from fedldp.core.kinds import DECLARED_PUBLIC, RESTS_ON
 from fedldp.core.randomness import numbered_generator
-from fedldp.data import Columns, load_features
+from fedldp.data import Columns
 from fedldp.data.image_features import unit
 from fedldp.data.public_features import UnitNorm, finite_rows
 from fedldp.simulation.plan import plan, problem_of
@@ -49,6 +50,35 @@ def test_a_spread_makes_the_typical_value_zero_and_clips_beyond_three_spreads(ta
     found = load_features(table, columns=filled)
     assert found[:2, :2].tolist() == [[-1, 1], [3, 0]]  # the second feature marks a missing value
     assert found[:2, 2].tolist() == [0.75, -0.25]
+
+
+def test_a_folded_column_is_half_its_distance_from_the_typical_value(table: Path) -> None:
+    declared: dict[str, Any] = {**COLUMNS, "scaled": {}, "spreads": {"age": (60.0, 20.0)}}
+    columns = Columns(**declared, folded=("age",), filled={"age": 100.0})
+    assert columns.made("age") == ["age", "age=missing", "age=folded"]
+    table.write_text(TABLE.replace("90,", ","))
+    found = load_features(table, columns=columns)
+    np.testing.assert_allclose(found[:, 0], [0, 3, -1.5, 2])
+    assert found[:, 1].tolist() == [0, 0, 0, 1]
+    np.testing.assert_allclose(found[:, 2], [-0.4, 1.1, 0.35, 0.6], rtol=1e-6)
+    plain = load_features(table, columns=Columns(**declared, filled={"age": 100.0}))
+    np.testing.assert_array_equal(np.delete(found, 2, axis=1), plain)
+
+
+def test_an_undeclared_text_counts_as_the_declared_other(table: Path) -> None:
+    columns = Columns(scaled={"age": (0, 120)}, categories={"sex": ("f", "x")}, others={"sex": "x"})
+    found = load_features(table, columns=columns)
+    assert found[:, 1:3].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    table.write_text(TABLE.replace("m,", ","))  # missing is not other
+    with pytest.raises(DataError, match="column 'sex' holds '', a missing value"):
+        load_features(table, columns=columns)
+    gaps = Columns(
+        scaled={"age": (0, 120)}, categories={"sex": ("f", "x", "u")}, others={"sex": "x"},
+        filled={"sex": "u"},
+    )  # fmt: skip
+    table.write_text(TABLE.replace("150,m,", "150,,"))
+    found = load_features(table, columns=gaps)
+    assert found[:, 1:4].argmax(1).tolist() == [0, 2, 0, 1]
 
 
 def test_a_row_has_norm_one_and_none_is_refused() -> None:
@@ -132,5 +162,5 @@ def test_a_category_replaces_a_missing_text(tmp_path: Path) -> None:
 
 def test_a_text_in_a_column_of_numbers_is_not_filled_in(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("age,label\nold,0\n")
-    with pytest.raises(DataError, match="line 2: column 'age' holds 'old', which is not a number"):
+    with pytest.raises(DataError, match="column 'age' holds 'old', which is not a number"):
         load_features(tmp_path / "rows.csv", columns=Columns(filled={"age": 50.0}))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
+from unlabelled import load_features
 
 from fedldp import FederatedClassifier, estimator
 from fedldp.core.errors import DataError, FedldpError
@@ -23,7 +24,6 @@ from fedldp.data import (
     check_columns,
     load_dataset,
     load_examples,
-    load_features,
 )
 from fedldp.data.examples import as_dataset, checked_rows
 from fedldp.data.rules import class_of

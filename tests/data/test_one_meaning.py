@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unlabelled import load_features
 
 from fedldp.core.errors import DataError
-from fedldp.data import Columns, load_dataset, load_features
+from fedldp.data import Columns, load_dataset
 from fedldp.data.custom import encode_examples
 from fedldp.data.encoding import encode
 from fedldp.data.tables import read_table

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unlabelled import load_features
 
 from fedldp.core.errors import ConfigError, DataError, FedldpError
-from fedldp.data import Columns, Dataset, Examples, load_dataset, load_examples, load_features
+from fedldp.data import Columns, Dataset, Examples, load_dataset, load_examples
 from fedldp.data.custom import encode_examples
 from fedldp.data.people import few_of_each, held_of_each
 from fedldp.data.tables import read_table

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from unlabelled import load_features
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError, SeveralErrors
-from fedldp.data import Columns, Dataset, load_dataset, load_examples, load_features
+from fedldp.data import Columns, Dataset, load_dataset, load_examples
 
 HEADER = "id,hospital,age,sex,outcome\n"
 ROWS = "".join(

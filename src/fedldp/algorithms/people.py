@@ -342,6 +342,7 @@ class PersonRelease(Release):
         people: the total number of people across all clients; public.
         sampled: the probability that a step samples a given person.
         classes: the number of classes.
+        unmeasured: the places of the columns that keep their declared scale; see ``Measured.of``.
         mechanisms: the mechanism of each stage, with the stage's rounds, if there are several
             stages. They have the same modulus, so that all rounds' reports are equally long.
     """
@@ -351,6 +352,7 @@ class PersonRelease(Release):
     people: int
     sampled: float
     classes: int
+    unmeasured: tuple[int, ...] = ()
     mechanisms: tuple[tuple[Stage, Mechanism], ...] = ()
 
     def at(self, round: int) -> PersonRelease:
@@ -405,6 +407,11 @@ def sums_of_people(
         people=people,
         sampled=rate_of(settings),
         classes=problem.num_classes,
+        unmeasured=tuple(
+            place
+            for place, name in enumerate(problem.features or ())
+            if name in settings.columns.folds
+        ),
         mechanisms=tuple(
             (stage, calibration.noise(release.size, people=people, stage=stage))
             for stage in stages
@@ -521,7 +528,8 @@ class MeanOfPeople:
         unit = self.clients / (self.release.people * BLOCK)
         classes = self.shares.size
         columns = mean.size // classes - 1
-        found = Measured.of(mean[: classes + 2 * columns] * unit, deviation * unit, classes)
+        told = mean[: classes + 2 * columns] * unit
+        found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
         metrics = found.metrics() if classes <= _FEW_CLASSES else {}
         arrays = found.arrays(otherwise=self.shares)
         if found.shares is None:

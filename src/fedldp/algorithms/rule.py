@@ -177,7 +177,7 @@ def without_spread(config: RunConfig, problem: Problem) -> tuple[str, ...]:
         return ("all",)
     columns = config.columns
     known = {*columns.spreads}
-    for name in (*columns.categories, *columns.filled):
+    for name in (*columns.categories, *columns.filled, *columns.folded):
         known |= set(columns.made(name)) - {name}
     return tuple(name for name in problem.features if name not in known)
 

@@ -63,6 +63,8 @@ _OF_TABLES = (
     "centre_columns",
     "fill_columns",
     "person_column",
+    "other_columns",
+    "fold_columns",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
@@ -282,6 +284,16 @@ class RunSettings(FrozenConfig):
         "typical value becomes 0, the spread above it 1, and values beyond 3 spreads are clipped; "
         "it must not be measured on the data",
     )
+    other_columns: dict[str, str] = Field(
+        {},
+        description="for a column with categories, the one that stands for every string that is "
+        "not declared, such as other; if not set, such strings are refused",
+    )
+    fold_columns: list[str] = Field(
+        [],
+        description="columns with a spread that also become 0.5 (|z| - 0.8), where z is the column "
+        "by its spread: with it, a linear model can fit a risk that is high, or low, at both ends",
+    )
     weight_decay: WeightDecay = Field(
         0.0,
         description="weight decay in the clients' training: the multiple of each weight that "
@@ -436,6 +448,8 @@ class RunSettings(FrozenConfig):
             spreads={name: (typical, by) for name, (typical, by) in self.spread_columns.items()},
             person=self.person_column,
             persons_at_sites=self.persons_at_sites,
+            others=self.other_columns,
+            folded=tuple(self.fold_columns),
         )
 
     @property

@@ -150,7 +150,13 @@ class Measured:
     noise: float
 
     @classmethod
-    def of(cls, noisy: NDArray[np.float64], noise: float, classes: int) -> Measured:
+    def of(
+        cls,
+        noisy: NDArray[np.float64],
+        noise: float,
+        classes: int,
+        unmeasured: Sequence[int] = (),
+    ) -> Measured:
         """Return what a noisy sum tells.
 
         Args:
@@ -158,14 +164,18 @@ class Measured:
                 shape (classes + 2 columns,).
             noise: the standard deviation of each number's noise, above 0.
             classes: the number of classes.
+            unmeasured: the places of columns that stay as they are, which hold what is not to grow:
+                folded columns, whose declared weight is half that of others.
         """
         shares = noisy[:classes]
         means, squares = np.split(noisy[classes:], 2)
         least = max(2 * noise, 0.02 / means.size)
         spread = np.maximum(squares - means**2, least)
+        scale, kept = 1 / np.sqrt(spread * means.size), list(unmeasured)
+        means[kept], scale[kept] = 0.0, 1.0
         seen = bool((shares >= SEEN * noise).all())
         return cls(
-            columns=ColumnMap.agreed(means, 1 / np.sqrt(spread * means.size)),
+            columns=ColumnMap.agreed(means, scale),
             shares=at_least(shares) if seen else None,
             noise=noise,
         )

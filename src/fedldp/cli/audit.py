@@ -101,7 +101,7 @@ def audit(
     check_arguments(confidence, trials)
     with ExitStack() as stack:
         if page is not None:
-            check_replaceable(page, BEGINS.encode(), "page")
+            check_replaceable(page, BEGINS.encode(), option="page")
             stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
         if client is None:
             _check_no_claim(epsilon, unit, shape)

@@ -95,23 +95,47 @@ def predict(
         ),
     ] = None,
     threshold: Threshold = None,
+    shift: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="with two classes: a public number to add to the log odds of class 1",
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", metavar="COLUMN", help="a column that names the rows, to be kept"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the class of each example with a run's model."""
+    """Predict the class of each example with a run's model.
+
+    A row that the model cannot read is marked with what is wrong with it.
+    """
     from fedldp.reporting import words
     from fedldp.simulation.evaluating import predict as classify
     from fedldp.simulation.recorded import load_trained
 
     trained = load_trained(run_dir)
-    rows = classify(trained, data, out, threshold)
+    rows = classify(trained, data, out, threshold, shift=shift, id_column=id_column)
+    bad = sum(row["problem"] is not None for row in rows)
+    if bad:
+        typer.echo(
+            f"warning    {bad:,} of {len(rows):,} rows have no prediction; the column problem "
+            "says why",
+            err=True,
+        )
     if trained.so_far is not None:
         typer.echo(f"warning    {words.line(trained.so_far)}", err=True)
     if as_json:
         print_json(rows)
     elif out is not None:
-        typer.echo(f"{len(rows):,} predictions in {out}")
+        typer.echo(f"{len(rows) - bad:,} predictions in {out}")
     else:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["row", "class", "probability"])
+        ids = [] if id_column is None else ["id"]
+        writer.writerow(["row", "class", "probability", "problem", *ids])
         for number, row in enumerate(rows, 1):
-            writer.writerow([number, row["class"], f"{row['probability']:.4f}"])
+            share = "" if row["probability"] is None else f"{row['probability']:.4f}"
+            told = [row["class"], share, row["problem"], *(row[name] for name in ids)]
+            writer.writerow([number, *told])

@@ -16,7 +16,7 @@ from fedldp.data.custom import (
     encode_examples,
     is_table,
     load_examples,
-    load_features,
+    load_unlabelled,
     rows_left_out,
 )
 from fedldp.data.datasets import (
@@ -67,7 +67,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_examples",
-    "load_features",
+    "load_unlabelled",
     "parse_scheme",
     "partition",
     "people",

@@ -51,6 +51,10 @@ class Columns:
         filled: the public value that replaces a missing value, by column: either one of the
             column's categories, or a number in the column's unit; for a number, a 0/1 feature
             "column=missing" marks the replaced values.
+        others: for columns with categories, the category that stands for every string that is not
+            declared.
+        folded: columns with a spread that also become a feature "column=folded", 0.5 (|z| - 0.8)
+            of the column's number z, with which a linear model can fit the shape of a U.
 
     Raises:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
@@ -67,6 +71,8 @@ class Columns:
     persons_at_sites: int = 1
     filled: Mapping[str, float | str] = field(default_factory=dict)
     spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+    folded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -99,12 +105,12 @@ class Columns:
         if self.classes is not None:
             _check_list("classes", self.classes, 2)
         shares = {name: (0.0, 1.0) for column in self.categories for name in self.made(column)}
-        shares |= {made: (0.0, 1.0) for column in self.filled for made in self.made(column)[1:]}
+        shares |= {f"{name}=missing": (0.0, 1.0) for name in self.filled.keys() - self.categories}
         for name, centre in self.centres.items():
             _check_public("centre_columns", name, centre, {**self.scaled, **shares})
         for name, value in self.filled.items():
             if name in self.categories:
-                _check_category(name, value, self.categories[name])
+                _check_category("fill_columns", name, value, self.categories[name])
             elif isinstance(value, str):
                 raise ConfigError(
                     f"fill_columns.{name} = {value!r}: a column without categories holds numbers; "
@@ -112,12 +118,31 @@ class Columns:
                 )
             else:
                 _check_public("fill_columns", name, value, self.scaled)
+        for name, other in self.others.items():
+            if name not in self.categories:
+                raise ConfigError(
+                    f"other_columns.{name} = {other!r}: this column has no categories; list its "
+                    f'strings: categories.{name} = [..., "{other}"]'
+                )
+            _check_category("other_columns", name, other, self.categories[name])
+        for name in self.folded:
+            if name not in self.spreads:
+                raise ConfigError(
+                    f"fold_columns: the column {name!r} has no declared spread to be folded by; "
+                    f"give spread_columns.{name} = [TYPICAL VALUE, SPREAD], or leave it out"
+                )
 
     def made(self, column: str) -> list[str]:
         """Return the names of the features that a column becomes."""
         if column in self.categories:
             return [f"{column}={text}" for text in self.categories[column]]
-        return [column, f"{column}=missing"] if column in self.filled else [column]
+        more = {"missing": self.filled, "folded": self.folded}
+        return [column, *(f"{column}={kind}" for kind, of in more.items() if column in of)]
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The names of the features that folding makes."""
+        return tuple(f"{column}=folded" for column in self.folded)
 
     def centred(self, name: str) -> float:
         """Return the value of a feature that becomes 0, in the feature's unit."""
@@ -179,13 +204,14 @@ def _check_public(
         )
 
 
-def _check_category(name: str, value: float | str, values: Sequence[str]) -> None:
+def _check_category(setting: str, name: str, value: float | str, values: Sequence[str]) -> None:
     if places_in(values)(str(value)) < 0:
         shown = text_of_float(value) if isinstance(value, float) else repr(value)
+        what = ("missing", "unknown") if setting == "fill_columns" else ("other", "other")
         raise ConfigError(
-            f"fill_columns.{name} = {shown}: the categories of {name} are {', '.join(values)}; "
-            f"give one of them, or add a category for missing values to categories.{name}, such as "
-            '"unknown"'
+            f"{setting}.{name} = {shown}: the categories of {name} are {', '.join(values)}; give "
+            f"one of them, or add a category for {what[0]} values to categories.{name}, such as "
+            f'"{what[1]}"'
         )
 
 

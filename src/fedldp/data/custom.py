@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import DataError, DataMissing, Noted
+from fedldp.core.errors import ConfigError, DataError, DataMissing, Noted
 from fedldp.data.adapters import Gathered
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, undeclared
@@ -143,18 +143,42 @@ def rows_left_out(
     return found.left_out
 
 
-def load_features(
-    path: Path, *, columns: Columns, names: Sequence[str] | None = None
-) -> NDArray[np.float32]:
+@dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """The rows of a file to which a model is applied.
+
+    Attributes:
+        features: the features of the usable rows, in their order, float32 of shape (n, ...).
+        problems: what is wrong with each other row, by its place in the file, from 0.
+        ids: the text of each row of the file in the column that was asked for; None if none was.
+    """
+
+    features: NDArray[np.float32]
+    problems: Mapping[int, str]
+    ids: Sequence[str] | None
+
+    def __len__(self) -> int:
+        return len(self.features) + len(self.problems)
+
+
+def load_unlabelled(
+    path: Path,
+    *,
+    columns: Columns,
+    names: Sequence[str] | None = None,
+    id_column: str | None = None,
+) -> Unlabelled:
     """Load a model's input from a file of examples; labels are not needed, and are ignored.
 
     Args:
         path: a path that ends in .npz (features), .csv or .parquet.
         columns: the columns of a table; the label, client and person columns may be missing.
         names: the names of a table's features, in the wanted order; None for the file's order.
+        id_column: a column of the table that names its rows.
 
     Raises:
-        DataMissing, DataError, ConfigError: as for ``load_file``.
+        DataMissing, DataError, ConfigError: as for ``load_file``, but for a bad row, which is left
+            out; if all rows are bad, for the first.
     """
     if not path.is_file():
         raise DataMissing(
@@ -166,13 +190,47 @@ def load_features(
             raise DataError(
                 f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}, but no features"
             )
-        features = arrays["features"]
+        if id_column is not None:
+            raise ConfigError(
+                f"id = {id_column}: a .npz file has no columns; leave it out, or give a table"
+            )
+        features, problems, ids = arrays["features"], {}, None
+        if features.dtype.kind == "f" and features.ndim > 1:
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(features.astype(np.float32).reshape(len(features), -1)).all(1)
+            problems = dict.fromkeys(np.flatnonzero(~finite).tolist(), _NOT_FINITE)
+            features = features[finite]
     else:
         table = read_table(path)
-        found = encode(table, columns, clients=False, people=False, labels=False, features=names)
-        features = found.features
+        features, problems, ids = _of_rows(table, columns, names, id_column)
+    if problems and not len(features):
+        raise DataError(f"{path}: no row is usable; row 1: {problems[0]}")
     nothing = np.zeros(features.shape[:1], np.int64)
-    return checked(Gathered(features, nothing), f"{path}:").features
+    return Unlabelled(checked(Gathered(features, nothing), f"{path}:").features, problems, ids)
+
+
+_NOT_FINITE = "features are NaN, infinite or too large for float32; write a number, or drop the row"
+
+
+def _of_rows(
+    table: Table, columns: Columns, names: Sequence[str] | None, id_column: str | None
+) -> tuple[NDArray[np.float32], dict[int, str], Sequence[str] | None]:
+    """Return the features, problems and ids of a table's rows; see ``Unlabelled``."""
+    ids = None
+    if id_column is not None:
+        if id_column not in table.names:
+            raise ConfigError(
+                f"id = {id_column}: {table.path} has no such column; name one of "
+                f"{', '.join(table.names)}"
+            )
+        ids = table.texts(id_column)
+        aside = {columns.label, columns.client, columns.person, *columns.ignored}
+        if id_column not in aside and not {*columns.made(id_column)} & {*(names or ())}:
+            columns = replace(columns, ignored=(*columns.ignored, id_column))
+    found = encode(
+        table, columns, leave_out=True, clients=False, people=False, labels=False, features=names
+    )
+    return found.features, found.problems(), ids
 
 
 def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:

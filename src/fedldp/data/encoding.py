@@ -30,6 +30,10 @@ from fedldp.data.tables import Table
 _LARGEST = float(np.finfo(np.float32).max)
 _SHOWN = 5
 
+FOLDED_WEIGHT, FOLDED_AT = 0.5, 0.8
+"""A folded column is 0.5 (|z| - 0.8): about the mean of |z|, and half the weight of z, so that a
+table without a U loses little."""
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -42,8 +46,10 @@ class Encoded:
         labels: n strings with one spelling for each class; empty if labels were not requested.
         clients: n strings with one spelling for each client, or None.
         people: n strings with one spelling for each person, or None.
-        left_out: the number of rows that were left out for a reason; a row may have several. Only
-            the owner of the table may see these counts.
+        rows: the place of each of the n rows in the table.
+        bad: for each column, which rows of the table were left out because of it. Like what
+            follows from it, only the owner of the table may see this.
+        why: for each column of features, what is wrong with the cell of a row, and the remedy.
     """
 
     table: Table
@@ -52,7 +58,22 @@ class Encoded:
     labels: list[str]
     clients: list[str] | None
     people: list[str] | None
-    left_out: Mapping[str, int]
+    rows: NDArray[np.int64]
+    bad: Mapping[str, NDArray[np.bool_]]
+    why: Mapping[str, Callable[[int], str]]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """The number of rows that were left out for a column; a row may have several."""
+        return {name: int(rows.sum()) for name, rows in self.bad.items() if rows.any()}
+
+    def problems(self) -> dict[int, str]:
+        """Return what is wrong with the features of each row that was left out, by its place."""
+        found: dict[int, list[str]] = {}
+        for name, why in self.why.items():
+            for row in np.flatnonzero(self.bad[name]).tolist():
+                found.setdefault(row, []).append(f"{self.table.cell(row, name)}, {why(row)}")
+        return {row: "; ".join(told) for row, told in found.items()}
 
 
 def encode(
@@ -95,15 +116,16 @@ def encode(
     names: list[str] = []
     declared = features is not None  # so the meaning of the columns can no longer be changed
     bad_rows: dict[str, NDArray[np.bool_]] = {}  # by column
+    whys: dict[str, Callable[[int], str]] = {}
     for name in table.names:
         if name in aside:
             continue
         with noted.check():
-            if not leave_out:
+            if not (leave_out and labels):  # not for a round of training
                 _refuse_two_signs(table, columns, name)
-            block, bad, why = _feature(table, columns, name, declared=declared)
+            block, bad, whys[name] = _feature(table, columns, name, declared=declared)
             if not leave_out:
-                _note_cells(noted, table, name, bad, why, texts=name in columns.categories)
+                _note_cells(noted, table, name, bad, whys[name], texts=name in columns.categories)
             bad_rows[name] = bad
             blocks.append(block)
             names += columns.made(name)
@@ -142,7 +164,9 @@ def encode(
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
-        left_out={name: int(bad.sum()) for name, bad in bad_rows.items() if bad.any()},
+        rows=rows,
+        bad=bad_rows,
+        why=whys,
     )
 
 
@@ -202,11 +226,16 @@ def _feature(
     if name in columns.categories:
         values = columns.categories[name]
         place_of = places_in(values)
-        gap = place_of(str(columns.filled[name])) if name in columns.filled else -1
+        gap, other = (
+            place_of(str(declared_as[name])) if name in declared_as else -1
+            for declared_as in (columns.filled, columns.others)
+        )
 
         def place(text: str) -> int:
             found = place_of(text)
-            return gap if found < 0 and is_missing(text) else found
+            if found >= 0:
+                return found
+            return gap if is_missing(text) else other
 
         places = np.array(of_each(table.texts(name), place))
         block = (places[:, None] == np.arange(len(values))).astype(np.float32)
@@ -229,6 +258,9 @@ def _feature(
     block = np.where(bad, 0.0, found).astype(np.float32)[:, None]
     if name in columns.filled:
         block = np.concatenate([block, table.missing(name)[:, None].astype(np.float32)], axis=1)
+    if name in columns.folded:
+        fold = np.where(bad, 0.0, FOLDED_WEIGHT * (np.abs(found) - FOLDED_AT))
+        block = np.concatenate([block, fold.astype(np.float32)[:, None]], axis=1)
     return block, bad, lambda row: _no_number(table, name, row, declared=declared)
 
 
@@ -298,7 +330,8 @@ def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool)
         )
     return (
         f"which is not one of its declared categories ({', '.join(values)}); add it to "
-        f"categories.{name}, or drop the row"
+        f"categories.{name}, name the category that stands for all others "
+        f'(other_columns.{name} = "other"), or drop the row'
     )
 
 

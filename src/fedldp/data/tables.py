@@ -78,8 +78,11 @@ class Table:
     def where(self, row: int, column: str) -> str:
         """Return the location and the content of a cell, for a message to the table's owner."""
         what = "line" if self.path.suffix.lower() == ".csv" else "row"
-        text = self.texts(column)[row]
-        return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {text!r}"
+        return f"{self.path}, {what} {self.places[row]}: {self.cell(row, column)}"
+
+    def cell(self, row: int, column: str) -> str:
+        """Return the content of a cell, for a message to the table's owner."""
+        return f"column {column!r} holds {self.texts(column)[row]!r}"
 
 
 def read_table(path: Path) -> Table:

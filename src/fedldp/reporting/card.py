@@ -49,7 +49,7 @@ VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
 
 _DECLARED = ("scale_columns", "spread_columns", "centre_columns", "fill_columns", "categories",
-             "classes", "class_shares")  # fmt: skip
+             "other_columns", "fold_columns", "classes", "class_shares")  # fmt: skip
 
 TO_FILL = "to be filled by whoever publishes"
 

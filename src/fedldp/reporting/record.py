@@ -392,12 +392,12 @@ def how_to_resume(path: Path) -> str:
     return f"fedldp run --resume {shlex.quote(str(path))} (Python: fedldp.resume({str(path)!r}))"
 
 
-def check_replaceable(path: Path, begins: bytes, option: str = "out") -> None:
+def check_replaceable(path: Path, *begins: bytes, option: str = "out") -> None:
     """Refuse to replace a file of another kind, because it may be somebody's data.
 
     Args:
         path: the file to write.
-        begins: the first bytes of a file of the same kind, which may be replaced.
+        begins: the first bytes of files of the same kind, which may be replaced.
         option: the name of the option that gives the path.
 
     Raises:
@@ -410,7 +410,7 @@ def check_replaceable(path: Path, begins: bytes, option: str = "out") -> None:
             return
         if path.is_file():
             with path.open("rb") as file:
-                if file.read(len(begins)) == begins:
+                if file.read(max(map(len, begins))).startswith(begins):
                     return
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; check the file") from error

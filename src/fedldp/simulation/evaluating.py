@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,11 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.core.kinds import HELD_OUT
-from fedldp.data import Dataset, Examples, load_examples, load_features
+from fedldp.data import Dataset, Examples, load_examples, load_unlabelled
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
-from fedldp.reporting.record import RunFolder, Schema, check_replaceable, replace_file
+from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.scores import TestSet, doubts, figures, named, scores
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
@@ -97,21 +99,34 @@ def _tested(
     return name, replace(found, features=trained.prepared(found.features)), is_private
 
 
-def _check_threshold(threshold: float | None, trained: Trained) -> None:
-    if threshold is None:
+def _check_two(
+    trained: Trained, name: str, value: float | None, *, low: float, high: float
+) -> None:
+    """Refuse a setting of models with two classes for another model, or outside its range."""
+    if value is None:
         return
-    if not 0 < threshold < 1:
-        raise ConfigError(f"threshold = {threshold:g}: give a probability above 0 and below 1")
+    if not low < value < high:
+        raise ConfigError(f"{name} = {value:g}: give a number above {low:g} and below {high:g}")
     classes = trained.schema.num_classes
     if classes != 2:
         raise ConfigError(
-            f"threshold = {threshold:g}: the model of {trained.folder} has {classes} classes, and "
-            "a threshold needs two; leave threshold out"
+            f"{name} = {value:g}: the model of {trained.folder} has {classes} classes, and a "
+            f"{name} needs two; leave {name} out"
         )
 
 
+def _check_threshold(threshold: float | None, trained: Trained) -> None:
+    _check_two(trained, "threshold", threshold, low=0, high=1)
+
+
 def predict(
-    trained: Trained, data: Path, out: Path | None = None, threshold: float | None = None
+    trained: Trained,
+    data: Path,
+    out: Path | None = None,
+    threshold: float | None = None,
+    *,
+    shift: float | None = None,
+    id_column: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return the predictions of a run's model for each example, in order.
 
@@ -122,39 +137,65 @@ def predict(
         out: a .csv file to which the predictions are also written; an existing file is replaced
             only if it holds earlier predictions.
         threshold: see ``evaluate``.
+        shift: for a model with two classes, what is added to the log odds of class 1, between -50
+            and 50; it must not be chosen on private rows.
+        id_column: a column of the table that names its rows; it need not be one of the model's.
 
     Returns:
-        For each example: "class", the predicted class's name or number, and "probability", the
-            probability that the model assigns to this class.
+        For each example: "class", the predicted class's name or number, "probability", the
+            probability that the model assigns to this class, and "problem", None; or for a row that
+            the model cannot read, None, None, and what is wrong with it. With ``id_column``, also
+            "id", the row's text there.
 
     Raises:
-        FedldpError: the data or the threshold cannot be used, or ``out`` cannot be written.
+        FedldpError: the data, or all of their rows, cannot be used, ``out`` cannot be written, or a
+            setting is refused.
     """
     if out is not None:
         check_replaceable(out, _BEGINS)
     _check_threshold(threshold, trained)
-    features = load_features(data, columns=trained.columns, names=trained.schema.features)
-    found = trained.probabilities(trained.prepared(features))
-    rows = [
-        {"class": trained.schema.class_name(int(label)), "probability": float(row[label])}
-        for label, row in zip(named(found, threshold), found, strict=True)
-    ]
+    _check_two(trained, "shift", shift, low=-50, high=50)
+    schema = trained.schema
+    read = load_unlabelled(
+        data, columns=trained.columns, names=schema.features, id_column=id_column
+    )
+    found = _shifted(trained.probabilities(trained.prepared(read.features)), shift)
+    made = zip(named(found, threshold).tolist(), found, strict=True)
+    rows: list[dict[str, Any]] = []
+    lines: list[list[Any]] = []
+    for number in range(len(read)):
+        problem = read.problems.get(number)
+        label, share, told = None, None, [""] * schema.num_classes
+        if problem is None:
+            place, shares = next(made)
+            label, share = schema.class_name(place), float(shares[place])
+            told = [f"{value:.6g}" for value in shares]
+        row = {"class": label, "probability": share, "problem": problem}
+        line = [number + 1, label, *told, problem]
+        if read.ids is not None:
+            row["id"] = read.ids[number]
+            line.append(read.ids[number])
+        rows.append(row)
+        lines.append(line)
     if out is not None:
-        replace_file(out, _as_csv(rows, found, trained.schema))
+        names = [f"probability of {schema.class_name(k)}" for k in range(schema.num_classes)]
+        ids = [] if id_column is None else [id_column]
+        replace_file(out, _as_csv([["row", "class", *names, "problem", *ids], *lines]))
     return rows
 
 
-def _as_csv(
-    rows: list[dict[str, Any]], probabilities: NDArray[np.float64], schema: Schema
-) -> bytes:
-    import io
+def _shifted(shares: NDArray[np.float64], shift: float | None) -> NDArray[np.float64]:
+    """Return the probabilities of two classes, with the log odds of class 1 shifted."""
+    if shift is None:
+        return shares
+    with np.errstate(divide="ignore", over="ignore"):
+        positive = 1 / (1 + np.exp(np.log(shares[:, 0]) - np.log(shares[:, 1]) - shift))
+    return np.stack([1 - positive, positive], axis=1)
 
+
+def _as_csv(lines: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [schema.class_name(label) for label in range(schema.num_classes)]
-    writer.writerow(["row", "class", *(f"probability of {name}" for name in names)])
-    for number, (row, each) in enumerate(zip(rows, probabilities, strict=True), 1):
-        writer.writerow([number, row["class"], *(f"{value:.6g}" for value in each)])
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue().encode()
 
 

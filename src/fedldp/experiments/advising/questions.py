@@ -77,6 +77,11 @@ _OF_COLUMNS: Mapping[str, tuple[Sequence[Kind], str]] = {
         "false: 1 or 0), or one of the column's categories. May stay open for a column without "
         "missing values.",
     ),
+    "other_columns": (
+        ("strings",),
+        "The category that stands for every string that is not listed, such as "
+        '"other"; list it, too. May stay open: such strings are then refused.',
+    ),
 }
 """The questions about single columns, by setting: the kinds of columns, and the question."""
 
