@@ -34,8 +34,8 @@ from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
 from fedldp.experiments.comparing.cells import GuaranteeKind
 from fedldp.experiments.comparing.compared import Compared, Line
-from fedldp.experiments.sweeping.cells import Cell, shown_of
-from fedldp.experiments.sweeping.results import Sweep
+from fedldp.experiments.sweeping.results import Combination, Sweep
+from fedldp.experiments.sweeping.sweeps import shown_of
 from fedldp.reporting import export, words
 from fedldp.reporting.card import model_card, privacy_document
 from fedldp.reporting.html import page
@@ -101,21 +101,26 @@ class Made:
     @cached_property
     def sweep(self) -> Sweep:
         run = {
-            "settings": {"recipe": "quickstart"}, "seed": 0, "accuracy": 0.5, "loss": 1.0,
-            "seconds": 1.0, "run_dir": None, "metrics": {},
+            "settings": {"recipe": "quickstart"}, "seed": 0, "accuracy": 0.5, "seconds": 1.0,
+            "metrics": {"loss": 1.0}, "doubts": [each.to_json() for each in self.doubts],
         }  # fmt: skip
-        cell = Cell(run["settings"], [(run, shown_of(self.statement))], None, (), self.doubts)
-        return Sweep([cell], together=[self.together])
+        proven = shown_of(self.statement)
+        group = Combination(
+            name="each run", settings=run["settings"], runs=[run], each=[proven],
+            conditions=proven.conditions,
+        )  # fmt: skip
+        return Sweep(groups=[group], together=[self.together])
 
     @cached_property
     def compared(self) -> Compared:
+        run = {"accuracy": 0.0361, "doubts": [each.to_json() for each in self.doubts]}
         line = Line(
-            name="one", epsilon=1.0, scores=[0.0361], seeds=1, chosen={}, stated=1.0,
-            idealised=True, stated_by="fedldp", conditions=self.proven.conditions,
-            figure=self.figure, refused=None, tries=1, of_tries=1, cpu_seconds=1.0,
+            name="one", epsilon=1.0, runs=[run], each=[self.proven], seeds=1, chosen={},
+            stated_by="fedldp", conditions=self.proven.conditions, tries=1, of_tries=1,
+            cpu_seconds=1.0,
         )  # fmt: skip
         kind = GuaranteeKind("client-run", "server", 1e-5)
-        return Compared(kind, "accuracy", [line], together=[self.together])
+        return Compared(guarantee=kind, metric="accuracy", groups=[line], together=[self.together])
 
     @cached_property
     def advice(self) -> Advice:
@@ -230,21 +235,17 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "simulation/result.py:Result._repr_html_": (BOTH, lambda made, _: made.result._repr_html_()),
     "experiments/sweeping/results.py:Sweep.summary": (BOTH, lambda made, _: made.sweep.summary()),
     "experiments/sweeping/results.py:Sweep.notes": (BOTH, lambda made, _: made.sweep.notes()),
-    "experiments/sweeping/results.py:Sweep.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
+    "experiments/table.py:RunTable.to_csv": (BOTH, lambda made, _: made.sweep.to_csv()),
     "experiments/sweeping/results.py:Sweep.to_records": (
         BOTH, lambda made, _: "\n".join(map(str, made.sweep.to_records()[0].values()))),
-    "experiments/sweeping/results.py:Sweep.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
+    "experiments/table.py:RunTable.plot": (BOTH, lambda made, _: made.picture(made.sweep)),
     "experiments/comparing/compared.py:Compared.summary": (
         BOTH, lambda made, _: made.compared.summary()),
     "experiments/comparing/compared.py:Compared.notes": (
         BOTH, lambda made, _: made.compared.notes()),
     "experiments/table.py:RunTable.to_text": (BOTH, lambda made, _: made.compared.to_text()),
-    "experiments/comparing/compared.py:Compared.to_csv": (
-        BOTH, lambda made, _: made.compared.to_csv()),
     "experiments/comparing/compared.py:Compared.to_latex": (
         BOTH, lambda made, _: made.compared.to_latex()),
-    "experiments/comparing/compared.py:Compared.plot": (
-        BOTH, lambda made, _: made.picture(made.compared)),
     "experiments/table.py:RunTable._repr_html_": (BOTH, lambda made, _: made.sweep._repr_html_()),
     "experiments/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
     "experiments/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
@@ -264,8 +265,13 @@ WITHOUT_FACTS = {
     "experiments/comparing/compared.py:Compared.shown",
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/design.py:Design.document",
-    "experiments/sweeping/cells.py:Cell.figure", "experiments/table.py:RunTable.shown",
-    "experiments/table.py:RunTable.notes",
+    "experiments/comparing/compared.py:Compared.to_records",
+    "experiments/sweeping/grid.py:Design.document",
+    "experiments/sweeping/sweeps.py:SweepExperiment.document",
+    "experiments/comparing/running.py:CompareExperiment.document",
+    "experiments/advising/running.py:AdviseExperiment.document",
+    *(f"experiments/table.py:{each}" for each in (
+        "Group.figure", "Group.shown", "RunTable.shown", "RunTable.notes", "RunTable.to_records")),
     "experiments/advising/advice.py:Advice.figure",
 }  # fmt: skip
 """What writes no epsilon and no score, or only beside the notes of a writer above, or in rounds."""

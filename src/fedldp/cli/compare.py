@@ -142,7 +142,7 @@ def compare(
         print_json(result.summary())
     else:
         print_rows(result, "folder")
-    if any(line.mean is not None for line in result.lines):
+    if any(line.mean(result.metric) is not None for line in result.groups):
         draw_charts(result, ("pdf", "svg"))
     say_missing(result.missing, result.out)
     if result.refused:

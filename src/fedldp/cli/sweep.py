@@ -160,9 +160,8 @@ def _design(
     """Return the sweep to run: the given options, completed from the folder that is continued."""
     from dataclasses import replace
 
-    from fedldp.experiments.sweeping.folder import read_design
     from fedldp.experiments.sweeping.grid import Design, read_grid, read_seeds
-    from fedldp.experiments.sweeping.sweeps import bases, own_seeds
+    from fedldp.experiments.sweeping.sweeps import bases, design_in, own_seeds
     from fedldp.simulation.settings import assignment
 
     varied = read_grid(grid)
@@ -179,7 +178,7 @@ def _design(
         found = bases(recipes or ["quickstart"], settings)
         chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
         return Design(found, settings, varied, chosen, device or "cpu")
-    old = read_design(resume)
+    old = design_in(resume)
     return replace(
         old,
         bases=bases(recipes, settings or old.settings) if recipes else old.bases,

@@ -1,18 +1,26 @@
-"""The table of a set of runs, in text and HTML, and its chart of scores against epsilon."""
+"""The table of sets of runs, in text, HTML and CSV, and its chart of scores against epsilon."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+from fedldp.accounting.proven import Proven, Together
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.facts import Doubt, Fact, Unprotected
+from fedldp.core.kinds import CHOOSING, HELD_OUT, SCORES_RELEASED
 from fedldp.core.registry import import_extra
+from fedldp.experiments.runs import Row
 from fedldp.reporting import words
-from fedldp.reporting.scores import Figure
+from fedldp.reporting.scores import Figure, TestSet
 
 _KINDS = (".svg", ".png", ".pdf")
 
@@ -24,10 +32,7 @@ NAMES = {
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
 }
-"""The names of metrics in charts."""
-
-AS_IT_IS = ("loss", "brier")
-"""Metrics that are not shares, so they are not shown in percent."""
+"""The names of metrics in tables and charts."""
 
 Point = tuple[float, float, float]
 """An epsilon, a mean and its deviation; shares are in percent."""
@@ -36,8 +41,111 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = "osD^vPX*<>"
 
 
-class RunTable:
-    """A set of runs that is shown as a table with notes."""
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The runs with one combination of settings, for all seeds: a row of a table.
+
+    Attributes:
+        name: what a reader calls it.
+        epsilon: the epsilon that distinguishes it from others of that name, if there is one.
+        runs: the rows of its finished runs.
+        each: what is proven for each of them, or stated by the user's own code; no epsilon if
+            nothing is. Empty for runs of which this does not matter.
+        conditions: what their epsilons rest on, and the warnings of their statements; None if that
+            is not known of all.
+        on: the test set.
+        refused: why there are no scores, or not all, or None.
+    """
+
+    name: str
+    epsilon: float | None = None
+    runs: Sequence[Row] = ()
+    each: Sequence[Proven] = ()
+    conditions: tuple[Fact, ...] | None = ()
+    on: TestSet = field(default_factory=TestSet)
+    refused: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the epsilon if there is one."""
+        return self.name if self.epsilon is None else f"{self.name} at epsilon {self.epsilon:g}"
+
+    @property
+    def proven(self) -> Proven | None:
+        """The largest epsilon of its runs, which holds for each of them."""
+        return max(self.each, key=lambda found: (found.size, found.delta), default=None)
+
+    def values(self, metric: str) -> list[float]:
+        """Return the values of a metric, one for each seed that has one."""
+        found = [
+            {"accuracy": run.get("accuracy"), **run.get("metrics", {})}.get(metric)
+            for run in self.runs
+        ]
+        return [value for value in found if value is not None]
+
+    def mean(self, metric: str) -> float | None:
+        """Return the mean over seeds; None if no seed has a value."""
+        values = self.values(metric)
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, metric: str) -> float | None:
+        """Return the standard deviation over seeds (n - 1); None for fewer than two seeds."""
+        values = self.values(metric)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    def figure(self, metric: str) -> Figure:
+        """Return the mean over seeds, with its baseline and doubts."""
+        error = self.mean("calibration_error")
+        doubts = doubts_of(self.runs)
+        return Figure.of(metric, self.values(metric), self.on, doubts, calibration_error=error)
+
+    def in_words(self, metric: str, sign: str = " \u00b1 ") -> str:
+        """Return the mean and, after a sign, its deviation; shares are in percent."""
+        scale, decimals = (100, 2) if metric in words.SHARES else (1, 4)
+        known = [each for each in (self.mean(metric), self.deviation(metric)) if each is not None]
+        return sign.join(f"{scale * each:.{decimals}f}" for each in known)
+
+    def shown(self, metric: str) -> str:
+        """Return the mean and deviation for a table, with the baseline unless they are above it."""
+        found = self.in_words(metric)
+        unit = " %" if found and metric in words.SHARES else ""
+        return f"{found}{unit}{words.not_above(self.figure(metric))}"
+
+
+G = TypeVar("G", bound=Group, covariant=True)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class RunTable(Generic[G]):
+    """Sets of runs that are shown as a table with notes.
+
+    Attributes:
+        groups: the rows of the table.
+        out: the folder of the experiment; None if nothing was kept.
+        private_choice: whether something was chosen by scores on clients' private rows.
+        private_scores: whether the test set consists of such rows.
+        score_releases: what the scores of some runs reveal about clients' examples, by the name of
+            what was run.
+        together: what the runs on the same rows cost together, tries included, for each data set,
+            unit and adversary of an epsilon in the table.
+        uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
+        ticks_at_points: whether the chart's axis has ticks at the points' epsilons and nowhere
+            else.
+    """
+
+    ticks_at_points: ClassVar[bool] = False
+    groups: Sequence[G]
+    out: Path | None = None
+    private_choice: bool = False
+    private_scores: bool = False
+    score_releases: Mapping[str, tuple[Unprotected, ...]] = field(default_factory=dict)
+    together: Sequence[Together] = ()
+    uncounted: int = 0
+
+    @property
+    def first(self) -> str:
+        """The metric that is shown first and drawn."""
+        raise NotImplementedError
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
@@ -46,6 +154,30 @@ class RunTable:
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
         raise NotImplementedError
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the table as flat mappings, with the same keys in each."""
+        raise NotImplementedError
+
+    def warnings(self) -> list[Fact]:
+        """Return warnings about releases that no epsilon in the table covers."""
+        return [
+            *(SCORES_RELEASED(of=name, what=what) for name, what in self.score_releases.items()),
+            *((CHOOSING,) if self.private_choice else ()),
+            *((HELD_OUT,) if self.private_scores else ()),
+        ]
+
+    def facts_in_words(self) -> list[str]:
+        """Return conditions of the epsilons, baselines and doubts, and the costs together."""
+        done = [each for each in self.groups if each.runs]
+        figures = {each.full_name: each.figure(self.first) for each in done}
+        return [
+            *conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done]),
+            *words.conditions_together(self.together),
+            *words.baselines(figures.values()),
+            *words.by_rows("doubt", {name: each.doubts for name, each in figures.items()}),
+            *words.together_lines(self.together, self.uncounted),
+        ]
 
     def to_text(self) -> str:
         """Return the table and the notes as plain text."""
@@ -63,9 +195,94 @@ class RunTable:
         lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
         return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
 
-    def _with_notes(self, csv: str) -> str:
-        """Return CSV with the notes, each in a comment that begins with #."""
-        return csv + "".join(f"# {note}\n" for note in self.notes())
+    def to_csv(self) -> str:
+        """Return the records as CSV, one a line; the notes follow, each in a comment (#)."""
+        records, text = self.to_records(), io.StringIO()
+        if records:
+            writer = csv.DictWriter(text, records[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: plain(v) for k, v in record.items()} for record in records)
+        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
+
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Draw the first metric against epsilon; a notebook shows the returned figure.
+
+        Args:
+            path: where to save the picture (.svg, .png or .pdf); None only draws it.
+
+        Returns:
+            Matplotlib's figure.
+
+        Raises:
+            ConfigError: Matplotlib is not installed, or the file extension is unknown.
+            RunError: the file cannot be written.
+        """
+        metric = self.first
+        scale = 100 if metric in words.SHARES else 1
+        series: dict[str, list[Point]] = {}
+        levels: dict[str, tuple[float, float]] = {}
+        for group, name, epsilon in self.points():
+            mean, deviation = group.mean(metric), group.deviation(metric)
+            if mean is None:
+                continue
+            value = scale * mean, scale * (deviation or 0.0)
+            if epsilon is None:
+                levels[name] = value
+            else:
+                series.setdefault(name, []).append((epsilon, *value))
+        unit = " in %" if scale == 100 else ""
+        return draw(
+            series,
+            levels,
+            x_label=self.axis(),
+            y_label=f"{NAMES[metric]}{unit}, with its standard deviation over seeds",
+            path=None if path is None else Path(path),
+            figures=[group.figure(metric) for group in self.groups if group.runs],
+            scale=scale,
+            notes=self.facts_in_words(),
+            ticks_at_points=self.ticks_at_points,
+        )
+
+    def points(self) -> Iterator[tuple[Group, str, float | None]]:
+        """Yield what the chart shows: groups, their lines, and epsilons; None for a level."""
+        raise NotImplementedError
+
+    def axis(self) -> str:
+        """Return the label of the chart's axis of epsilons."""
+        raise NotImplementedError
+
+
+def doubts_of(runs: Sequence[Row]) -> list[Doubt]:
+    """Return what is doubtful about the metrics of runs, from their rows."""
+    return [Doubt.from_json(each) for row in runs for each in row.get("doubts", ())]
+
+
+def conditions_in_words(
+    rows: Sequence[tuple[str, float | None, tuple[Fact, ...] | None]],
+) -> list[str]:
+    """Return the conditions of rows in sentences, by name, or by row where these differ.
+
+    Args:
+        rows: each row's name, epsilon, and conditions; None if they are unknown.
+    """
+    by_name: dict[str, dict[float | None, tuple[Fact, ...]]] = {}
+    for name, epsilon, conditions in rows:
+        if conditions is not None:
+            by_name.setdefault(name, {})[epsilon] = conditions
+    found: dict[str, tuple[Fact, ...]] = {}
+    for name, own in by_name.items():
+        if len(set(own.values())) == 1:
+            found[name] = next(iter(own.values()))
+        else:
+            found |= {f"{name} at epsilon {epsilon:g}": each for epsilon, each in own.items()}
+    unknown = dict.fromkeys(name for name, _, conditions in rows if conditions is None)
+    told = f"the conditions of {', '.join(unknown)} were not recorded and are unknown"
+    return [*words.by_rows("condition", found), *([told] if unknown else [])]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as one cell of a table holds it: lists and mappings are JSON."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def mean_of(values: Sequence[float]) -> float | None:

@@ -23,7 +23,7 @@ from fedldp.experiments.held_out import with_clients
 from fedldp.experiments.making import Maker
 from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
-from fedldp.reporting.scores import Figure, TestSet
+from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import resolve
 
@@ -77,18 +77,19 @@ def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
 def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Path) -> None:
     (best,) = {row["figure"]["baseline"] for row in made.summary()["rows"]}
     assert f"{100 * best:.2f}" == "10.28"  # always one class of the digits
-    low = Figure.of("accuracy", [0.0361, 0.0361], ON_DIGITS)
-    found = replace(made, lines=[replace(made.lines[0], scores=[0.0361] * 2, figure=low)])
+    bad = [{"accuracy": 0.0361}] * 2
+    low = replace(made.groups[0], runs=bad, on=ON_DIGITS)
+    found = replace(made, groups=[low])
     assert found.rows[0]["figure"]["baseline"] == best
     assert any("3.61 ± 0.00 % (not above 10.28 %)" in cell for cell in found.shown()[1][0])
     assert "not above 10.28 %" in found.to_text()
     assert "not above 10.28 \\%" in found.to_latex()
     found.plot(tmp_path / "chart.svg")
     chart = (tmp_path / "chart.svg").read_text()
-    assert words.baseline(low) in chart
+    assert words.baseline(low.figure("accuracy")) in chart
     assert "means over 2 seeds" in chart
-    replace(found, lines=[replace(found.lines[0], scores=[0.0361])]).plot(tmp_path / "one.svg")
-    assert "means over one seed;" in (tmp_path / "one.svg").read_text()
+    replace(found, groups=[replace(low, runs=bad[:1])]).plot(tmp_path / "one.svg")
+    assert "means over one seed" in (tmp_path / "one.svg").read_text()
     assert "not above" not in made.to_text().replace("AUC not above", "")
 
 
@@ -235,7 +236,7 @@ def test_contestants_with_fewer_tries_are_marked_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = fedldp.compare(write(FEWER), seeds=[0], workers=1, out="out", local_epochs=1)
-    tries = {line.name: line.tries for line in found.lines}
+    tries = {line.name: line.tries for line in found.groups}
     assert tries == {"few": 2, "enough": 3, "level": 3}
     assert "* fewer than 3 tries: few" in found.notes()
     head, rows = found.shown()
@@ -246,7 +247,7 @@ def test_contestants_with_fewer_tries_are_marked_everywhere(
     assert (few["tries"], few["of_tries"]) == ("2", "3")
     (level,) = [row for row in found.rows if row["name"] == "level"]
     assert (level["epsilon"], level["proven"], level["refused"]) == (None, None, None)
-    assert all(line.cpu_seconds > 0 for line in found.lines)
+    assert all(line.cpu_seconds > 0 for line in found.groups)
 
 
 def test_seeds_are_three_and_ten_at_small_epsilons() -> None:

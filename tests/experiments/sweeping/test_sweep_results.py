@@ -13,9 +13,8 @@ from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.kinds import GAUSSIAN, IDEALISED, NOT_PURE
-from fedldp.experiments.sweeping.cells import Cell, shown_of
-from fedldp.experiments.sweeping.results import Sweep
-from fedldp.experiments.sweeping.sweeps import View
+from fedldp.experiments.sweeping.results import Combination, Sweep
+from fedldp.experiments.sweeping.sweeps import View, shown_of
 from fedldp.reporting.lines import behind_sums
 from fedldp.simulation.plan import plan, problem_of
 
@@ -100,13 +99,13 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     cells = [
         replace(
             cell(8.0, 0.5, proven=8.0, channel=f"{each.adversary} {each.epsilon:g}"),
-            runs=[(cell(8.0, 0.5, proven=8.0).runs[0][0], each)],
+            each=[each],
             behind_sums={each: behind} if (behind := behind_sums(privacy)) else {},
         )
         for privacy in statements
         for each in [shown_of(privacy)]
     ]
-    sweep = Sweep(cells)
+    sweep = Sweep(groups=cells)
     shown = [row[-1] for row in sweep.shown()[1]]
     assert [text.partition(")")[2] for text in shown] == [
         " per record", " per record, against the downlink",
@@ -118,7 +117,7 @@ def test_a_table_and_a_chart_name_the_unit_of_an_epsilon() -> None:
     (axes,), (legend,) = figure.axes, figure.legends
     assert "unless named otherwise" in axes.get_xlabel()
     assert all("per record" in text.get_text() for text in legend.get_texts())
-    (axes,) = Sweep(cells[:1]).plot().axes
+    (axes,) = Sweep(groups=cells[:1]).plot().axes
     assert axes.get_xlabel() == "proven epsilon for a record, against the server, at delta 1e-05"
 
 
@@ -128,24 +127,25 @@ def test_ideal_noise_counts_only_if_nothing_else_is_proven_and_is_marked() -> No
     assert proven(ideal) == told(1.0, 0.0, conditions=(IDEALISED,))
 
 
-def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
+def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Combination:
     settings = {"recipe": "quickstart", "epsilon": epsilon, **settings}
     shown = None if proven == math.inf else proven
     runs = [
-        {"settings": settings, "seed": seed, "accuracy": accuracy, "loss": 0.5, "epsilon": shown,
-         "seconds": 1.0, "run_dir": None}
+        {"settings": settings, "seed": seed, "accuracy": accuracy, "metrics": {"loss": 0.5},
+         "seconds": 1.0}
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
     at = told(shown, 0.0 if shown is None else 1e-5)
-    return Cell(settings, [(run, at) for run in runs], None)
+    return Combination(name=f"{epsilon}", settings=settings, runs=runs, each=[at] * len(runs))
 
 
 @pytest.fixture
 def result() -> Sweep:
-    refused = Cell({"recipe": "quickstart", "epsilon": 99}, [], "epsilon = 99: <too> large")
-    failed = [{"settings": dict(refused.settings), "seed": 0, "reason": refused.reason}]
+    of = {"recipe": "quickstart", "epsilon": 99}
+    refused = Combination(name="99", settings=of, refused="epsilon = 99: <too> large")
+    failed = [{"settings": of, "seed": 0, "reason": refused.refused}]
     cells = [cell(1, 0.5, 0.7, proven=700.0), cell(2, 0.8, proven=math.inf), refused]
-    return Sweep(cells, failed)
+    return Sweep(groups=cells, failed=failed)
 
 
 def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
@@ -176,14 +176,14 @@ def test_the_printed_table_shows_failures(result: Sweep) -> None:
     assert "<td>epsilon = 99: &lt;too&gt; large</td>" in result._repr_html_()
 
 
-def of_rare_classes(cell: Cell, auc: float) -> Cell:
-    metrics = {"auc": auc, "balanced_accuracy": 0.6, "most_frequent": 0.87}
-    return replace(cell, runs=[(run | {"metrics": metrics}, at) for run, at in cell.runs])
+def of_rare_classes(cell: Combination, auc: float) -> Combination:
+    metrics = {"auc": auc, "balanced_accuracy": 0.6, "most_frequent": 0.87, "loss": 0.5}
+    return replace(cell, runs=[run | {"metrics": metrics} for run in cell.runs])
 
 
 def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
     one, two = cell(1, 0.87, 0.89, proven=4.0), cell(2, 0.88, proven=8.0)
-    found = Sweep([of_rare_classes(one, 0.7), of_rare_classes(two, 0.75)])
+    found = Sweep(groups=[of_rare_classes(one, 0.7), of_rare_classes(two, 0.75)])
     head, rows = found.shown()
     assert head[1:4] == ["AUC", "balanced accuracy", "accuracy"]
     assert rows[0][1:4] == ["0.7000 ± 0.0000", "60.00 ± 0.00 %", "88.00 ± 1.41 %"]
@@ -196,8 +196,8 @@ def test_if_most_test_rows_are_of_one_class_auc_comes_first() -> None:
     assert found.table[0]["mean"] == pytest.approx(0.88)
     pytest.importorskip("matplotlib")
     axes = found.plot().axes[0]
-    assert "ROC" in axes.get_ylabel()
-    assert axes.lines[0].get_ydata().tolist() == pytest.approx([70, 75])
+    assert axes.get_ylabel() == "AUC, with its standard deviation over seeds"
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([0.7, 0.75])
 
 
 def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None:
@@ -214,12 +214,12 @@ def test_a_setting_and_its_proven_epsilon_are_two_columns(result: Sweep) -> None
     ):
         assert line.startswith(begins)
         assert line.endswith(",1.0,")
-    strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
+    strange = Sweep(groups=[cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
     assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
 
 
 def test_the_worst_run_stands_for_a_combination() -> None:
-    runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
-    worst = Cell({"recipe": "quickstart"}, runs, None).proven
+    each = [told(2.0, 1e-5), told(3.0, 1e-5)]
+    worst = replace(cell(1, 0.5, 0.6, proven=2.0), each=each).proven
     assert worst is not None
     assert worst.epsilon == 3.0

@@ -46,15 +46,11 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.cells import Cell, Try
-from fedldp.experiments.comparing.compared import (
-    conditions_in_words,
-    cost_together,
-    doubts_of,
-)
+from fedldp.experiments.comparing.compared import cost_together
 from fedldp.experiments.comparing.comparison import Comparison
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import deviation_of, mean_of
+from fedldp.experiments.table import conditions_in_words, deviation_of, doubts_of, mean_of
 from fedldp.reporting import words
 from fedldp.reporting.html import phrases
 from fedldp.reporting.record import as_json, replace_file

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,30 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.proven import Proven, Together
+from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Doubt, Fact, Note, Unprotected
+from fedldp.core.facts import Doubt, Fact, Note
 from fedldp.core.formatting import number
 from fedldp.core.kinds import (
-    CHOOSING,
     DOUBTFUL_RUNS,
     EPSILON_SHOWN,
-    HELD_OUT,
     HOUSE_PROVES,
     IMBALANCED_TEST,
     NOT_OF_CLIENT,
     NOT_PROVEN_HERE,
     ONLY_IDEALISED,
-    SCORES_RELEASED,
 )
 from fedldp.experiments.runs import Row
-from fedldp.experiments.sweeping.cells import Cell
 from fedldp.experiments.sweeping.grid import in_words
-from fedldp.experiments.table import AS_IT_IS, NAMES, Point, RunTable, draw
+from fedldp.experiments.table import NAMES, Group, RunTable, plain
 from fedldp.reporting import words
-from fedldp.reporting.record import replace_file
-from fedldp.reporting.scores import CHOSEN_BY, FIGURES
-from fedldp.reporting.words import area, percent
+from fedldp.reporting.record import as_json, replace_file
+from fedldp.reporting.scores import FIGURES, is_imbalanced
+from fedldp.reporting.words import area
 
 METRICS = (*FIGURES, "most_frequent")
 """The test metrics that a sweep reports for a run besides accuracy and loss."""
@@ -44,42 +37,48 @@ METRICS = (*FIGURES, "most_frequent")
 _CLIENTS = ("client-round", "client-run")
 """The units whose epsilon covers everything that a client sends, in a round or in the run."""
 
-SHOWN = CHOSEN_BY
-"""Metrics that may be shown first."""
+_BUDGETS = ("epsilon", "target.epsilon")
+"""Settings that vary along a line; every combination of the other settings gets its own line."""
 
 CSV_BEGINS = b"recipe,"
 """The beginning of every table of runs, which identifies a file as such a table."""
 
 
-@dataclass(frozen=True, repr=False)
-class Sweep(RunTable):
-    """The result of a sweep.
+@dataclass(frozen=True, kw_only=True)
+class Combination(Group):
+    """The runs with one combination of settings.
 
     Attributes:
-        cells: one per combination of settings, in the grid's order.
-        failed: the runs that were refused or ended early: "settings", "seed" and "reason".
-        out: the sweep's folder; None if nothing was kept.
-        private_scores: whether some metrics were measured on clients' private rows.
-        metric: the metric that is shown first and drawn, if one was requested.
-        score_releases: what the scores of some recipes reveal about clients' examples, by recipe
-            name.
-        doubts: for every run whose metrics are doubtful, the first reason.
-        missing: how many runs have not been made yet.
-        together: what the runs on the same rows cost together, for each data set, unit and
-            adversary of an epsilon in the table.
-        uncounted: how many other runs in the folder used the same rows; what they cost is unknown.
+        settings: the combination, and its "recipe".
+        behind_sums: smaller epsilons against a server that sees only sums; see ``reporting.lines``.
     """
 
-    cells: Sequence[Cell]
-    failed: list[dict[str, Any]] = field(default_factory=list)
-    out: Path | None = None
-    private_scores: bool = False
+    settings: Mapping[str, Any]
+    behind_sums: Mapping[Proven, float] = field(default_factory=dict)
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether most test examples in some run have one class; see ``reporting.scores``."""
+        found = (run["metrics"] for run in self.runs)
+        return any(
+            is_imbalanced(each.get("most_frequent")) and each.get("auc") is not None
+            for each in found
+        )
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Sweep(RunTable[Combination]):
+    """The result of a sweep; see ``RunTable``.
+
+    Attributes:
+        failed: the runs that were refused or ended early: "settings", "seed" and "reason".
+        metric: the metric that is shown first and drawn, if one was requested.
+        missing: how many runs have not been made yet.
+    """
+
+    failed: Sequence[Mapping[str, Any]] = ()
     metric: str | None = None
-    score_releases: Mapping[str, tuple[Unprotected, ...]] = field(default_factory=dict)
-    doubts: Sequence[Doubt] = ()
-    together: Sequence[Together] = ()
     missing: int = 0
-    uncounted: int = 0
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -98,7 +97,38 @@ class Sweep(RunTable):
         user's own code that states it. If "idealised" is true, the epsilon holds only for noise in
         ideal arithmetic, and not for the numbers that are sent.
         """
-        return [run for cell in self.cells for run, _ in cell.runs]
+        return [
+            {
+                "settings": dict(run["settings"]),
+                **self._scores(run),
+                "epsilon": proven.epsilon,
+                "unit": proven.unit,
+                "adversary": proven.adversary,
+                "stated_by": proven.stated_by,
+                "idealised": proven.is_idealised,
+                "conditions": words.facts(proven.conditions),
+                "guarantee": {
+                    "unit": proven.unit,
+                    "adversary": proven.adversary,
+                    "delta": proven.delta,
+                },
+                **self._made(run),
+                "metrics": _metrics(run),
+            }
+            for _, run, proven in self._each()
+        ]
+
+    def _each(self) -> Iterator[tuple[Combination, Row, Proven]]:
+        for group in self.groups:
+            for run, proven in zip(group.runs, group.each, strict=True):
+                yield group, run, proven
+
+    def _scores(self, run: Row) -> dict[str, Any]:
+        return {"seed": run["seed"], "accuracy": run["accuracy"], "loss": run["metrics"]["loss"]}
+
+    def _made(self, run: Row) -> dict[str, Any]:
+        kept = None if self.out is None else str(self.out / run["folder"])
+        return {"seconds": run["seconds"], "run_dir": kept}
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -109,16 +139,16 @@ class Sweep(RunTable):
         """
         return [
             {
-                "settings": dict(cell.settings),
-                "mean": cell.mean,
-                "deviation": cell.deviation,
-                "seeds": len(cell.runs),
-                "stated_by": cell.proven.stated_by,
-                "conditions": words.facts(cell.conditions),
-                "figure": words.figure(cell.figure(self.first)),
+                "settings": dict(group.settings),
+                "mean": group.mean("accuracy"),
+                "deviation": group.deviation("accuracy"),
+                "seeds": len(group.runs),
+                "stated_by": group.proven.stated_by,
+                "conditions": words.facts(group.conditions or ()),
+                "figure": words.figure(group.figure(self.first)),
             }
-            for cell in self.cells
-            if cell.proven is not None
+            for group in self.groups
+            if group.proven is not None
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -126,106 +156,86 @@ class Sweep(RunTable):
         return {
             "runs": self.runs,
             "table": self.table,
-            "failed": self.failed,
+            "failed": [dict(each) for each in self.failed],
             "together": [words.together_document(each) for each in self.together],
             "complete": not (self.failed or self.missing),
             "notes": self.notes(),
             "warnings": words.facts(self.warnings()),
         }
 
+    @property
+    def first(self) -> str:
+        """The metric that is shown first and drawn."""
+        return self.metric or ("auc" if self.leads else "accuracy")
+
+    @property
+    def leads(self) -> bool:
+        """Whether AUC and balanced accuracy come before accuracy."""
+        return self.metric is None and any(each.is_imbalanced for each in self.groups)
+
+    def own_words(self) -> list[str]:
+        """Return the addresses of the user's own code that states some of the epsilons."""
+        found = dict.fromkeys(proven.stated_by for *_, proven in self._each())
+        return [by for by in found if by != HOUSE]
+
+    def keys(self) -> list[str]:
+        """Return the settings that vary, including the recipe if there are several recipes."""
+        keys = list(dict.fromkeys(key for each in self.groups for key in each.settings))
+        several = len({each.settings["recipe"] for each in self.groups}) > 1
+        return keys if several else [key for key in keys if key != "recipe"]
+
     def warnings(self) -> list[Fact]:
         """Return warnings on the metrics and on releases that no epsilon in the table covers."""
-        found: list[Fact] = [
-            SCORES_RELEASED(of=name, what=what) for name, what in self.score_releases.items()
-        ]
-        if self.private_scores:
-            found += [CHOOSING, HELD_OUT]
-        if self.doubts:
-            found.append(
-                DOUBTFUL_RUNS(runs=len(self.doubts), of=len(self.runs), first=self.doubts[0])
-            )
+        found = super().warnings()
+        made = [run for _, run, _ in self._each()]
+        if doubtful := [run["doubts"][0] for run in made if run.get("doubts")]:
+            first = Doubt.from_json(doubtful[0])
+            found.append(DOUBTFUL_RUNS(runs=len(doubtful), of=len(made), first=first))
         return found
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        found = []
-        if self.leads and self.metric is None:
-            most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
-            why = words.line(IMBALANCED_TEST(most_frequent=most))
-            found.append(f"AUC and balanced accuracy come first: {why}")
-        found += [
-            f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
-            f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation"
-        ]
+        found = ["accuracy is a mean over seeds, with the standard deviation"]
+        if self.leads:
+            most = max(each.mean("most_frequent") or 0.0 for each in self.groups)
+            found = [
+                "AUC and balanced accuracy come first: "
+                + words.line(IMBALANCED_TEST(most_frequent=most)),
+                "AUC, balanced accuracy and accuracy are means over seeds, with the standard "
+                "deviation",
+            ]
         return [
             *found,
             *map(words.line, self._about_epsilons()),
-            *self._facts_in_words(),
-            *words.together_lines(self.together, self.uncounted),
+            *self.facts_in_words(),
             *map(words.line, self.warnings()),
             *([f"not made yet: {self.missing} runs"] if self.missing else []),
         ]
 
     def _about_epsilons(self) -> Iterator[Note]:
         """Yield what the column of epsilons shows, and who states them."""
-        pairs = {(s.unit, s.adversary) for cell in self.cells for _, s in cell.runs}
+        proven = [each for *_, each in self._each()]
+        pairs = {(each.unit, each.adversary) for each in proven}
         ((unit, adversary),) = pairs if len(pairs) == 1 else {("client-run", "server")}
-        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon is not None]
+        stated = [each for each in proven if each.epsilon is not None]
         own = self.own_words()
         yield EPSILON_SHOWN(
             unit=unit,
             adversary=adversary,
-            deltas=tuple(sorted({s.delta for s in stated})),
+            deltas=tuple(sorted({each.delta for each in stated})),
             proven=not own,
         )
         marked = dict.fromkeys((s.unit, s.adversary) for s in stated if s.unit not in _CLIENTS)
         for unit, adversary in marked:
             yield NOT_OF_CLIENT(unit=unit, adversary=adversary)
         if own:
-            if any(s.stated_by == HOUSE for s in stated):
+            if any(each.stated_by == HOUSE for each in stated):
                 yield HOUSE_PROVES
             yield NOT_PROVEN_HERE(of=tuple(own))
         if ideal := dict.fromkeys(
-            str(cell.settings["recipe"])
-            for cell in self.cells
-            if any(s.is_idealised for _, s in cell.runs)
+            str(group.settings["recipe"]) for group, _, each in self._each() if each.is_idealised
         ):
             yield ONLY_IDEALISED(of=tuple(ideal))
-
-    def _facts_in_words(self) -> list[str]:
-        """Return the conditions of the epsilons, and the baselines and doubts of the metrics."""
-        done = {self._name_of(cell): cell for cell in self.cells if cell.runs}
-        figures = {name: cell.figure(self.first) for name, cell in done.items()}
-        return [
-            *words.by_rows("condition", {name: cell.conditions for name, cell in done.items()}),
-            *words.conditions_together(self.together),
-            *words.baselines(figures.values()),
-            *words.by_rows("doubt", {name: each.doubts for name, each in figures.items()}),
-        ]
-
-    @property
-    def first(self) -> str:
-        """The metric that is shown first and drawn."""
-        return self.metric or ("auc" if self.leads else "accuracy")
-
-    def _name_of(self, cell: Cell) -> str:
-        return ", ".join(_text(cell.settings.get(key)) for key in self.keys()) or "each run"
-
-    @property
-    def leads(self) -> bool:
-        """Whether AUC and balanced accuracy come before accuracy."""
-        return self.metric is None and any(cell.is_imbalanced for cell in self.cells)
-
-    def own_words(self) -> list[str]:
-        """Return the addresses of the user's own code that states some of the epsilons."""
-        found = dict.fromkeys(s.stated_by for cell in self.cells for _, s in cell.runs)
-        return [by for by in found if by != HOUSE]
-
-    def keys(self) -> list[str]:
-        """Return the settings that vary, including the recipe if there are several recipes."""
-        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
-        several = len({cell.settings["recipe"] for cell in self.cells}) > 1
-        return keys if several else [key for key in keys if key != "recipe"]
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return the runs as flat mappings: a column per setting, then the results.
@@ -236,33 +246,34 @@ class Sweep(RunTable):
         that are sent, or only in ideal arithmetic if "idealised" is true, and only under the
         "conditions". The scores are to be read beside their "baseline" and "doubts".
         """
-        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
-        return [
-            {"recipe": run["settings"]["recipe"]}
-            | {_column(key): run["settings"].get(key) for key in keys if key != "recipe"}
-            | {
-                "seed": run["seed"],
-                "accuracy": run["accuracy"],
-                "loss": run["loss"],
-                "proven_epsilon": found.size if found.stated_by == HOUSE else math.inf,
-                "proven_delta": found.delta if found.stated_by == HOUSE else 0.0,
-                "unit": found.unit,
-                "adversary": found.adversary,
-                "stated_epsilon": found.size,
-                "stated_delta": found.delta,
-                "stated_by": found.stated_by,
-                "idealised": found.is_idealised,
-                "conditions": "; ".join(map(words.line, found.conditions)),
+        keys = list(dict.fromkeys(key for each in self.groups for key in each.settings))
+        figures = {each.name: each.figure(self.first) for each in self.groups}
+        found = []
+        for group, run, proven in self._each():
+            figure, is_proven = figures[group.name], proven.stated_by == HOUSE
+            results = {
+                **self._scores(run),
+                "proven_epsilon": proven.size if is_proven else math.inf,
+                "proven_delta": proven.delta if is_proven else 0.0,
+                "unit": proven.unit,
+                "adversary": proven.adversary,
+                "stated_epsilon": proven.size,
+                "stated_delta": proven.delta,
+                "stated_by": proven.stated_by,
+                "idealised": proven.is_idealised,
+                "conditions": "; ".join(map(words.line, proven.conditions)),
                 "baseline": figure.baseline,
                 "doubts": "; ".join(map(words.line, figure.doubts)),
-                "seconds": run["seconds"],
-                "run_dir": run["run_dir"],
-                **run.get("metrics", {}),
+                **self._made(run),
+                **_metrics(run),
             }
-            for cell in self.cells
-            for figure in [cell.figure(self.first)]
-            for run, found in cell.runs
-        ]
+            taken = {*results, *METRICS}
+            settings = {
+                f"setting {key}" if key in taken else key: run["settings"].get(key)
+                for key in ["recipe", *(key for key in keys if key != "recipe")]
+            }
+            found.append(settings | results)
+        return found
 
     def to_frame(self) -> Any:
         """Return the runs as a pandas DataFrame.
@@ -279,75 +290,33 @@ class Sweep(RunTable):
             ) from error
         return pandas.DataFrame(self.to_records())
 
-    def to_csv(self) -> str:
-        """Return the runs as CSV, one run per line, with the columns of ``to_records``.
-
-        The notes follow, each in a comment that begins with #.
-        """
-        records = self.to_records()
-        text = io.StringIO()
-        if records:
-            writer = csv.DictWriter(text, records[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
-        return self._with_notes(text.getvalue())
-
-    def plot(self, path: Path | str | None = None) -> Any:
-        """Draw accuracy against epsilon; a notebook shows the returned figure.
-
-        If most of the test set is one class, the AUC replaces the accuracy.
-
-        Args:
-            path: where to save the picture (.svg, .png or .pdf); None only draws it.
-
-        Returns:
-            Matplotlib's figure.
-
-        Raises:
-            ConfigError: Matplotlib is not installed, or the file extension is unknown.
-            RunError: the file cannot be written.
-        """
-        metric, path = self.first, None if path is None else Path(path)
-        scale = 1 if metric in AS_IT_IS else 100
-        series: dict[str, list[Point]] = {}
-        levels: dict[str, tuple[float, float]] = {}
-        for cell in self.cells:
-            mean, found = cell.mean_of(metric), cell.proven
-            if mean is None or found is None:
+    def points(self) -> Iterator[tuple[Group, str, float | None]]:
+        """Yield what the chart shows; a level if nothing is proven, or nothing is sent."""
+        for group in self.groups:
+            found = group.proven
+            if found is None:
                 continue
-            name, spread = _name_in_chart(cell), scale * (cell.deviation_of(metric) or 0.0)
-            if found.epsilon:
-                series.setdefault(name, []).append((found.epsilon, scale * mean, spread))
-            else:
-                what = (
-                    "nothing is proven"
-                    if found.epsilon is None
-                    else "nothing about the data is sent"
-                )
-                levels[f"{name} ({what})"] = (scale * mean, spread)
-        title = "area under the ROC curve" if metric == "auc" else NAMES[metric]
-        title += "" if metric in AS_IT_IS else " in %"
-        known = [
-            each.proven for each in self.cells if each.proven and each.proven.epsilon is not None
-        ]
+            varied = {k: value for k, value in group.settings.items() if k not in _BUDGETS}
+            name = in_words(varied) + words.about(found.unit, found.adversary)
+            name += " (idealised arithmetic)" if found.is_idealised else ""
+            name += "" if found.stated_by == HOUSE else f" (stated by {found.stated_by})"
+            if found.epsilon is None:
+                name += " (nothing is proven)"
+            elif not found.epsilon:
+                name += " (nothing about the data is sent)"
+            yield group, name, found.epsilon or None
+
+    def axis(self) -> str:
+        """Return the label of the chart's axis of epsilons."""
+        found = (each.proven for each in self.groups)
+        known = [each for each in found if each is not None and each.epsilon is not None]
         pairs = [(each.unit, each.adversary) for each in known if each.epsilon]
         proven = "proven" if all(each.stated_by == HOUSE for each in known) else ""
-        return draw(
-            series,
-            levels,
-            x_label=words.axis(pairs, [each.delta for each in known], proven),
-            y_label=f"{title}, with its standard deviation over seeds",
-            path=path,
-            figures=[cell.figure(metric) for cell in self.cells if cell.runs],
-            scale=scale,
-            notes=[*self._facts_in_words(), *map(words.together_line, self.together)],
-            ticks_at_points=False,
-        )
+        return words.axis(pairs, [each.delta for each in known], proven)
 
     def write(self, folder: Path) -> None:
         """Write the result to the sweep's folder."""
-        document = json.dumps(self.summary(), indent=2, allow_nan=False) + "\n"
-        replace_file(folder / "results.json", document.encode())
+        replace_file(folder / "results.json", as_json(self.summary()))
         replace_file(folder / "results.csv", self.to_csv().encode())
 
     def __repr__(self) -> str:
@@ -360,69 +329,41 @@ class Sweep(RunTable):
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
-        keys = self.keys()
-        failed = any(cell.reason is not None for cell in self.cells)
-        own = bool(self.own_words())
+        keys, own = self.keys(), bool(self.own_words())
+        failed = any(each.refused is not None for each in self.groups)
         first = ["auc", "balanced_accuracy"] if self.leads else []
         first += [self.metric] if self.metric not in (None, "accuracy", "loss") else []
         head = [*keys, *(NAMES[each] for each in first), "accuracy", "seeds", "loss"]
         head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
-            [_text(cell.settings.get(key)) for key in keys]
-            + [
-                *(_figure_text(cell, each) for each in first),
-                _share_text(cell, "accuracy"),
-                str(len(cell.runs)),
-                "" if cell.loss is None else f"{cell.loss:.4f}",
-                _epsilon_text(cell),
+            [
+                *(text_of(each.settings.get(key)) for key in keys),
+                *(each.shown(metric) for metric in (*first, "accuracy")),
+                str(len(each.runs)),
+                area(each.mean("loss")),
+                _epsilon_text(each),
+                *([_by_text(each.proven)] if own else []),
+                *([each.refused or ""] if failed else []),
             ]
-            + ([_by_text(cell.proven)] if own else [])
-            + ([cell.reason or ""] if failed else [])
-            for cell in self.cells
+            for each in self.groups
         ]
         return head + (["failed"] if failed else []), rows
 
 
-_BUDGETS = ("epsilon", "target.epsilon")
-"""Settings that vary along a line; every combination of the other settings gets its own line."""
+def _metrics(run: Row) -> dict[str, Any]:
+    return {name: run["metrics"][name] for name in METRICS if name in run["metrics"]}
 
 
-def _name_in_chart(cell: Cell) -> str:
-    name = in_words({key: value for key, value in cell.settings.items() if key not in _BUDGETS})
-    found = cell.proven
-    assert found is not None
-    name += words.about(found.unit, found.adversary)
-    name += " (idealised arithmetic)" if found.is_idealised else ""
-    return name + ("" if found.stated_by == HOUSE else f" (stated by {found.stated_by})")
-
-
-def _share_text(cell: Cell, figure: str) -> str:
-    mean, deviation = cell.mean_of(figure), cell.deviation_of(figure)
-    text = percent(mean)
-    if mean is not None and deviation is not None:
-        text = f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
-    return text + words.not_above(cell.figure(figure))
-
-
-def _figure_text(cell: Cell, figure: str) -> str:
-    """Return a metric's mean and deviation; only shares are in percent."""
-    if figure == "balanced_accuracy":
-        return _share_text(cell, figure)
-    deviation = cell.deviation_of(figure)
-    spread = "" if deviation is None else f" ± {deviation:.4f}"
-    return area(cell.mean_of(figure)) + spread + words.not_above(cell.figure(figure))
-
-
-def _epsilon_text(cell: Cell) -> str:
+def _epsilon_text(group: Combination) -> str:
     """Return an epsilon for display, rounded up, and what it covers."""
-    found = cell.proven
+    found = group.proven
     if found is None:
         return ""
     if found.epsilon is None:
         return number(None)
     text = number(found.epsilon) + (f" (delta {found.delta!r})" if found.delta else "")
     text += " idealised" if found.is_idealised else ""
-    behind = words.behind(cell.behind_sums.get(found))
+    behind = words.behind(group.behind_sums.get(found))
     return text + words.about(found.unit, found.adversary) + behind
 
 
@@ -430,45 +371,6 @@ def _by_text(found: Proven | None) -> str:
     return "" if found is None or found.epsilon is None else found.stated_by
 
 
-def run_of(
-    row: Row,
-    place: Path | None,
-    proven: Proven,
-) -> dict[str, Any]:
-    """Return a sweep's record of a finished run."""
-    return {
-        "settings": dict(row["settings"]),
-        "seed": row["seed"],
-        "accuracy": row["accuracy"],
-        "loss": row["metrics"]["loss"],
-        "epsilon": proven.epsilon,
-        "unit": proven.unit,
-        "adversary": proven.adversary,
-        "stated_by": proven.stated_by,
-        "idealised": proven.is_idealised,
-        "conditions": words.facts(proven.conditions),
-        "guarantee": {
-            "unit": proven.unit,
-            "adversary": proven.adversary,
-            "delta": proven.delta,
-        },
-        "seconds": row["seconds"],
-        "run_dir": None if place is None else str(place),
-        "metrics": {name: row["metrics"][name] for name in METRICS},
-    }
-
-
-def _column(key: str) -> str:
-    """Return the column name of a setting, distinct from the names of all result columns."""
-    taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
-             "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised",
-             "seconds", "run_dir")  # fmt: skip
-    return f"setting {key}" if key in taken else key
-
-
-def _plain(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list | dict) else value
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(_plain(value))
+def text_of(value: Any) -> str:
+    """Return a setting's value in a table; empty if the recipe has no such setting."""
+    return "" if value is None else str(plain(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import Adversary, Unit, unit_and_adversary
-from fedldp.accounting.proven import Proven, Released, together
+from fedldp.accounting.proven import Proven, Released, Together, together
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import WHOLE_RUN, Statement, scores_are_private
+from fedldp.accounting.statement import WHOLE_RUN, Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, FedldpError, one_line
-from fedldp.core.facts import Doubt, Unprotected
+from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
 from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.kept import KeptExperiment, Means, carried_out, with_own_code
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
-from fedldp.experiments.store import Document, RunStore
-from fedldp.experiments.sweeping.cells import Cell, shown_of
-from fedldp.experiments.sweeping.folder import (
-    check_plain,
-    design_from,
-    document_of,
-    lacks,
-    read_design,
-)
+from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
-from fedldp.experiments.sweeping.results import SHOWN, Sweep, run_of
-from fedldp.reporting.lines import behind_sums
-from fedldp.reporting.scores import TestSet, is_imbalanced
+from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
+from fedldp.reporting.lines import behind_sums, headline
+from fedldp.reporting.scores import CHOSEN_BY, TestSet, is_imbalanced
 from fedldp.reporting.words import percent
 from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
@@ -169,8 +161,8 @@ class View:
         Raises:
             ConfigError: there is no such unit, adversary or metric.
         """
-        if metric is not None and metric not in SHOWN:
-            raise ConfigError(f"metric {metric}: choose {', '.join(SHOWN)}")
+        if metric is not None and metric not in CHOSEN_BY:
+            raise ConfigError(f"metric {metric}: choose {', '.join(CHOSEN_BY)}")
         return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
 
     def of_run(self, config: RunConfig) -> tuple[Unit, Adversary] | None:
@@ -180,6 +172,23 @@ class View:
         return config.target.unit, config.target.adversary
 
 
+def shown_of(privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None) -> Proven:
+    """Return a statement's headline; lines for the numbers that are sent take precedence.
+
+    Args:
+        privacy: the statement.
+        guarantee: the unit and the adversary; None for the statement's headline, see
+            ``reporting.lines.headline``.
+    """
+    line = headline(privacy, guarantee)
+    if line is not None and line.epsilon is not None:
+        return Proven.of_line(line, privacy)
+    unit, adversary = guarantee or ("client-run", "server")
+    return Proven(
+        epsilon=None, delta=0.0, unit=unit, adversary=adversary, conditions=privacy.warnings
+    )
+
+
 class SweepExperiment(KeptExperiment[Sweep]):
     """The runs of a sweep, as an experiment.
 
@@ -187,7 +196,7 @@ class SweepExperiment(KeptExperiment[Sweep]):
         design: the design of the sweep.
         given: the data, if they are given.
         data_dir: the data folder.
-        shown: which guarantee and which metric to show for the runs.
+        view: which guarantee and which metric to show for the runs.
     """
 
     kind = "sweep"
@@ -197,11 +206,11 @@ class SweepExperiment(KeptExperiment[Sweep]):
         design: Design,
         given: Dataset | None = None,
         data_dir: Path | None = None,
-        shown: View | None = None,
+        view: View | None = None,
     ) -> None:
         self._design = design
         self._given = given
-        self._shown = shown or View()
+        self._view = view or View()
         self._all = runs_of(design, data_dir, given)
         self._runs = {run.digest: run for run in self._all if run.config is not None}
         self.maker = Maker(Given(given), data_dir, design.device)
@@ -211,11 +220,11 @@ class SweepExperiment(KeptExperiment[Sweep]):
 
     def document(self) -> Document:
         """Return its settings."""
-        return document_of(self._design)
+        return self._design.document()
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another sweep."""
-        return lacks(self._design, design_from(old))
+        return self._design.lacks(Design.of(old))
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield the runs that are not refused."""
@@ -259,145 +268,154 @@ class SweepExperiment(KeptExperiment[Sweep]):
 
     def view(self, store: RunStore, folder: Path | None) -> Sweep:
         """Return what the rows so far say, and write it."""
-        found = _result(self._all, store, folder, self._shown, self._given, self.maker.data_dir)
+        of_settings: dict[str, list[PlannedRun]] = {}
+        for run in self._all:
+            of_settings.setdefault(in_words(run.labels["settings"]), []).append(run)
+        groups = [self._combination(runs, store) for runs in of_settings.values()]
+        private = any(each.on.is_private for each in groups)
+        reasons = [(run, _reason(run, store)) for run in self._all]
+        failed = [
+            {"settings": dict(run.labels["settings"]), "seed": run.labels["seed"], "reason": reason}
+            for run, reason in reasons
+            if reason is not None
+        ]
+        releases = {
+            run.labels["recipe"]: tuple(told)
+            for run in self._all
+            if run.config is not None
+            and run.digest in store.rows
+            and (told := run.config.composition.local.private_scores)
+        }
+        found = Sweep(
+            groups=groups,
+            out=folder,
+            private_choice=private,
+            private_scores=private,
+            score_releases=releases,
+            together=self._together(store),
+            uncounted=len(store.rows.keys() - {run.digest for run in self._all}),
+            failed=failed,
+            metric=self._view.metric,
+            missing=len(self._all) - len(failed) - sum(len(each.runs) for each in groups),
+        )
         if folder is not None:
             found.write(folder)
         return found
 
+    def _combination(self, runs: Sequence[PlannedRun], store: RunStore) -> Combination:
+        """Return what the rows so far say of the runs with one combination of settings."""
+        rows, each, tested_on, sums = [], [], [TestSet()], {}
+        for run in runs:
+            if run.config is None or run.digest not in store.rows:
+                continue
+            row = {**store.rows[run.digest], **run.labels}  # two recipes may share a run
+            privacy = Statement.from_json(row["privacy"])
+            asked = self._view.of_run(run.config)
+            proven = shown_of(privacy, asked)
+            if asked is None and (behind := behind_sums(privacy)) is not None:
+                sums[proven] = behind
+            tested_on.append(TestSet.of_run(row["metrics"], row["confusion"], privacy))
+            rows.append(row)
+            each.append(proven)
+        settings = runs[0].labels["settings"]
+        varied = {k: v for k, v in settings.items() if k != "recipe" or len(self._design.bases) > 1}
+        return Combination(
+            name=", ".join(map(text_of, varied.values())) or "each run",
+            settings=settings,
+            runs=rows,
+            each=each,
+            conditions=tuple(dict.fromkeys(fact for one in each for fact in one.conditions)),
+            on=max(tested_on, key=lambda on: on.most_frequent or 0.0),
+            refused=next(filter(None, (_reason(run, store) for run in runs)), None),
+            behind_sums=sums,
+        )
 
-def sweep_in(folder: Path, data_dir: Path | None) -> SweepExperiment:
-    """Return the sweep in a folder, as it would be made now.
+    def _together(self, store: RunStore) -> list[Together]:
+        """Return what the runs on each data set cost together, those that failed among them."""
+        released_by: dict[str, dict[str, Released]] = {}
+        about: dict[tuple[str, Unit, Adversary], None] = {}
+        for run in self._all:
+            if run.config is None:
+                continue
+            row, data = store.rows.get(run.digest), _rows_of(run.config, self._given)
+            if row is not None:
+                privacy = Statement.from_json(row["privacy"])
+                config = from_mapping(row["config"])
+                if self._given is None:  # the folder and its table may have been moved
+                    config = config.changed(
+                        dataset=run.config.dataset, test_file=run.config.test_file
+                    )
+                found: Released | None = released(config, self._problem(config), privacy)
+                proven = shown_of(privacy, self._view.of_run(run.config))
+                if proven.epsilon is not None:
+                    unit = proven.unit
+                    whole: Unit = unit if unit in WHOLE_RUN else "client-run"
+                    about[data, whole, proven.adversary] = None
+            elif run.digest in store.failed:
+                lost = isinstance(store.failed[run.digest], WorkerLost)
+                found = self._as_planned(run.config, lost=lost)
+            else:
+                continue
+            of_data = released_by.setdefault(data, {})
+            if found is not None:
+                of_data[run.digest] = found
+        # Of data without any guarantee, say what whole runs cost.
+        bare = released_by.keys() - {data for data, _, _ in about}
+        about |= {(data, "client-run", "server"): None for data in released_by if data in bare}
+        return [
+            together(list(released_by[data].values()), unit, who, data) for data, unit, who in about
+        ]
+
+    def _as_planned(self, config: RunConfig, *, lost: bool) -> Released | None:
+        """Return what a run that failed may have released: all that was planned, if anything was.
+
+        Planning tries a user's own model, which is not safe where that may be what killed a worker:
+        such a run counts as one that protects nothing.
+        """
+        if lost and is_address(config.model):
+            nothing = Statement(claim=None, guarantees=())
+            return Released(releases=ReleaseHistory({}), statement=nothing, at=lambda _: nothing)
+        try:
+            planned = plan(config, self._problem(config))
+        except FedldpError:  # refused before any client was asked
+            return None
+        return released(planned.config, planned.problem, planned.privacy)
+
+    def _problem(self, config: RunConfig) -> Problem:
+        if self._given is None:
+            return problem_of(config, self.maker.data_dir)
+        return problem_with(config, self._given, self.maker.data_dir)
+
+
+def _reason(run: PlannedRun, store: RunStore) -> str | None:
+    """Return why a run was refused or failed; None if it was not."""
+    failed = store.failed.get(run.digest)
+    return run.refused if failed is None else one_line(failed)
+
+
+def design_in(folder: Path) -> Design:
+    """Return the design of the sweep in a folder.
 
     Raises:
-        RunError: there is no sweep, or it used data given in Python.
+        RunError: there is no sweep, its file is damaged, or it used data given in Python.
     """
     with_own_code(folder)
-    return SweepExperiment(read_design(folder), data_dir=data_dir)
+    found = Design.of(settings_in(folder, read_document(folder, "sweep")))
+    if found.own_data is not None:
+        raise RunError(
+            f"resume = {folder}: that sweep used data given in Python; continue it in Python with "
+            "the same data: fedldp.sweep(..., dataset=...)"
+        )
+    return found
+
+
+def sweep_in(folder: Path, data_dir: Path | None) -> SweepExperiment:
+    """Return the sweep in a folder, as it would be made now; see ``design_in``."""
+    return SweepExperiment(design_in(folder), data_dir=data_dir)
 
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def _result(
-    found: Sequence[PlannedRun],
-    store: RunStore,
-    out: Path | None,
-    view: View,
-    given: Dataset | None,
-    data_dir: Path | None,
-) -> Sweep:
-    cells: dict[str, tuple[PlannedRun, list[tuple[dict[str, Any], Proven]], list[str]]] = {}
-    tested_on: dict[str, list[TestSet]] = {}
-    doubts_of: dict[str, list[Doubt]] = {}
-    sums: dict[str, dict[Proven, float]] = {}
-    failed: list[dict[str, Any]] = []
-    missing = 0
-    private_scores = False
-    score_releases: dict[str, tuple[Unprotected, ...]] = {}
-    doubts: list[Doubt] = []
-    released_by: dict[str, dict[str, list[Released]]] = {}
-    shown: dict[tuple[str, Unit, Adversary], None] = {}
-    for planned in found:
-        settings, seed = planned.labels["settings"], planned.labels["seed"]
-        name = in_words(settings)
-        _, runs, why = cells.setdefault(name, (planned, [], []))
-        config, row = planned.config, store.rows.get(planned.digest)
-        place = None if row is None else store.folder / row["folder"]
-        if config is not None and place is not None:
-            assert row is not None
-            row = {**row, **planned.labels}  # two recipes may share a run
-            privacy = Statement.from_json(row["privacy"])
-            asked = view.of_run(config)
-            proven = shown_of(privacy, asked)
-            run = run_of(row, None if out is None else place, proven)
-            runs.append((run, proven))
-            behind = behind_sums(privacy) if asked is None else None
-            if behind is not None:
-                sums.setdefault(name, {})[proven] = behind
-            resolved = from_mapping(row["config"])
-            if given is None:  # the folder and its table may have been moved
-                resolved = resolved.changed(dataset=config.dataset, test_file=config.test_file)
-            data = _rows_of(config, given)
-            of_data = released_by.setdefault(data, {})
-            of_data[planned.digest] = [
-                released(resolved, _problem(resolved, given, data_dir), privacy)
-            ]
-            if proven.epsilon is not None:
-                unit = proven.unit
-                whole: Unit = unit if unit in WHOLE_RUN else "client-run"
-                shown[data, whole, proven.adversary] = None
-            private_scores |= scores_are_private(privacy.warnings)
-            on = TestSet.of_run(row["metrics"], row["confusion"], privacy)
-            tested_on.setdefault(name, []).append(on)
-            doubts_of.setdefault(name, []).extend(map(Doubt.from_json, row["doubts"]))
-            if told := config.composition.local.private_scores:
-                score_releases[planned.labels["recipe"]] = tuple(told)
-            doubts += map(Doubt.from_json, row["doubts"][:1])
-            continue
-        if config is not None and planned.digest not in store.failed:
-            missing += 1
-            continue
-        if config is not None:
-            of_data = released_by.setdefault(_rows_of(config, given), {})
-            of_data[planned.digest] = _as_planned(
-                config, given, data_dir, lost=isinstance(store.failed[planned.digest], WorkerLost)
-            )
-        reason = planned.refused or one_line(store.failed[planned.digest])
-        why.append(reason)
-        failed.append({"settings": dict(settings), "seed": seed, "reason": reason})
-    return Sweep(
-        [
-            Cell(
-                planned.labels["settings"],
-                runs,
-                why[0] if why else None,
-                tested_on.get(name, ()),
-                doubts_of.get(name, ()),
-                sums.get(name, {}),
-            )
-            for name, (planned, runs, why) in cells.items()
-        ],
-        failed,
-        out,
-        private_scores,
-        view.metric,
-        score_releases,
-        doubts,
-        [
-            together([each for run in released_by[data].values() for each in run], unit, who, data)
-            for data, unit, who in _about(shown, released_by)
-        ],
-        missing,
-        len(store.rows.keys() - {planned.digest for planned in found}),
-    )
-
-
-def _about(
-    shown: Iterable[tuple[str, Unit, Adversary]], data: Iterable[str]
-) -> list[tuple[str, Unit, Adversary]]:
-    """Return what is said of each data set; of one without any guarantee, that of a whole run."""
-    found = list(shown)
-    known = {name for name, _, _ in found}
-    return found + [(name, "client-run", "server") for name in data if name not in known]
-
-
-def _as_planned(
-    config: RunConfig, given: Dataset | None, data_dir: Path | None, *, lost: bool
-) -> list[Released]:
-    """Return what a run that failed may have released: all that was planned, if it was planned.
-
-    Planning tries a user's own model, which is not safe where that may be what killed a worker:
-    such a run counts as one that protects nothing.
-    """
-    if lost and is_address(config.model):
-        nothing = Statement(claim=None, guarantees=())
-        return [Released(releases=ReleaseHistory({}), statement=nothing, at=lambda _: nothing)]
-    try:
-        planned = plan(config, _problem(config, given, data_dir))
-    except FedldpError:  # refused before any client was asked
-        return []
-    return [released(planned.config, planned.problem, planned.privacy)]
 
 
 def _rows_of(config: RunConfig, given: Dataset | None) -> str:
@@ -408,12 +426,6 @@ def _rows_of(config: RunConfig, given: Dataset | None) -> str:
     return os.path.relpath(os.path.realpath(config.dataset)) if own else config.dataset
 
 
-def _problem(config: RunConfig, given: Dataset | None, data_dir: Path | None) -> Problem:
-    if given is None:
-        return problem_of(config, data_dir)
-    return problem_with(config, given, data_dir)
-
-
 def _values(name: str, values: Iterable[Any]) -> list[Any]:
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ConfigError(f"{name} = {values}: give a list of values")
@@ -421,7 +433,17 @@ def _values(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a value as files store it: NumPy values become Python numbers and lists."""
+    """Return a value as files store it: NumPy values become Python numbers and lists.
+
+    Raises:
+        ConfigError: it does not consist of numbers, strings, lists and mappings.
+    """
     plain = value.tolist() if hasattr(value, "tolist") else value
-    check_plain(name, plain)
+    try:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} = {plain}: a sweep writes its settings to a file; give a number, a string or "
+            "a list"
+        ) from error
     return plain
