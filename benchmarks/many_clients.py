@@ -15,7 +15,6 @@ import argparse
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -33,10 +32,9 @@ from fedldp.experiments.comparing import (
     Try,
 )
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.comparing.running import Contestants, outcome_in
+from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
 from fedldp.experiments.kept import Means
-from fedldp.experiments.making import Maker
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
@@ -165,23 +163,6 @@ def comparison(dataset: str, features: str, epsilon: float) -> Comparison:
     return Comparison(contestants(features), [task], chosen_on=100, seeds=list(seeds))
 
 
-@dataclass(frozen=True)
-class At:
-    """Makes the comparison of a cell, in any process."""
-
-    dataset: str
-    features: str
-    epsilon: float
-
-    def load(self, data_dir: Path | None) -> Dataset:
-        """Return the data of all contestants."""
-        return data(self.dataset)
-
-    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the comparison."""
-        return comparison(self.dataset, self.features, self.epsilon)
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -196,11 +177,10 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             for cell in found.cells([clients], [epsilon])
             if cell.contestant in names and only in str(cell)
         ]
-        source = Contestants(At(dataset, features, epsilon), None, means)
         carry_out(
-            Cells(source.comparison, cells),
+            Cells(found, cells),
             store,
-            Processes(Maker(source), 1, 1),
+            Processes(found.maker, 1, 1),
             go_on=means.go_on,
             watcher=Lines(_say, outcome_in("accuracy")),
         )

@@ -38,10 +38,9 @@ from fedldp.experiments.comparing import (
     Try,
 )
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.comparing.running import Contestants, outcome_in
+from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
 from fedldp.experiments.kept import Means
-from fedldp.experiments.making import Maker
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
@@ -228,21 +227,6 @@ def breast_cancer() -> Dataset:
 # Measuring
 
 
-@dataclass(frozen=True)
-class At:
-    """Makes the comparison at a place, in any process."""
-
-    place: Place
-
-    def load(self, data_dir: Path | None) -> Dataset:
-        """Return the data of all contestants."""
-        return data(self.place.dataset, self.place.features)
-
-    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the comparison."""
-        return comparison(self.place)
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -252,11 +236,11 @@ def measure(store: RunStore, only: str, budget: float) -> None:
     means = Means(end=end_of(60 * budget))
     for place in PLACES:
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
-        source = Contestants(At(place), None, means)
+        found = comparison(place)
         carry_out(
-            Cells(source.comparison, wanted),
+            Cells(found, wanted),
             store,
-            Processes(Maker(source), 1, 1),
+            Processes(found.maker, 1, 1),
             go_on=means.go_on,
             watcher=Lines(_say, outcome_in("accuracy")),
         )

@@ -17,7 +17,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.experiments import cluster
 from fedldp.experiments.making import Maker
-from fedldp.experiments.runs import Given, PlannedRun
+from fedldp.experiments.runs import PlannedRun
 from fedldp.simulation.engine import simulate
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
@@ -57,7 +57,7 @@ def done_by(
     """Execute runs, and return why they failed, by the names of their folders."""
     monkeypatch.setattr(cluster, "Cluster", lambda address: here)
     reasons: dict[str, str | None] = {}
-    with cluster.ClusterExecutor("auto", Maker(Given())) as executor:
+    with cluster.ClusterExecutor("auto", Maker()) as executor:
         for place, config in runs.items():
             labels = {"recipe": place.name}
             run = PlannedRun(digest=place.name, words="", labels=labels, config=config)

@@ -42,8 +42,7 @@ from fedldp.core.kinds import (
 from fedldp.core.registry import scan_papers
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import check_stated, parse_agreement
-from fedldp.experiments.comparing.cells import GuaranteeKind
-from fedldp.experiments.proving import proven
+from fedldp.experiments.proving import GuaranteeKind, proven
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
 

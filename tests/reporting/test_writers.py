@@ -32,8 +32,8 @@ from fedldp.experiments.advising.asking import read_request
 from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
-from fedldp.experiments.comparing.cells import GuaranteeKind
 from fedldp.experiments.comparing.compared import Compared, Line
+from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.sweeping.results import Combination, Sweep
 from fedldp.experiments.sweeping.sweeps import shown_of
 from fedldp.reporting import export, words
@@ -132,7 +132,7 @@ class Made:
             settings={"scale_columns.age": [0, 10]},
         )  # fmt: skip
         data = request.load(None)
-        comparison = request.comparison(data)
+        comparison = request.comparison(lambda: data)
         row = {"seed": 0, "metrics": {"auc": 0.4, "accuracy": 0.4, "balanced_accuracy": 0.4},
                "doubts": [each.to_json() for each in self.doubts],
                "try": comparison.contestants[TRUSTS["none"][0]].tries[0]}  # fmt: skip

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,10 +18,11 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.locks import OwnedFolder, scratch
 from fedldp.core.registry import import_extra
+from fedldp.data import Dataset
 from fedldp.experiments.executors import executor_of
 from fedldp.experiments.making import Maker, whole
 from fedldp.experiments.own import code_digest
-from fedldp.experiments.runs import Experiment, PlannedRun, Row
+from fedldp.experiments.runs import Experiment, PlannedRun, Row, Shared
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.experiments.store import RESULTS, Document, Own, RunStore, read_document
 from fedldp.reporting.record import environment
@@ -69,6 +71,17 @@ class Means:
                 "of workers; leave workers out"
             )
         import_extra("ray", extra="ray")
+
+    def shared(self, load: Callable[[Path | None], Dataset], given: Dataset | None) -> Shared:
+        """Return data for all runs; those that were given, or go to a cluster, are sent.
+
+        Args:
+            load: returns them, from the data folder; it can be pickled.
+            given: the data, if they are given.
+        """
+        if given is not None:
+            return Shared(lambda: given, travels=True)
+        return Shared(partial(load, self.data_dir), travels=self.cluster is not None)
 
     def go_on(self) -> bool:
         """Return whether another run may begin."""

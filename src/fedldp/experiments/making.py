@@ -8,8 +8,9 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.proving import BUDGETS, Budgets, checked
-from fedldp.experiments.runs import PlannedRun, Row, Source, Task
+from fedldp.experiments.runs import PlannedRun, Row, Task
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, environment
 from fedldp.reporting.scores import final_of
@@ -46,7 +47,7 @@ class Maker:
     """Makes runs, in this process or in another; it can be pickled.
 
     Attributes:
-        source: where the data come from.
+        tasks: the tasks by name; empty if each run loads the data that its configuration names.
         data_dir: the data folder.
         device: the device that trains.
         workers: the number of processes for each run that is not small.
@@ -54,12 +55,12 @@ class Maker:
 
     def __init__(
         self,
-        source: Source,
+        tasks: Mapping[str, Task] = MappingProxyType({}),
         data_dir: Path | None = None,
         device: str = "cpu",
         workers: int = 1,
     ) -> None:
-        self.source = source
+        self.tasks = dict(tasks)
         self.data_dir = data_dir
         self.device = device
         self.workers = workers
@@ -99,7 +100,7 @@ class Maker:
             return self._in_folder(run, place)
         row: Row = {**run.labels, "accuracy": None, "refused": None, "digest": run.digest}
         start, worked = time.perf_counter(), time.process_time()
-        task = self.source.tasks[run.task]
+        task = self.tasks[run.task]
         whole, data = task.load(), self.data_for(run)
         row["data"] = _data_words(run, task, whole)
         try:
@@ -139,7 +140,7 @@ class Maker:
         whole clients if the task says how its data are divided. The test set is only for measured
         runs.
         """
-        task = self.source.tasks[run.task]
+        task = self.tasks[run.task]
         data = task.load()
         if not run.held_out or run.config is None:
             return data
@@ -159,7 +160,7 @@ class Maker:
         """
         if run.config is None:
             raise ConfigError(str(run.refused))
-        return _fitted(run.config, self.source.tasks[run.task], self.data_for(run))
+        return _fitted(run.config, self.tasks[run.task], self.data_for(run))
 
     def calibrated(self, run: PlannedRun) -> RunConfig:
         """Return a run's configuration for its data, whose budget meets the target.
@@ -174,7 +175,7 @@ class Maker:
     @property
     def given(self) -> Dataset | None:
         """The data of all runs; None if each run loads the data that its configuration names."""
-        return next((each.load() for each in self.source.tasks.values()), None)
+        return next((each.load() for each in self.tasks.values()), None)
 
     def _in_folder(self, run: PlannedRun, place: Path) -> Row:
         """Make a run in its folder, or what is left of it, and return its row."""

@@ -18,6 +18,34 @@ Settings = Mapping[str, Any]
 """Settings by name."""
 
 
+class Shared:
+    """Data that each process loads once, when it needs them; it can be pickled.
+
+    Args:
+        load: returns the data.
+        travels: whether the data are pickled, because another process cannot load them; if not,
+            ``load`` is.
+    """
+
+    def __init__(self, load: Callable[[], Dataset], *, travels: bool = False) -> None:
+        self._load: Callable[[], Dataset] | None = load
+        self._travels = travels
+        self._data: Dataset | None = None
+
+    def __call__(self) -> Dataset:
+        """Return the data."""
+        if self._data is None:
+            assert self._load is not None
+            self._data = self._load()
+        return self._data
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state that another process needs."""
+        if self._travels:
+            return {"_load": None, "_travels": True, "_data": self()}
+        return {**vars(self), "_data": None}
+
+
 @dataclass(frozen=True)
 class Task:
     """A learning task: its data and common settings.
@@ -25,7 +53,7 @@ class Task:
     Attributes:
         name: the task's name.
         load: returns the data for training, standardised or not; the test set is only for
-            measuring. It is called for every run, so cache data that take a long time to load.
+            measuring. It is called for every run; see ``Shared``.
         settings: the settings of all contestants on this task: ``dataset``, ``model``,
             ``partition`` and whatever else must be equal.
         divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
@@ -89,28 +117,6 @@ class PlannedRun:
     keeps_curve: bool = False
     decides: bool = False
     keeps_predictions: bool = False
-
-
-class Source(Protocol):
-    """Where runs get their data; it can be pickled, and each process loads the data once."""
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """The tasks by name; empty if each run loads the data that its configuration names."""
-        ...
-
-
-@dataclass(frozen=True)
-class Given:
-    """The same data for all runs; without them, each run loads what its configuration names."""
-
-    dataset: Dataset | None = None
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """The only task, or none."""
-        data = self.dataset
-        return {} if data is None else {"": Task("", lambda: data, {})}
 
 
 class Experiment(Protocol):

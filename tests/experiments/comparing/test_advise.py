@@ -46,7 +46,7 @@ from fedldp.experiments.advising.plan import (
     BreadthFirst,
     unit_of,
 )
-from fedldp.experiments.comparing.cells import Cell
+from fedldp.experiments.comparing.comparison import Cell
 from fedldp.experiments.runs import Row
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
@@ -140,14 +140,14 @@ def test_the_protected_unit_follows_from_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", visits(900, 120))
     found, data = asked(path, person=None, settings={"ignore_columns": ["person"]})
     assert unit_of(data) == "client-run"
-    comparison = found.comparison(data)
+    comparison = found.comparison(lambda: data)
     assert WHOLE not in comparison.contestants
     assert comparison.contestants[SUM].guarantee.unit == "client-run"
 
 
 def test_each_trust_has_its_adversary_and_the_tries_of_the_rule(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(300)))
-    comparison = found.comparison(data)
+    comparison = found.comparison(lambda: data)
     tries = {name: len(each.tries) for name, each in comparison.contestants.items()}
     ruled = {name: number for name, number in tries.items() if number == len(PATHS)}
     assert set(ruled) == {CLIPPED, ANY, SUM, CENTRAL}
@@ -168,7 +168,7 @@ def test_each_trust_has_its_adversary_and_the_tries_of_the_rule(tmp_path: Path) 
 )  # fmt: skip
 def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[str, Any]) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(900)), settings=declared)
-    comparison, rounds = found.comparison(data), []
+    comparison, rounds = found.comparison(lambda: data), []
     for epsilon in EPSILONS:
         cell = Cell(TABLE, 3, SUM, epsilon)
         for path, run in zip(PATHS, comparison.tries(cell), strict=True):
@@ -267,7 +267,7 @@ def advice(
 ) -> Advice:
     """Return advice on invented figures, given by contestant, or by contestant and epsilon."""
     found, data = asked(write(tmp_path / "t.csv", visits(people)), **named)
-    comparison = found.comparison(data)
+    comparison = found.comparison(lambda: data)
     figures = {}
     for cell in found.cells(comparison, len(data.clients)):
         name, epsilon = cell.contestant, cell.epsilon or None
@@ -601,7 +601,7 @@ def test_a_first_answer_is_no_verdict(tmp_path: Path) -> None:
 
 def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(300)))
-    comparison = found.comparison(data)
+    comparison = found.comparison(lambda: data)
     plan = BreadthFirst(comparison, found.cells(comparison, len(data.clients)))
     known: dict[str, Any] = {}
     count = len(plan.cells)

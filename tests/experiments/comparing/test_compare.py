@@ -156,7 +156,7 @@ def test_if_a_row_is_the_unit_rows_of_each_site_are_held_out() -> None:
                       guarantee="record:server", epsilon=4, delta=None, metric=None, tries=2,
                       seeds=None)  # fmt: skip
     data = load_dataset("digits")
-    comparison = alone.comparison(data)
+    comparison = alone.comparison(lambda: data)
     tried = comparison.maker.data_for(comparison.tries(alone.cells(comparison)[0])[0])
     assert len(tried.test) == len(data.train) // 6
     assert len(tried.train) + len(tried.test) == len(data.train)
@@ -257,7 +257,7 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
         ["privunit-fl-digits"], {}, guarantee="client-run:server", epsilon=[16, 4, 1], delta=None,
         metric=None, tries=None, seeds=None,
     )  # fmt: skip
-    comparison = design.comparison(load_dataset("digits"))
+    comparison = design.comparison(lambda: load_dataset("digits"))
     cells = comparison.cells([100], design.epsilons)
     assert design.epsilons == (1.0, 4.0, 16.0)
     assert len(cells) == 3
@@ -405,7 +405,7 @@ def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: P
     )  # fmt: skip
     data = load_dataset("digits")
     none = RunStore(tmp_path / "results.jsonl")
-    notes = table(design, design.comparison(data), none, data).notes()
+    notes = table(design, design.comparison(lambda: data), none, data).notes()
     (own,) = [note for note in notes if "a separate release" in note]
     assert own.startswith("own: scores on own test examples, through an encoder trained on")
     assert not any("a separate release" in note for note in made.notes())

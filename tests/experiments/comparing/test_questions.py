@@ -136,7 +136,7 @@ def test_a_file_is_refused_until_it_is_answered(
     assert data.features == ("age", "age=missing", "sex=f", "sex=m")
     assert request.delta_for("person") == 2e-6  # 0.1 / 50,000
     assert "at most 0.1/50,000 for the declared people" in request.delta_in_words("person")
-    kinds = request.comparison(data).contestants.values()
+    kinds = request.comparison(lambda: data).contestants.values()
     assert {each.guarantee.delta for each in kinds} == {2e-6}
     with pytest.raises(FedldpError, match="it exists; choose another file"):
         draft("t.csv", place)

@@ -45,9 +45,8 @@ from fedldp.experiments.advising.plan import (
     alone_name,
     unit_of,
 )
-from fedldp.experiments.comparing.cells import Cell, Try
 from fedldp.experiments.comparing.compared import cost_together
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Try
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import conditions_in_words, deviation_of, doubts_of, mean_of

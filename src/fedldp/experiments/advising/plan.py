@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,10 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
-from fedldp.experiments.comparing.cells import Cell, Contestant, Try
-from fedldp.experiments.comparing.comparison import Comparison, in_turn
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try, in_turn
 from fedldp.experiments.comparing.design import CHOSEN_ON
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Shared, Task
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
 
@@ -294,21 +293,28 @@ class AdviceRequest:
             config.dataset, data_dir=data_dir, columns=config.columns, test_file=config.test_file
         )
 
-    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the contestants, under the rule of equal guarantees and equal effort."""
+    def comparison(self, load: Callable[[], Dataset], data_dir: Path | None = None) -> Comparison:
+        """Return the contestants, under the rule of equal guarantees and equal effort.
+
+        Args:
+            load: returns the data; see ``Task.load``.
+            data_dir: the data folder.
+        """
+        data = load()
         unit = unit_of(data)
         # The data are divided among clients in advance; with this scheme, tuning runs hold out
         # whole people or clients.
-        tasks = [Task(TABLE, lambda: data, {}, divided="iid")]
+        tasks = [Task(TABLE, load, {}, divided="iid")]
         delta = self.delta_for(unit)
         found = (
             self._of_clients(delta) if unit == "client-run" else self._of_people(data, unit, delta)
         )
         if unit != "client-run":
             for site in alone(data):
-                own = of_site(data, site)
-                tasks.append(Task(own.name, _just(own), {}, part=f"site {site}"))
-                found.append(self._alone(site, own.name, unit, delta))
+                own = Shared(partial(of_site, load, site))
+                name = own().name
+                tasks.append(Task(name, own, {}, part=f"site {site}"))
+                found.append(self._alone(site, name, unit, delta))
         return Comparison(
             found,
             tasks,
@@ -494,8 +500,9 @@ def alone_name(site: int) -> str:
     return f"site {site + 1} alone, no protection"
 
 
-def of_site(data: Dataset, site: int) -> Dataset:
+def of_site(load: Callable[[], Dataset], site: int) -> Dataset:
     """Return the data of one site, with the test set that all sites share."""
+    data = load()
     assert data.clients is not None
     train = data.train.taken(data.clients[site])
     whole = shares_of(np.zeros(len(train), np.int64), 1)
@@ -505,7 +512,3 @@ def of_site(data: Dataset, site: int) -> Dataset:
         train=train,
         clients=None if train.people is None else whole,
     )
-
-
-def _just(data: Dataset) -> Callable[[], Dataset]:
-    return lambda: data

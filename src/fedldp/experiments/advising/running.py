@@ -24,9 +24,8 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.design import check_seeds
-from fedldp.experiments.comparing.running import Contestants, OfComparison
+from fedldp.experiments.comparing.running import OfComparison
 from fedldp.experiments.kept import Means, carried_out
-from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.experiments.scheduling import end_of
 from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.reporting import words
@@ -160,39 +159,31 @@ class AdviseExperiment(OfComparison[Advice]):
     def __init__(
         self, request: AdviceRequest, given: Dataset | None, means: Means, *, asked: bool
     ) -> None:
-        source = Contestants(request, given, means)
-        checked_data(request, lambda: source.data, in_memory=given is not None, asked=asked)
-        super().__init__(source, METRIC)
+        load = means.shared(request.load, given)
+        data = checked_data(request, load, in_memory=given is not None, asked=asked)
+        comparison = request.comparison(load, means.data_dir)
+        cells = request.cells(comparison, len(data.clients or ()))
+        self._breadth = BreadthFirst(comparison, cells)
+        super().__init__(self._breadth, comparison, data, METRIC)
         self._request = request
-        self._people = held_people(request, source.data)
-        cells = request.cells(source.comparison, len(source.data.clients or ()))
-        self._plan = BreadthFirst(source.comparison, cells)
+        self._people = held_people(request, data)
 
     def document(self) -> Document:
         """Return its settings."""
-        return document_of(self._request, self.source.data)
+        return document_of(self._request, self.dataset)
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of other advice."""
         return _lacks(self.document(), old)
 
-    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided."""
-        return self._plan.due(known)
-
-    def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there will be in all."""
-        return self._plan.total(known)
-
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores and delta."""
         yield f"note: {words.line(SCORES_LOGGED)}"
-        yield f"note: {self._request.delta_in_words(unit_of(self.source.data))}"
+        yield f"note: {self._request.delta_in_words(unit_of(self.dataset))}"
 
     def view(self, store: RunStore, folder: Path | None) -> Advice:
         """Return what the rows so far say, and write it."""
-        data = self.source.data
-        found = advice_of(self._request, self._plan, data, self._people, store, folder)
+        found = advice_of(self._request, self._breadth, self.dataset, self._people, store, folder)
         if folder is not None:
             found.write(folder)
             replace_file(folder / PAGE, page_of(found).encode())

@@ -12,10 +12,16 @@ here covers that release.
 It does not depend on any data set, list of systems or page: its callers supply these.
 """
 
-from fedldp.experiments.comparing.cells import Cell, Contestant, Role, Try
-from fedldp.experiments.comparing.choosing import choose
 from fedldp.experiments.comparing.compared import Compared, Line
-from fedldp.experiments.comparing.comparison import Comparison, Purpose
+from fedldp.experiments.comparing.comparison import (
+    Cell,
+    Comparison,
+    Contestant,
+    Purpose,
+    Role,
+    Try,
+    choose,
+)
 from fedldp.experiments.comparing.running import compare
 from fedldp.experiments.held_out import held_out
 from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven

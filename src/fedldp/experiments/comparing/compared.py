@@ -16,9 +16,7 @@ from fedldp.algorithms.systems import whose_word
 from fedldp.core.formatting import number
 from fedldp.core.kinds import EPSILON_COMPARED, IDEALISED, NOT_PROVEN_HERE, ONLY_IDEALISED
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.cells import Cell
-from fedldp.experiments.comparing.choosing import LESS_IS_BETTER
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.comparison import LESS_IS_BETTER, Cell, Comparison
 from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row

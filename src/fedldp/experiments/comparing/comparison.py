@@ -1,4 +1,4 @@
-"""The runs of a comparison under the rule of equal guarantees and equal effort, and their rows."""
+"""The rule of equal guarantees and equal effort: contestants, cells, their runs and their rows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fedldp.accounting.proven import Released
 from fedldp.accounting.statement import Statement
@@ -18,13 +18,145 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
 from fedldp.core.facts import Fact
-from fedldp.experiments.comparing.cells import Cell, Contestant, Try
-from fedldp.experiments.comparing.choosing import METRICS, choose
 from fedldp.experiments.making import Maker
-from fedldp.experiments.proving import BUDGETS, ComparisonError, alike_in_privacy, proven
-from fedldp.experiments.runs import PlannedRun, Row, Task
+from fedldp.experiments.proving import (
+    BUDGETS,
+    ComparisonError,
+    GuaranteeKind,
+    alike_in_privacy,
+    proven,
+)
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
+from fedldp.reporting.scores import CHOSEN_BY
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
+
+Try = Mapping[str, Any]
+"""One choice of hyperparameters: plain values by name, as in JSON.
+
+The values are either settings (``Contestant.of``), or ``Contestant.configure`` makes settings from
+them.
+"""
+
+Role = Literal["calibrated", "reference"]
+"""How a contestant is treated.
+
+- calibrated: its budget is solved for, so that its statement meets the cell's epsilon.
+- reference: it runs unchanged, at epsilon 0, which means no guarantee.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One system, with its configuration and its tries.
+
+    Attributes:
+        name: its name in tables; no two contestants of a comparison share a name.
+        configure: makes its configuration from the settings that all contestants share in a cell
+            (the task's settings, ``standardise``, ``num_clients``, ``delta``, ``seed``, and the
+            ``target`` if it is calibrated) and from one try. The budget is solved for.
+        tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
+        guarantee: the guarantee to which it is calibrated.
+        role: how it is treated.
+        data_of: the task whose data it gets instead of the cell's data, if it has its own features;
+            None for the cell's data.
+        quick_to_state: whether its statement takes milliseconds. If not, its budget is found only
+            to within a thousandth, and never exceeds the budget that meets the epsilon.
+        code: a digest of the user's own code that the contestant runs; when the digest changes, its
+            runs are repeated. Empty if it runs no such code.
+
+    Raises:
+        ConfigError: it has no tries, or has the same try twice.
+    """
+
+    name: str
+    configure: Callable[[Settings, Try], RunConfig]
+    tries: Sequence[Try]
+    guarantee: GuaranteeKind
+    role: Role = "calibrated"
+    data_of: str | None = None
+    quick_to_state: bool = True
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the tries."""
+        if not self.tries:
+            raise ConfigError(f"contestant {self.name}: it has no tries; give at least one")
+        for number, attempt in enumerate(self.tries):
+            if attempt in self.tries[:number]:
+                raise ConfigError(
+                    f"contestant {self.name}: {dict(attempt)} is tried twice; leave one out"
+                )
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a budget is solved for, so that a guarantee is proven for the runs."""
+        return self.role == "calibrated"
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        config: RunConfig,
+        tries: Sequence[Try],
+        guarantee: GuaranteeKind,
+        role: Role = "calibrated",
+    ) -> Contestant:
+        """Return a contestant with tries that change settings of ``config``.
+
+        Raises:
+            ConfigError: it has no tries, or has the same try twice.
+        """
+        return cls(
+            name=name,
+            configure=lambda shared, attempt: config.changed(**{**shared, **attempt}),
+            tries=tries,
+            guarantee=guarantee,
+            role=role,
+        )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One contestant, on one task, at one epsilon: one cell in a table.
+
+    Attributes:
+        task: the task's name.
+        clients: the number of clients.
+        contestant: the contestant's name.
+        epsilon: the epsilon for the contestant's unit, adversary and delta; 0 if nothing is proven.
+    """
+
+    task: str
+    clients: int
+    contestant: str
+    epsilon: float
+
+
+METRICS = CHOSEN_BY
+"""The metrics by which tries are chosen and contestants compared."""
+
+LESS_IS_BETTER = ("loss", "brier")
+
+
+def score(row: Row, metric: str = "accuracy") -> float | None:
+    """Return the value of a metric in a run's line; None if the line has no value."""
+    found: float | None = row["accuracy"]
+    if metric != "accuracy" and found is not None:
+        found = row["metrics"][metric]
+    return found
+
+
+def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
+    """Return the try to measure: the one with the best score on held-out examples.
+
+    If several have the same score, the first is chosen. Refused tries have no score; the result is
+    None if all were refused.
+    """
+    done = [row for row in tried if score(row, metric) is not None]
+    sign = -1 if metric in LESS_IS_BETTER else 1
+    return max(done, key=lambda row: sign * (score(row, metric) or 0.0)) if done else None
+
 
 Purpose = Literal["tried", "measured"]
 
@@ -40,7 +172,7 @@ class Comparison:
         chosen_on: the seed on which hyperparameters are chosen.
         seeds: the seeds to measure.
         metric: the metric by which tries are chosen, one of ``METRICS``.
-        maker: makes the runs in this process.
+        maker: makes the runs.
     """
 
     def __init__(
@@ -78,7 +210,7 @@ class Comparison:
         self.chosen_on = chosen_on
         self.seeds = tuple(seeds)
         self.metric = metric
-        self.maker = Maker(self, data_dir)
+        self.maker = Maker(self.tasks, data_dir)
         self._seeds_of_small = self.seeds if seeds_of_small is None else tuple(seeds_of_small)
         self._runs: dict[tuple[Cell, str, Purpose, int], PlannedRun] = {}
         self._released: dict[tuple[str, Problem], Released] = {}

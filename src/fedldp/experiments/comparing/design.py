@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,7 @@ from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.data import SUFFIXES, Dataset, load_dataset
-from fedldp.experiments.comparing.cells import Cell, Contestant, Role, Try
-from fedldp.experiments.comparing.choosing import METRICS
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.comparison import METRICS, Cell, Comparison, Contestant, Role, Try
 from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import GuaranteeKind
@@ -141,11 +139,11 @@ class Design:
             standardise=config.standardise,
         )
 
-    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
+    def comparison(self, load: Callable[[], Dataset], data_dir: Path | None = None) -> Comparison:
         """Return the comparison, under the rule of equal guarantees and equal effort.
 
         Args:
-            data: the data of all contestants.
+            load: returns the data of all contestants; see ``Task.load``.
             data_dir: the data folder, for data that runs load in addition.
 
         Raises:
@@ -157,7 +155,7 @@ class Design:
         alone = config.num_clients == 1 and self.guarantee.unit == "record"
         task = Task(
             config.dataset,
-            lambda: data,
+            load,
             {},
             divided=None if alone else config.partition,
             num_examples=config.num_examples,
@@ -165,7 +163,7 @@ class Design:
         contestants = []
         for name, entry in self.entries.items():
             try:
-                problem = problem_with(entry.config, data, data_dir)
+                problem = problem_with(entry.config, load(), data_dir)
                 tries = entry.grid or default_tries(entry.config, problem, self.tries)
             except ConfigError as error:
                 raise ConfigError(f"contestant {name}: {error}") from None

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.cells import Cell
-from fedldp.experiments.comparing.choosing import score
 from fedldp.experiments.comparing.compared import Compared, compared
-from fedldp.experiments.comparing.comparison import Comparison
+from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison, score
 from fedldp.experiments.comparing.design import (
     TRIES,
     Design,
@@ -30,9 +27,8 @@ from fedldp.experiments.comparing.design import (
     with_settings,
 )
 from fedldp.experiments.kept import KeptExperiment, Means, View, carried_out, with_own_code
-from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of
-from fedldp.experiments.runs import PlannedRun, Row, Task
+from fedldp.experiments.runs import Experiment, PlannedRun, Row
 from fedldp.experiments.scheduling import end_of
 from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import read_seeds
@@ -196,20 +192,33 @@ class OfComparison(KeptExperiment[View]):
     """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
 
     Args:
-        source: the contestants.
+        plan: which runs are due.
+        comparison: the contestants.
+        data: their data.
         metric: the metric of the scores.
     """
 
-    def __init__(self, source: Contestants, metric: str) -> None:
-        self.source = source
-        self.metric = metric
-        self.comparison = source.comparison  # loads the data, and refuses incompatible settings
-        self.maker = Maker(source, source.data_dir)
-        self.data = sum_of(source.data)
+    def __init__(
+        self, plan: Experiment, comparison: Comparison, data: Dataset, metric: str
+    ) -> None:
+        self.comparison = comparison
+        self.maker = comparison.maker
+        self.dataset = data
+        self.data = sum_of(data)
+        self._plan = plan
+        self._metric = metric
+
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield the runs that are decided."""
+        return self._plan.due(known)
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there are in all."""
+        return self._plan.total(known)
 
     def outcome(self, row: Row) -> str:
         """Return a run's score in words, in the metric that is compared."""
-        return outcome_in(self.metric)(row)
+        return outcome_in(self._metric)(row)
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the contestants would make now of a row's labels."""
@@ -232,37 +241,31 @@ class CompareExperiment(OfComparison[Compared]):
     kind = "compare"
 
     def __init__(self, design: Design, given: Dataset | None, means: Means) -> None:
-        super().__init__(Contestants(design, given, means), design.metric)
+        data = means.shared(design.load, given)
+        comparison = design.comparison(data, means.data_dir)  # refuses incompatible settings
+        cells = design.cells(comparison)
+        super().__init__(Cells(comparison, cells), comparison, data(), design.metric)
         self._design = design
-        self._cells = design.cells(self.comparison)
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
-        self.comparison.maker.data_for(self.comparison.tries(self._cells[0])[0])
+        self.maker.data_for(comparison.tries(cells[0])[0])
 
     def document(self) -> Document:
         """Return its settings."""
-        return {**self._design.document(), "own_data": self.source.data.own_data}
+        return {**self._design.document(), "own_data": self.dataset.own_data}
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another comparison."""
         return _lacks(self.document(), old)
 
-    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided."""
-        return self.comparison.due(self._cells, known)
-
-    def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there are in all."""
-        return self.comparison.total(self._cells)
-
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores."""
-        if not self.source.data.is_public:
+        if not self.dataset.is_public:
             yield f"note: {words.line(SCORES_LOGGED)}"
 
     def view(self, store: RunStore, folder: Path | None) -> Compared:
         """Return what the rows so far say, and write it."""
-        found = compared(self._design, self.comparison, store, self.source.data, folder)
+        found = compared(self._design, self.comparison, store, self.dataset, folder)
         if folder is not None:
             found.write(folder)
         return found
@@ -281,53 +284,6 @@ def design_in(folder: Path) -> Design:
 def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
     """Return the comparison in a folder, as it would be made now; see ``design_in``."""
     return CompareExperiment(design_in(folder), None, Means(data_dir=data_dir))
-
-
-class ComparisonFactory(Protocol):
-    """Makes a comparison, once in each process. It can be pickled."""
-
-    def load(self, data_dir: Path | None) -> Dataset:
-        """Return the data that all contestants share."""
-        ...
-
-    def comparison(self, data: Dataset, data_dir: Path | None = None) -> Comparison:
-        """Return the comparison on these data."""
-        ...
-
-
-class Contestants:
-    """The data of a comparison's runs, in any process; see ``fedldp.experiments.runs.Source``.
-
-    Attributes:
-        design: what is compared.
-        data_dir: the data folder.
-    """
-
-    def __init__(self, design: ComparisonFactory, given: Dataset | None, means: Means) -> None:
-        self.design = design
-        self.data_dir = means.data_dir
-        self._given = given
-        self._travels = means.cluster is not None
-
-    @cached_property
-    def data(self) -> Dataset:
-        """The data, loaded once in each process."""
-        return self.design.load(self.data_dir) if self._given is None else self._given
-
-    @cached_property
-    def comparison(self) -> Comparison:
-        """The comparison on these data."""
-        return self.design.comparison(self.data, self.data_dir)
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """The comparison's tasks."""
-        return self.comparison.tasks
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state that another process needs; on this machine, it loads the data."""
-        left = {"comparison"} if self._travels else {"data", "comparison"}
-        return {name: value for name, value in vars(self).items() if name not in left}
 
 
 def _lacks(document: Document, old: Document) -> str | None:

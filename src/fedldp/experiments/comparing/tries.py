@@ -10,7 +10,7 @@ from fedldp.algorithms.bounds import InRange
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.experiments.comparing.cells import Try
+from fedldp.experiments.comparing.comparison import Try
 
 _FACTORS: Mapping[str, Sequence[float]] = {
     "learning_rate": (1, 4, 1 / 4, 16, 1 / 16),

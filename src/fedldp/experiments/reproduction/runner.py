@@ -15,7 +15,7 @@ from fedldp.experiments.executors import executor_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.reproduction.results import Device, Measured, MeasurementStore
 from fedldp.experiments.reproduction.targets import source_of
-from fedldp.experiments.runs import Given, PlannedRun, Row
+from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.models import multiplications_of
 from fedldp.simulation.identity import data_digests, family_digest
@@ -173,7 +173,7 @@ def run_all(
     if not todo:
         return
     end = None if budget is None else clock() + budget
-    maker = Maker(Given(), data_dir, device)
+    maker = Maker(data_dir=data_dir, device=device)
     with store.opened(device) as kept, executor_of(maker, workers, None, len(todo)) as executor:
         carry_out(Missing(todo, end, clock), kept, executor, watcher=Lines(say, _outcome))
         for error in kept.failed.values():

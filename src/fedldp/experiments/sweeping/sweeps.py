@@ -21,7 +21,7 @@ from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.kept import KeptExperiment, Means, carried_out, with_own_code
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
-from fedldp.experiments.runs import Given, PlannedRun, Row, WorkerLost
+from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, WorkerLost
 from fedldp.experiments.store import Document, RunStore, read_document, settings_in
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
@@ -213,7 +213,8 @@ class SweepExperiment(KeptExperiment[Sweep]):
         self._view = view or View()
         self._all = runs_of(design, data_dir, given)
         self._runs = {run.digest: run for run in self._all if run.config is not None}
-        self.maker = Maker(Given(given), data_dir, design.device)
+        tasks = {} if given is None else {"": Task("", Shared(lambda: given, travels=True), {})}
+        self.maker = Maker(tasks, data_dir, design.device)
         self.configs = list(design.bases.values())
         made = [run.config for run in self._all if run.config is not None]
         self.data = sum_of_tables(made) if given is None else sum_of(given)
