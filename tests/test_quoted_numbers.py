@@ -36,8 +36,7 @@ def of(recipe: str) -> float:
 
 
 def after(recipe: str, rounds: int) -> float:
-    mean, _ = published()[recipe].after[str(rounds)]
-    assert mean is not None
+    mean, _ = published()[recipe].after[rounds]
     return 100 * mean
 
 

@@ -13,7 +13,7 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from fedldp.algorithms.recipes import Recipe
     from fedldp.experiments.reproduction.comparison import Row
-    from fedldp.experiments.reproduction.results import Device, MeasurementStore
+    from fedldp.experiments.reproduction.results import Measurements
     from fedldp.experiments.reproduction.targets import PaperTarget
 
 _DAYS = 2 * 86400
@@ -55,7 +55,9 @@ def reproduce(
         Path | None,
         typer.Option(parser=file, metavar="FILE", help="the .svg file for a chart of the target"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu]")] = None,
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda: where the measurements that count were made")
+    ] = "cpu",
     workers: Annotated[
         int | None,
         typer.Option(help="with --run: number of processes [default: one per core]"),
@@ -66,7 +68,7 @@ def reproduce(
     """Show the papers' tables and figures next to ours; only --run starts runs."""
     from fedldp.data import resolve_data_dir
     from fedldp.experiments.reproduction.comparison import compare
-    from fedldp.experiments.reproduction.results import MeasurementStore, default_cache
+    from fedldp.experiments.reproduction.results import Measurements, default_cache
     from fedldp.experiments.reproduction.targets import find_target, targets
 
     _refuse_wrong(run, seeds, budget, quick, svg, target, device, workers)
@@ -74,19 +76,17 @@ def reproduce(
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     if only is not None:
         chosen = _only(chosen, only)
-    store, root = MeasurementStore(default_cache()), resolve_data_dir(data_dir)
-    kind: Device | None = "cuda" if device == "cuda" else None if device is None else "cpu"
+    measurements = Measurements(
+        default_cache(), resolve_data_dir(data_dir), "cuda" if device == "cuda" else "cpu"
+    )
     if run:
-        cells = [recipe for each in chosen for recipe in each.cells]
-        _run(cells, seeds, budget, quick, store, root, kind or "cpu", workers)
         if quick:
             chosen = [_quick_of(each) for each in chosen]
-    rows = {
-        each.name: compare(each, store, root, device=kind, prove=target is not None)
-        for each in chosen
-    }
+        cells = [recipe for each in chosen for recipe in each.cells]
+        _run(cells, 1 if quick else seeds or 3, budget, measurements, workers)
+    rows = {each.name: compare(each, measurements, prove=target is not None) for each in chosen}
     if target is None:
-        _show_all(chosen, rows, store, root, as_json)
+        _show_all(chosen, rows, measurements, as_json)
     else:
         _show(chosen[0], rows[target], as_json)
         if svg is not None:
@@ -107,7 +107,7 @@ def _refuse_wrong(
     quick: bool,
     svg: Path | None,
     target: str | None,
-    device: str | None,
+    device: str,
     workers: int | None,
 ) -> None:
     for name, given in {"seeds": seeds, "budget": budget, "quick": quick or None}.items():
@@ -125,7 +125,7 @@ def _refuse_wrong(
         raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
-    if device not in (None, "cpu", "cuda"):
+    if device not in ("cpu", "cuda"):
         raise ConfigError(f"device = {device}: choose cpu or cuda")
 
 
@@ -148,90 +148,72 @@ def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
 
 
 def _quick_of(target: PaperTarget) -> PaperTarget:
+    """Return a target whose cells are shortened to two rounds, without the paper's numbers."""
     from dataclasses import replace
 
-    return replace(target, cells=tuple(map(_quickly, target.cells)), gains=())
-
-
-def _quickly(recipe: Recipe) -> Recipe:
-    """Return a recipe shortened to two rounds, without a paper's number."""
-    from dataclasses import replace
-
-    rounds = min(2, recipe.config.rounds)
-    return replace(recipe, config=recipe.config.changed(rounds=rounds), expected=None)
+    cells = [
+        replace(each, config=each.config.changed(rounds=min(2, each.config.rounds)), expected=None)
+        for each in target.cells
+    ]
+    return replace(target, cells=tuple(cells), gains=())
 
 
 def _run(
     cells: list[Recipe],
-    seeds: int | None,
+    seeds: int,
     budget: str | None,
-    quick: bool,
-    store: MeasurementStore,
-    root: Path,
-    device: Device,
+    measurements: Measurements,
     workers: int | None,
 ) -> None:
     from rich.console import Console
 
-    from fedldp.experiments.reproduction.runner import jobs, run_all
+    from fedldp.experiments.reproduction.runner import missing, run_all
     from fedldp.experiments.scheduling import read_time
 
     limit = None if budget is None else read_time(budget)
-    if quick:
-        cells = [_quickly(recipe) for recipe in cells]
-    todo = jobs(cells, range(1 if quick else seeds or 3), store, root, device)
-    needed = sum(job.seconds for job in todo)
+    todo = missing(cells, range(seeds), measurements)
     typer.echo(
-        f"{len(todo)} runs are missing, which take about {needed / 60:.0f} minutes", err=True
+        f"{len(todo.runs)} runs are missing, which take about {todo.seconds / 60:.0f} minutes",
+        err=True,
     )
-    if todo and limit is not None and min(job.seconds for job in todo) > limit:
+    if todo.runs and limit is not None and min(seconds for _, seconds in todo.runs) > limit:
         typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
-    if limit is None and needed > _DAYS:
+    if limit is None and todo.seconds > _DAYS:
         raise ConfigError(
-            f"--run: this would take about {needed / 86400:.0f} days; give a TARGET, --only CELL, "
-            "or --budget TIME, after which the command stops and can be continued"
+            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, --only "
+            "CELL, or --budget TIME, after which the command stops and can be continued"
         )
 
     stderr = Console(stderr=True)
     with shown_progress(stderr) as (say, _):
-        run_all(
-            todo,
-            store,
-            data_dir=root,
-            device=device,
-            workers=at_most_cores(workers, stderr),
-            budget=limit,
-            say=say,
-        )
+        run_all(todo, measurements, workers=at_most_cores(workers, stderr), budget=limit, say=say)
 
 
 def _show_all(
     chosen: list[PaperTarget],
     rows: dict[str, list[Row]],
-    store: MeasurementStore,
-    root: Path,
+    measurements: Measurements,
     as_json: bool,
 ) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.experiments.reproduction.runner import jobs
+    from fedldp.experiments.reproduction.runner import missing
 
     documents = []
     for target in chosen:
-        missing = [
+        left = [
             recipe
             for recipe, row in zip(target.cells, rows[target.name], strict=False)
             if row.ours is None
         ]
-        seconds = sum(job.seconds for job in jobs(missing, range(1), store, root, "cpu"))
         documents.append(
             {
                 "target": target.name,
                 "paper": f"{target.paper}, {target.place}",
                 "cells": len(rows[target.name]),
                 "measured": sum(row.ours is not None for row in rows[target.name]),
-                "minutes": round(seconds / 60, 1),
+                "minutes": round(missing(left, range(1), measurements).seconds / 60, 1),
             }
         )
     if as_json:

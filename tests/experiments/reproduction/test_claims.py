@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from importlib import import_module
@@ -17,7 +16,6 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS as ROOM
 from fedldp.core.registry import paper_folders
-from fedldp.experiments.reproduction import results
 from fedldp.experiments.reproduction.claims import (
     NO_CAUSE,
     RULES,
@@ -28,7 +26,8 @@ from fedldp.experiments.reproduction.claims import (
     judged,
 )
 from fedldp.experiments.reproduction.comparison import known
-from fedldp.experiments.reproduction.statements import proven_table
+from fedldp.experiments.reproduction.pages import proven_table
+from fedldp.experiments.reproduction.results import Measurement
 from fedldp.simulation.identity import data_digests, family_digest
 
 PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
@@ -95,7 +94,7 @@ def test_each_function_of_a_paper_is_used_by_a_claim() -> None:
 def test_a_rule_judges_every_number(
     rule: str, numbers: tuple[float, ...], needs: dict[str, Any], holds: bool
 ) -> None:
-    assert RULES[rule]([Judged(each, 0.0) for each in numbers], **needs) is holds
+    assert RULES[rule](Judged(np.array(numbers), np.zeros(len(numbers))), **needs) is holds
 
 
 @pytest.mark.parametrize(
@@ -141,19 +140,19 @@ def test_shares_of_linked_messages_agree_with_the_linkage_page() -> None:
     assert f"{printed[0]} and {printed[3]} % of messages are linked" in said
 
 
-def published(name: str, mean: float, deviation: float | None, seeds: int) -> results.Published:
+def published(name: str, mean: float, deviation: float | None, seeds: int) -> Measurement:
     config = find_recipe(name).config
-    return results.Published(
-        recipe=name, digest=family_digest(config, data_digests(config)[0]), rounds=config.rounds,
+    return Measurement(
+        digest=family_digest(config, data_digests(config)[0]), rounds=config.rounds,
         seeds=list(range(seeds)), mean=mean, deviation=deviation, after={}, device="cpu",
-        hardware="", date="2026-01-01",
+        hardware="", date="2026-01-01", published=True,
     )  # fmt: skip
 
 
 @pytest.fixture
-def committed(monkeypatch: pytest.MonkeyPatch) -> dict[str, results.Published]:
-    found: dict[str, results.Published] = {}
-    monkeypatch.setattr("fedldp.experiments.reproduction.comparison.published", lambda: found)
+def committed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Measurement]:
+    found: dict[str, Measurement] = {}
+    monkeypatch.setattr("fedldp.experiments.reproduction.results.published", lambda: found)
     return found
 
 
@@ -237,7 +236,7 @@ def test_two_cells_in_a_mean_have_a_smaller_error_than_one(
 
 def test_a_claim_may_be_about_an_earlier_round_or_no_recipe(committed: dict[str, Any]) -> None:
     row = published(PAIR[0], 0.9, None, 1)
-    committed["a"] = dataclasses.replace(row, after={"5": [0.7, None]})
+    committed["a"] = row.model_copy(update={"after": {5: (0.7, None)}})
     claim = of_paper(cells=(f"{PAIR[0]}@5",), rule={"name": "always"})
     assert judged(claim) == ("70.0", "agrees")
     claim = of_paper(cost="3 CPU days")

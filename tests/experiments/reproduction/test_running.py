@@ -13,18 +13,19 @@ from gate import statements
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
 from fedldp.core.errors import RunError
-from fedldp.experiments.reproduction import comparison, publishing, results, targets
-from fedldp.experiments.reproduction import statements as proofs
-from fedldp.experiments.reproduction.comparison import Measurement, Reason, Row, compare, proven
+from fedldp.experiments.reproduction import __main__ as publishing
+from fedldp.experiments.reproduction import claims, comparison, pages, results, targets
+from fedldp.experiments.reproduction.__main__ import documents, text_of
+from fedldp.experiments.reproduction.comparison import Reason, Row, compare, proven
 from fedldp.experiments.reproduction.figure import fingerprint, has_rounds
 from fedldp.experiments.reproduction.pages import committed, markdown, name_of_chart, updated
-from fedldp.experiments.reproduction.publishing import documents, restore, text_of
-from fedldp.experiments.reproduction.results import Measured, MeasurementStore
-from fedldp.experiments.reproduction.runner import MissingRun, jobs, run_all
+from fedldp.experiments.reproduction.results import Measurement, Measurements
+from fedldp.experiments.reproduction.runner import Missing, missing, run_all
 from fedldp.experiments.reproduction.targets import Gain, PaperTarget
+from fedldp.experiments.runs import PlannedRun
+from fedldp.experiments.runs import Row as Run
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.identity import data_digests, family_digest
 from fedldp.simulation.plan import plan, problem_of
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -44,35 +45,30 @@ def cell(name: str, config: RunConfig, accuracy: float | None = None) -> Recipe:
 SHORT, LONG = cell("short", BASE.changed(rounds=1)), cell("long", BASE.changed(rounds=2), 0.5)
 TINY = PaperTarget(
     name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG),
-    gains=(Gain(row="more rounds", column="points", pairs=(("long", "short"),)),),
+    gains=(Gain(row="more rounds", pairs=(("long", "short"),)),),
 )  # fmt: skip
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> MeasurementStore:
-    return MeasurementStore(tmp_path / "kept")
+def own(tmp_path: Path) -> Measurements:
+    return Measurements(tmp_path / "kept", tmp_path)
 
 
-def run(
-    target: PaperTarget, store: MeasurementStore, root: Path, seeds: int = 2, **more: Any
-) -> list[Measured]:
-    todo = jobs(target.cells, range(seeds), store, root, "cpu")
-    return made_of(todo, store, root, **more)
+def run(target: PaperTarget, own: Measurements, seeds: int = 2, **more: Any) -> list[Run]:
+    return made_of(missing(target.cells, range(seeds), own), own, **more)
 
 
-def made_of(
-    todo: list[MissingRun], store: MeasurementStore, root: Path, **more: Any
-) -> list[Measured]:
+def made_of(todo: Missing, own: Measurements, **more: Any) -> list[Run]:
     """Make runs, and return those that were made, in order."""
-    with store.opened("cpu") as kept:
+    with own.opened() as kept:
         before = set(kept.rows)
-    run_all(todo, store, data_dir=root, device="cpu", workers=1, **more)
-    with store.opened("cpu") as kept:
-        return [Measured.of(row) for key, row in kept.rows.items() if key not in before]
+    run_all(todo, own, workers=1, **more)
+    with own.opened() as kept:
+        return [row for key, row in kept.rows.items() if key not in before]
 
 
-def rows_of(target: PaperTarget, store: MeasurementStore, root: Path) -> dict[str, Row]:
-    return {row.row: row for row in compare(target, store, root)}
+def rows_of(target: PaperTarget, own: Measurements) -> dict[str, Row]:
+    return {row.row: row for row in compare(target, own)}
 
 
 def measurement(row: Row) -> Measurement:
@@ -80,38 +76,35 @@ def measurement(row: Row) -> Measurement:
     return row.ours
 
 
-def keep(
-    store: MeasurementStore, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu",
-    seconds: float = 1.0,
-) -> None:  # fmt: skip
-    config = recipe.config
-    store.write(
-        Measured(
-            family=family_digest(config, data_digests(config)[0]),
-            recipe=recipe.name,
-            seed=seed,
-            rounds=len(accuracies),
-            accuracies=list(accuracies),
-            device=device,
-            hardware="a machine",
-            date="2026-11-22",
-            seconds=seconds,
-        )
-    )
+def keep(own: Measurements, recipe: Recipe, seed: int, *accuracies: float) -> None:
+    with own.opened() as store:
+        store.add({
+            "digest": f"{recipe.name} {seed}",
+            "family": own.family(recipe.config),
+            "recipe": recipe.name,
+            "seed": seed,
+            "rounds": len(accuracies),
+            "accuracies": list(accuracies),
+            "metrics": {},
+            "device": own.device,
+            "hardware": "a machine",
+            "date": "2026-11-22",
+            "seconds": 1.0,
+        })  # fmt: skip
 
 
 def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
-    store: MeasurementStore, tmp_path: Path
+    own: Measurements, tmp_path: Path
 ) -> None:
-    assert {row.verdict for row in compare(TINY, store, tmp_path)} == {"not measured"}
-    measured = run(TINY, store, tmp_path)
-    assert [(one.recipe, one.seed, one.rounds) for one in measured] == [
+    assert {row.verdict for row in compare(TINY, own)} == {"not measured"}
+    measured = run(TINY, own)
+    assert [(one["recipe"], one["seed"], one["rounds"]) for one in measured] == [
         ("long", 0, 2),
         ("long", 1, 2),
     ]
-    assert jobs(TINY.cells, range(2), store, tmp_path, "cpu") == []
-    found = rows_of(TINY, store, tmp_path)
-    first = [one.accuracies[0] for one in measured]
+    assert missing(TINY.cells, range(2), own).runs == []
+    found = rows_of(TINY, own)
+    first = [one["accuracies"][0] for one in measured]
     short, long, gain = (measurement(found[name]) for name in ("short", "long", "more rounds"))
     assert short.mean == pytest.approx(sum(first) / 2)
     assert short.seeds == long.seeds == gain.seeds == [0, 1]
@@ -120,30 +113,32 @@ def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
     assert plain.accuracy == first[1]
 
 
-def test_verdicts(store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(store, LONG, 0, 0.1, 0.51)
-    assert rows_of(TINY, store, tmp_path)["long"].verdict == "agrees"
-    assert rows_of(TINY, store, tmp_path)["short"].verdict == "no number"
-    keep(store, LONG, 1, 0.1, 0.61)
-    found = rows_of(TINY, store, tmp_path)["long"]
+def test_verdicts(own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(own, LONG, 0, 0.1, 0.51)
+    assert rows_of(TINY, own)["long"].verdict == "agrees"
+    assert rows_of(TINY, own)["short"].verdict == "no number"
+    keep(own, LONG, 1, 0.1, 0.61)
+    found = rows_of(TINY, own)["long"]
     assert (found.verdict, found.why) == ("differs", None)
     assert found.difference == pytest.approx(0.06)
     for explains, verdict in ((True, "explained"), (False, "unexplained")):
         reason = Reason(text="it is a test", explains=explains)
         monkeypatch.setattr(comparison, "known", lambda reason=reason: {"long": reason})
-        found = rows_of(TINY, store, tmp_path)["long"]
+        found = rows_of(TINY, own)["long"]
         assert (found.verdict, found.why) == (verdict, reason.text)
 
 
-def test_devices_are_not_mixed(store: MeasurementStore, tmp_path: Path) -> None:
-    keep(store, LONG, 0, 0.1, 0.4)
-    keep(store, LONG, 1, 0.1, 0.6, device="cuda")
-    keep(store, LONG, 2, 0.1, 0.8, device="cuda")
-    ours = measurement(rows_of(TINY, store, tmp_path)["long"])
+def test_devices_are_not_mixed(own: Measurements, tmp_path: Path) -> None:
+    gpu = Measurements(tmp_path / "kept", tmp_path, "cuda")
+    keep(own, LONG, 0, 0.1, 0.4)
+    keep(gpu, LONG, 1, 0.1, 0.6)
+    keep(gpu, LONG, 2, 0.1, 0.8)
+    ours = measurement(rows_of(TINY, gpu)["long"])
     assert (ours.device, ours.seeds) == ("cuda", [1, 2])
     assert ours.mean == pytest.approx(0.7)
-    assert "(GPU)" in markdown(compare(TINY, store, tmp_path))
-    only = measurement(compare(TINY, store, tmp_path, device="cpu")[1])
+    assert "(GPU)" in markdown(compare(TINY, gpu))
+    again = Measurements(tmp_path / "kept", tmp_path)
+    only = measurement(rows_of(TINY, again)["long"])
     assert (only.mean, only.seeds) == (0.4, [0])
 
 
@@ -157,45 +152,42 @@ def test_a_longer_run_begins_with_the_shorter(name: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_cell_may_show_another_figure_of_the_same_run(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = find_recipe("ldpfl-digits").config.changed(rounds=1, encoder_epochs=1, local_epochs=1)
     whole = cell("whole", config)
-    source = Source(paper="Nobody 2026", place="Table 9", row="own", metric="local_accuracy")
-    own = replace(whole, name="own", source=source)
-    target = PaperTarget(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
-    keep(store, whole, 0, 0.5)  # without that metric
-    (made,) = run(target, store, tmp_path, seeds=1)
+    source = Source(paper="Nobody 2026", place="Table 9", row="local", metric="local_accuracy")
+    local = replace(whole, name="local", source=source)
+    target = PaperTarget(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, local))
+    (made,) = run(target, own, seeds=1)
     result = simulate(config)
-    rows = rows_of(target, store, tmp_path)
-    assert measurement(rows["whole"]).mean == made.accuracies[0] == result.rounds[0].accuracy
-    assert measurement(rows["own"]).mean == result.rounds[0].metrics["local_accuracy"]
-    made = documents([target], store, tmp_path)
+    rows = rows_of(target, own)
+    assert measurement(rows["whole"]).mean == made["accuracies"][0] == result.rounds[0].accuracy
+    assert measurement(rows["local"]).mean == result.rounds[0].metrics["local_accuracy"]
+    made = documents([target], own)
     monkeypatch.setattr(results, "published_documents", lambda: made)
-    kept = rows_of(target, MeasurementStore(tmp_path / "nothing"), tmp_path)
-    for name in ("whole", "own"):
+    kept = rows_of(target, Measurements(tmp_path / "nothing", tmp_path))
+    for name in ("whole", "local"):
         mean = measurement(rows[name]).mean
         assert measurement(kept[name]).mean == pytest.approx(mean, abs=1e-6)
 
 
-def test_a_time_budget_starts_no_run_that_would_exceed_it(
-    store: MeasurementStore, tmp_path: Path
-) -> None:
-    now = iter([0.0, 0.0, 0.0, 0.0, *[100.0] * 4])
+def test_a_time_budget_starts_no_run_that_would_exceed_it(own: Measurements) -> None:
     told: list[str] = []
     apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
-    measured = run(apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), say=told.append)
-    assert len(measured) == len(told) == 1
-    assert len(run(apart, store, tmp_path, 1)) == 1  # the remaining one
+    todo = missing(apart.cells, range(1), own)
+    long = Missing([todo.runs[0], (todo.runs[1][0], 1000.0)])
+    assert len(made_of(long, own, budget=50.0, say=told.append)) == len(told) == 1
+    assert len(run(apart, own, 1)) == 1  # the remaining one
 
 
-def cut_short(job: MissingRun, store: MeasurementStore, root: Path) -> None:
+def cut_short(planned: PlannedRun, own: Measurements) -> None:
     def stop(record: Any) -> None:
         raise KeyboardInterrupt
 
-    assert job.run.config is not None
-    with pytest.raises(KeyboardInterrupt), store.opened("cpu") as kept:
-        simulate(job.run.config, data_dir=root, out=kept.place(job.run), after_round=stop)
+    assert planned.config is not None
+    with pytest.raises(KeyboardInterrupt), own.opened() as kept:
+        simulate(planned.config, data_dir=own.root, out=kept.place(planned), after_round=stop)
 
 
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -213,30 +205,32 @@ def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
 def test_an_interrupted_run_continues(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
-    cut_short(job, store, tmp_path)
+    todo = missing((LONG,), range(1), own)
+    [(planned, _)] = todo.runs
+    cut_short(planned, own)
     [place] = (tmp_path / "kept" / "cpu" / "work").glob("*/")
     if damage == "checkpoint":
         (place / damage).write_bytes(b"?")
     elif damage:  # with other settings
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
     kept = rounds_kept(monkeypatch)
-    [measured] = made_of([job], store, tmp_path)
+    [measured] = made_of(todo, own)
     assert kept == ([1, 2] if damage else [2])
-    assert job.run.config is not None
-    whole = simulate(job.run.config, data_dir=tmp_path)
-    assert measured.accuracies == [record.accuracy for record in whole.rounds]
+    assert planned.config is not None
+    whole = simulate(planned.config, data_dir=tmp_path)
+    assert measured["accuracies"] == [record.accuracy for record in whole.rounds]
     assert not place.exists()
-    assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
+    assert missing((LONG,), range(1), own).runs == []
 
 
 def test_a_continued_run_that_fails_keeps_its_rounds(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
-    cut_short(job, store, tmp_path)
+    todo = missing((LONG,), range(1), own)
+    [(planned, _)] = todo.runs
+    cut_short(planned, own)
 
     def full(folder: RunFolder, *others: Any) -> None:
         raise RunError("the disk is full")
@@ -244,21 +238,19 @@ def test_a_continued_run_that_fails_keeps_its_rounds(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "write_round", full)
         with pytest.raises(RunError, match="the disk is full"):
-            made_of([job], store, tmp_path)
+            made_of(todo, own)
     kept = rounds_kept(monkeypatch)
-    assert len(made_of([job], store, tmp_path)) == 1
+    assert len(made_of(todo, own)) == 1
     assert kept == [2]
 
 
-def test_two_processes_do_not_measure_on_one_device(
-    store: MeasurementStore, tmp_path: Path
-) -> None:
-    todo = jobs((LONG,), range(1), store, tmp_path, "cpu")
+def test_two_processes_do_not_measure_on_one_device(own: Measurements) -> None:
+    todo = missing((LONG,), range(1), own)
     with (
-        store.opened("cpu"),
+        own.opened(),
         pytest.raises(RunError, match="another process is working on this reproduction"),
     ):
-        run_all(todo, store, data_dir=tmp_path, device="cpu", workers=1)
+        run_all(todo, own, workers=1)
 
 
 def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
@@ -269,18 +261,21 @@ def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
         for line in plan(config, problem_of(config, None)).privacy.guarantees
         if (line.unit, line.adversary) == ("client-run", "server")
     ]
-    assert proven(config, tmp_path)[:2] == min(found)
-    assert proven(BASE, tmp_path) == (None, None, False)
+    best = proven(config, tmp_path)
+    assert best is not None
+    assert (best.epsilon, best.delta) == min(found)
+    assert proven(BASE, tmp_path) is None
 
 
-def test_a_reason_explains_committed_results_only(store: MeasurementStore, tmp_path: Path) -> None:
+def test_a_reason_explains_committed_results_only(own: Measurements, tmp_path: Path) -> None:
     printed = find_recipe("ldp-fl-fmnist")
     target = replace(TINY, cells=(printed,), gains=())
-    assert compare(target, store, tmp_path)[0].verdict == "explained"
+    assert compare(target, own)[0].verdict == "explained"
     for seed in range(1 + len(results.published()[printed.name].seeds)):  # one more than committed
-        keep(store, printed, seed, *[0.1] * 15)
-    [row] = compare(target, store, tmp_path)
-    assert (measurement(row).mean, row.verdict, row.why) == (pytest.approx(0.1), "differs", None)
+        keep(own, printed, seed, *[0.1] * 15)
+    [row] = compare(target, own)
+    assert measurement(row).mean == pytest.approx(0.1)
+    assert (row.verdict, row.why) == ("differs", None)
 
 
 # The command
@@ -344,35 +339,32 @@ def long_of(made: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
     return row
 
 
-def test_further_seeds_join_a_committed_one_but_not_a_mean_of_several(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_with_more_seeds_are_published_and_read_back(
+    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(store, LONG, 0, 0.1, 0.5)
-    one = documents([TINY], store, tmp_path)
-    keep(store, LONG, 1, 0.3, 0.7)
-    both = documents([TINY], store, tmp_path)
+    keep(own, LONG, 0, 0.1, 0.5)
+    keep(own, LONG, 1, 0.3, 0.7)
+    both = documents([TINY], own)
     assert all(json.loads(text_of(each)) == each for each in both.values())
-    before, empty = rows_of(TINY, store, tmp_path), MeasurementStore(tmp_path / "nothing")
-    monkeypatch.setattr(results, "published_documents", lambda: both)
-    after = rows_of(TINY, empty, tmp_path)
+    before, empty = rows_of(TINY, own), Measurements(tmp_path / "nothing", tmp_path)
+    for each in (results, publishing):
+        monkeypatch.setattr(each, "published_documents", lambda: both)
+    after = rows_of(TINY, empty)
     for name in ("long", "short", "more rounds"):
         found, made = measurement(after[name]), measurement(before[name])
         assert (found.published, found.seeds) == (True, made.seeds)
         assert (found.mean, found.deviation) == pytest.approx((made.mean, made.deviation), abs=1e-6)
-    restore(empty)
-    assert jobs([LONG], (0, 1), empty, tmp_path, "cpu") != []
-    monkeypatch.setattr(results, "published_documents", lambda: one)
-    restore(empty)
-    left = jobs([LONG], (0, 1), empty, tmp_path, "cpu")
-    assert [job.run.labels["seed"] for job in left] == [1]
-    keep(empty, LONG, 1, 0.3, 0.7)
-    row = long_of(documents([TINY], empty, tmp_path))
+    row = long_of(both)
     assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
     assert row["after"]["1"] == [0.2, pytest.approx(0.141421, abs=1e-6)]
+    keep(empty, LONG, 2, 0.1, 0.9)  # fewer seeds than the committed ones
+    assert long_of(documents([TINY], empty))["seeds"] == [0, 1]
+    assert measurement(rows_of(TINY, empty)["long"]).seeds == [0, 1]
+    assert len(missing([LONG], (0, 1), empty).runs) == 2
 
 
-def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_path: Path) -> None:
-    made = documents([], store, tmp_path)
+def test_publishing_nothing_new_changes_no_file(own: Measurements, tmp_path: Path) -> None:
+    made = documents([], own)
     found = {
         name: paper.folder / "published.json"
         for name, paper in targets.papers_with_targets().items()
@@ -385,17 +377,17 @@ def test_publishing_nothing_new_changes_no_file(store: MeasurementStore, tmp_pat
 
 
 def test_a_result_of_two_papers_is_kept_once(
-    store: MeasurementStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(store, LONG, 0, 0.1, 0.5)
-    made = documents([TINY], store, tmp_path)
+    keep(own, LONG, 0, 0.1, 0.5)
+    made = documents([TINY], own)
     monkeypatch.setattr(results, "published_documents", lambda: made)
     monkeypatch.setattr(publishing, "published_documents", lambda: made)
-    keep(store, LONG, 1, 0.1, 0.7)
+    keep(own, LONG, 1, 0.1, 0.7)
     source = Source(paper="Somebody 2027", place="Table 1", row="again")
     second = replace(LONG, name="second", same_as="long", source=source)
     other = PaperTarget(name="other", paper=source.paper, place=source.place, cells=(second,))
-    again = documents([other], store, tmp_path)
+    again = documents([other], own)
     assert "Somebody 2027" not in again
     assert long_of(again)["seeds"] == [0, 1]
 
@@ -415,7 +407,8 @@ def test_the_tables_of_a_page_agree_with_the_committed_results(
 ) -> None:
     # tests/gate makes the recorded statements again; a test below shows which guarantee is used.
     monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
-    monkeypatch.setattr(proofs, "statement_of", statements.recorded_statement)
+    for each in (claims, pages):
+        monkeypatch.setattr(each, "statement_of", statements.recorded_statement)
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text == updated(text), f"run: python -m fedldp.experiments.reproduction docs/{page}.md"
 

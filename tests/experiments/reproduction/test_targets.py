@@ -14,7 +14,7 @@ from fedldp.algorithms.recipes import _tables, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.experiments.reproduction.comparison import WORTH_A_REASON, compare, known
 from fedldp.experiments.reproduction.results import (
-    MeasurementStore,
+    Measurements,
     published,
     published_gains,
 )
@@ -66,12 +66,10 @@ def test_gains_and_explanations_refer_to_existing_cells() -> None:
 
 
 @pytest.mark.slow
-def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_known(
-    tmp_path: Path,
-) -> None:
+def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_known() -> None:
     found = 0
     for target in TARGETS.values():
-        for row in compare(target, MeasurementStore(tmp_path), tmp_path, prove=False):
+        for row in compare(target, Measurements(), prove=False):
             far = row.difference is not None and abs(row.difference) > WORTH_A_REASON
             assert (row.why is not None) == far, (target.name, row.row)
             found += far

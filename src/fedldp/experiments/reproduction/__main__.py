@@ -1,43 +1,105 @@
-"""For maintainers: python -m fedldp.experiments.reproduction [PAGE... | --publish | --restore].
+"""For maintainers: python -m fedldp.experiments.reproduction [PAGE... | --publish].
 
 For each PAGE (docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md), the tables
 and charts are regenerated from the committed results. --publish replaces committed results with the
-user's own measurements if these have more seeds. --restore copies committed results of one seed to
-the user's own measurements, so that more seeds can be added.
+user's own measurements if these have more seeds.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fedldp.data import resolve_data_dir
 from fedldp.experiments.reproduction.figure import write_rounds
 from fedldp.experiments.reproduction.pages import committed, name_of_chart, updated
-from fedldp.experiments.reproduction.publishing import documents, restore, text_of
-from fedldp.experiments.reproduction.results import MeasurementStore, default_cache
-from fedldp.experiments.reproduction.targets import papers_with_targets, targets
+from fedldp.experiments.reproduction.results import (
+    Measurement,
+    Measurements,
+    default_cache,
+    published_documents,
+)
+from fedldp.experiments.reproduction.targets import PaperTarget, papers_with_targets, targets
 
 
 def main(arguments: list[str]) -> None:
     """Carry out the command with the given arguments."""
     if arguments == ["--publish"]:
-        found = documents(
-            targets().values(), MeasurementStore(default_cache()), resolve_data_dir(None)
-        )
-        for name, results in found.items():
+        own = Measurements(default_cache(), resolve_data_dir(None))
+        for name, results in documents(targets().values(), own).items():
             path = papers_with_targets()[name].folder / "published.json"
             path.write_text(text_of(results), encoding="utf-8")
-    elif arguments == ["--restore"]:
-        restore(MeasurementStore(default_cache()))
-    else:
-        for page in map(Path, arguments):
-            text = updated(page.read_text(encoding="utf-8"))
-            page.write_text(text, encoding="utf-8")
-            for target in targets().values():
-                chart = name_of_chart(target.name)
-                if f"]({chart})" in text:
-                    write_rounds(page.parent / chart, committed(target, prove=False))
+        return
+    for page in map(Path, arguments):
+        text = updated(page.read_text(encoding="utf-8"))
+        page.write_text(text, encoding="utf-8")
+        for target in targets().values():
+            chart = name_of_chart(target.name)
+            if f"]({chart})" in text:
+                write_rounds(page.parent / chart, committed(target, prove=False))
+
+
+def documents(
+    found: Iterable[PaperTarget], measurements: Measurements
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the committed results, each replaced by the user's own if that has more seeds.
+
+    There is one document for each paper, by authors and year. A gain's deviation is stored with the
+    gain's cells, and removed when these cells are replaced.
+    """
+    before = published_documents().items()
+    cells = {row["recipe"]: (paper, row) for paper, each in before for row in each["cells"]}
+    gains = {
+        (row["target"], row["row"]): (paper, row) for paper, each in before for row in each["gains"]
+    }
+    for target in found:
+        for recipe in target.cells:
+            ours = measurements.of(recipe)
+            if ours is not None and not ours.published:
+                # Metrics besides accuracy are not stored under ``same_as``.
+                shared = recipe.same_as if ours.metric == "accuracy" else None
+                name = shared or recipe.name
+                paper, _ = cells.get(name, (target.paper, None))  # two papers may share a result
+                cells[name] = paper, {"recipe": name, **_cell_of(ours)}
+        for gain in target.gains:
+            ours = measurements.gain(target, gain)
+            if ours is not None and not ours.published:
+                told = {"seeds": ours.seeds, "deviation": ours.deviation}
+                row = {"target": target.name, "row": gain.row, **told}
+                gains[target.name, gain.row] = target.paper, row
+    return {
+        name: {
+            "cells": [row for paper, row in cells.values() if paper == name],
+            "gains": [row for paper, row in gains.values() if paper == name],
+        }
+        for name in dict.fromkeys(paper for paper, _ in [*cells.values(), *gains.values()])
+    }
+
+
+def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the content of a paper's committed file: one result per line."""
+    parts = (
+        f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
+        for name, rows in results.items()
+    )
+    return "{" + ", ".join(parts) + "}\n"
+
+
+def _cell_of(ours: Measurement) -> dict[str, Any]:
+    """Return a result as a cell of ``published.json`` has it, without the recipe's name."""
+    return {
+        **ours.model_dump(mode="json", exclude={"finals", "published", "stand_in"}),
+        "mean": _short(ours.mean),
+        "deviation": _short(ours.deviation),
+        "after": {str(n): [_short(each) for each in both] for n, both in ours.after.items()},
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,8 @@ from __future__ import annotations
 import inspect
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,86 +35,84 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
-from fedldp.experiments.reproduction.comparison import Measurement, known, ours_of
-from fedldp.experiments.reproduction.results import MeasurementStore
-from fedldp.experiments.reproduction.runner import jobs
-from fedldp.experiments.reproduction.statements import StatementEngine
+from fedldp.experiments.reproduction.comparison import known
+from fedldp.experiments.reproduction.results import NOWHERE, Measurement, Measurements, published_of
+from fedldp.experiments.reproduction.runner import in_hours, missing
+from fedldp.simulation.plan import plan, problem_of
 
 NO_CAUSE = "no cause is noted"
 """The string shown for a claim that does not hold and has no explanation."""
 
-_NOWHERE = Path("/nonexistent")
-_CORES = 2
-"""How many cores the estimated time of a run assumes."""
-_HOUR = 60
-_WHOLE = 10
-"""An estimate of this many hours or more has no decimals."""
+_HOUR = 3600
 
 
 class Judged(NamedTuple):
-    """A number that a rule judges.
+    """The numbers that a rule judges.
 
     Attributes:
-        value: the number.
-        error: the standard error over the seeds; 0 for one seed, or a number that is computed.
+        values: the numbers.
+        errors: their standard errors over the seeds; 0 for one seed, or a number that is computed.
     """
 
-    value: float
-    error: float
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+    def rows(self, by: int | None) -> NDArray[np.float64]:
+        """Return the numbers in rows of ``by``, or all in one row."""
+        return self.values.reshape(-1, by or len(self.values))
 
 
-def near(
-    judged: Sequence[Judged], to: float | Sequence[float], within: float | Sequence[float]
-) -> bool:
+Numbers = float | Sequence[float]
+
+
+def near(judged: Judged, to: Numbers, within: Numbers) -> bool:
     """Return whether each number is within ``within`` of ``to``."""
-    far = np.abs(_values(judged) - np.asarray(to))
-    return bool((far <= np.asarray(within)).all())
+    return bool((np.abs(judged.values - to) <= within).all())
 
 
-def between(
-    judged: Sequence[Judged],
-    least: float | Sequence[float] = -math.inf,
-    most: float | Sequence[float] = math.inf,
-) -> bool:
+def between(judged: Judged, least: Numbers = -math.inf, most: Numbers = math.inf) -> bool:
     """Return whether each number is at least ``least`` and at most ``most``."""
-    values = _values(judged)
-    return bool(((np.asarray(least) <= values) & (values <= np.asarray(most))).all())
+    return bool(((judged.values >= least) & (judged.values <= most)).all())
 
 
-def rising(judged: Sequence[Judged], by: int | None = None, start: float = -math.inf) -> bool:
+def rising(judged: Judged, by: int | None = None, start: float = -math.inf) -> bool:
     """Return whether each number, or each of ``by`` numbers, exceeds the one before, or a start."""
-    return all(
-        earlier < later for row in _rows(judged, by) for earlier, later in pairwise([start, *row])
-    )
+    rows = judged.rows(by)
+    return bool((rows[:, 0] > start).all() and (rows[:, 1:] > rows[:, :-1]).all())
 
 
-def outweighs(judged: Sequence[Judged], times: float, by: int | None = None) -> bool:
+def outweighs(judged: Judged, times: float, by: int | None = None) -> bool:
     """Return whether the first number, or the first of ``by``, is larger than the rest.
 
     It must be more than ``times`` as large as each of them, whatever their signs.
     """
-    return all(abs(row[0]) > times * abs(other) for row in _rows(judged, by) for other in row[1:])
+    rows = np.abs(judged.rows(by))
+    return bool((rows[:, :1] > times * rows[:, 1:]).all())
 
 
-def finite(judged: Sequence[Judged]) -> bool:
+def finite(judged: Judged) -> bool:
     """Return whether all numbers are finite."""
-    return all(math.isfinite(each.value) for each in judged)
+    return bool(np.isfinite(judged.values).all())
 
 
-def above(judged: Sequence[Judged]) -> bool:
+def above(judged: Judged) -> bool:
     """Return whether each difference exceeds 0 by more than the standard error of the seeds."""
-    return all(each.value > each.error for each in judged)
+    return bool((judged.values > judged.errors).all())
 
 
-def not_above(judged: Sequence[Judged]) -> bool:
+def not_above(judged: Judged) -> bool:
     """Return whether no difference exceeds 0 by more than the standard error of the seeds."""
-    return not any(each.value > each.error for each in judged)
+    return not (judged.values > judged.errors).any()
 
 
-def always(judged: Sequence[Judged]) -> bool:
+def always(judged: Judged) -> bool:
     """Return True: the paper gives no number to compare ours with."""
     return True
 
@@ -172,6 +168,29 @@ class Claim(BaseModel):
         return numbers.pop("name", ""), numbers
 
 
+def statement_of(config: RunConfig) -> Statement:
+    """Return the statement of a configuration, before any training and without data."""
+    return plan(config, problem_of(config, NOWHERE)).privacy
+
+
+class StatementEngine:
+    """What a function in a paper's ``claims.py`` is handed, so that it imports nothing above it."""
+
+    def problem(self, config: RunConfig) -> Problem:
+        """Return a configuration's problem, without data."""
+        return problem_of(config, NOWHERE)
+
+    def lines(self, config: RunConfig, unit: str, adversary: str) -> list[Guarantee]:
+        """Return the lines of a configuration's statement for a unit and an adversary."""
+        lines = statement_of(config).guarantees
+        return [line for line in lines if (line.unit, line.adversary) == (unit, adversary)]
+
+    def epsilon(self, recipe: str, unit: str, adversary: str = "server") -> float:
+        """Return the least epsilon that is proven for a recipe; infinity if none is."""
+        lines = self.lines(find_recipe(recipe).config, unit, adversary)
+        return min((line.size for line in lines), default=math.inf)
+
+
 def claims_of(paper: str) -> tuple[Claim, ...]:
     """Return a paper's claims in the order of its text.
 
@@ -206,122 +225,81 @@ def claim_of(paper: str, table: dict[str, Any]) -> Claim:
         ) from error
 
 
-def claims_table(paper: str) -> str:
-    """Return a paper's claims beside our results, with a verdict on each, as a table."""
-    lines = ["| place | the paper | ours | verdict |", "|---|---|---|---|"]
-    for claim in claims_of(paper):
-        ours, verdict = judged(claim)
-        lines.append(f"| {claim.place} | {claim.says} | {ours} | {verdict} |")
-    return "\n".join(lines) + "\n"
-
-
 def judged(claim: Claim) -> tuple[str, str]:
     """Return our numbers, and "agrees", "does not: CAUSE", or "not measured: COST"."""
     if claim.cost is not None:
         return "-", f"not measured: {claim.cost}"
-    cells = [find_recipe(name.partition("@")[0]) for name in claim.cells]
     found = [_committed(name) for name in claim.cells]
-    missing = [cell for cell, ours in zip(cells, found, strict=True) if ours is None]
-    if missing:
-        return "-", f"not measured: {_cost(missing)}"
-    measured = [ours for ours in found if ours is not None]
-    weights, numbers = _numbers(claim, measured)
+    measured = [ours for _, ours in found if ours is not None]
+    if len(measured) < len(found):
+        return "-", f"not measured: {_cost([recipe for recipe, ours in found if ours is None])}"
+    weights, numbers = _numbers(claim, [100 * ours.mean for ours in measured])
+    variances = [(100 * (ours.deviation or 0.0)) ** 2 / len(ours.seeds) for ours in measured]
     shown = claim.ours.format(*numbers)
     name, needs = claim.named_rule
-    if RULES[name](_chosen(claim, measured, weights, numbers), **needs):
+    if RULES[name](_judged(claim, weights, numbers, variances), **needs):
         return shown, "agrees"
     cause = claim.cause if claim.known is None else known()[claim.known].text
     return shown, f"does not: {cause or NO_CAUSE}"
 
 
-def _numbers(
-    claim: Claim, measured: Sequence[Measurement]
-) -> tuple[NDArray[np.float64], list[float]]:
+def _committed(name: str) -> tuple[Recipe, Measurement | None]:
+    """Return a recipe and its committed result, which is that after round 5 for ``name@5``."""
+    start, _, after = name.partition("@")
+    recipe = find_recipe(start)
+    ours = published_of(recipe)
+    if ours is not None and after:
+        mean, deviation = ours.after[int(after)]
+        ours = ours.model_copy(update={"mean": mean, "deviation": deviation})
+    return recipe, ours
+
+
+def _cost(cells: Sequence[Recipe]) -> str:
+    """Return the estimated time on one core to run some recipes with one seed each."""
+    seconds = missing(cells, range(1), Measurements()).core_seconds
+    if seconds < _HOUR:
+        return f"{math.ceil(seconds / 60)} CPU minutes"
+    return f"{in_hours(seconds)} CPU hours"
+
+
+def _numbers(claim: Claim, means: Sequence[float]) -> tuple[list[NDArray[np.float64]], list[float]]:
     """Return the weights of the cells in each number, and the numbers.
 
     The weights are 0 in a number that is not a sum of cells.
     """
-    engine = StatementEngine()
-    weights = _weights(claim)
-    means = [100 * ours.mean for ours in measured]
+    engine, one, none = StatementEngine(), np.eye(len(means)), np.zeros(len(means))
+    weights = [
+        one[np.atleast_1d(first)].mean(axis=0) - one[np.atleast_1d(second)].mean(axis=0)
+        for first, second in claim.minus
+    ] or list(one)
     # Added in the order of the cells, so that a page is the same on every machine.
     numbers = [
-        sum(w * mean for w, mean in zip(row, means, strict=True)) for row in weights.tolist()
+        sum(w * mean for w, mean in zip(row.tolist(), means, strict=True)) for row in weights
     ]
     if claim.rank:
-        numbers = [1.0 + sum(each > numbers[0] for each in numbers[1:])]
+        weights, numbers = [none], [1.0 + sum(each > numbers[0] for each in numbers[1:])]
     if claim.compute:
         name, *arguments = claim.compute
         functions = import_module(f"{PAPERS}.{claim.paper}.claims")
         numbers += getattr(functions, str(name))(engine, *arguments)
     numbers += [engine.epsilon(recipe, unit) for recipe, unit in claim.epsilon]
-    whole = np.zeros((len(numbers), len(measured)))
-    if not claim.rank:
-        whole[: len(weights)] = weights
-    return whole, numbers
+    return weights + [none] * (len(numbers) - len(weights)), numbers
 
 
-def _weights(claim: Claim) -> NDArray[np.float64]:
-    """Return the weight of each cell in the numbers that are cells or differences."""
-    one = np.eye(len(claim.cells))
-    if not claim.minus:
-        return one
-    pairs = [(np.atleast_1d(first), np.atleast_1d(second)) for first, second in claim.minus]
-    return np.array([one[first].mean(axis=0) - one[second].mean(axis=0) for first, second in pairs])
-
-
-def _chosen(
+def _judged(
     claim: Claim,
-    measured: Sequence[Measurement],
-    weights: NDArray[np.float64],
+    weights: Sequence[NDArray[np.float64]],
     numbers: Sequence[float],
-) -> list[Judged]:
+    variances: Sequence[float],
+) -> Judged:
     """Return what the claim's rule judges."""
-    variances = [(100 * (ours.deviation or 0.0)) ** 2 / len(ours.seeds) for ours in measured]
 
-    def of(value: float, row: NDArray[np.float64]) -> Judged:
-        return Judged(value, math.sqrt(row**2 @ variances))
+    def chosen(of: Sequence[Any]) -> list[Any]:
+        places = claim.of or range(len(of))
+        return [of[p] if isinstance(p, int) else of[p[0]] - of[p[1]] for p in places]
 
-    places = claim.of or range(len(numbers))
-    found = [
-        (numbers[place], weights[place])
-        if isinstance(place, int)
-        else (numbers[place[0]] - numbers[place[1]], weights[place[0]] - weights[place[1]])
-        for place in places
-    ]
+    values, rows = chosen(numbers), chosen(weights)
     if claim.mean:
-        values, rows = zip(*found, strict=True)
-        return [of(float(np.mean(values)), np.mean(rows, axis=0))]
-    return [of(value, row) for value, row in found]
-
-
-def _values(judged: Sequence[Judged]) -> NDArray[np.float64]:
-    return np.array([each.value for each in judged])
-
-
-def _rows(judged: Sequence[Judged], by: int | None) -> Iterator[list[float]]:
-    """Yield the numbers in rows of ``by``, or all in one row."""
-    values = [each.value for each in judged]
-    width = by or len(values)
-    for start in range(0, len(values), width):
-        yield values[start : start + width]
-
-
-def _committed(name: str) -> Measurement | None:
-    """Return a recipe's committed result after its last round, or after round 5 for ``name@5``."""
-    recipe, _, after = name.partition("@")
-    ours = ours_of(find_recipe(recipe), MeasurementStore(_NOWHERE), _NOWHERE, None)
-    if ours is None or not after:
-        return ours
-    mean, deviation = ours.after[int(after)]
-    return replace(ours, mean=mean, deviation=deviation)
-
-
-def _cost(cells: Sequence[Recipe]) -> str:
-    """Return the estimated time on one core to run some recipes with one seed each."""
-    todo = jobs(cells, range(1), MeasurementStore(_NOWHERE), _NOWHERE, "cpu")
-    minutes = _CORES * sum(job.seconds for job in todo) / 60
-    hours = minutes / 60
-    if minutes < _HOUR:
-        return f"{math.ceil(minutes)} CPU minutes"
-    return f"{hours:.1f} CPU hours" if hours < _WHOLE else f"{hours:.0f} CPU hours"
+        values, rows = [np.mean(values)], [np.mean(rows, axis=0)]
+    errors = [math.sqrt(row**2 @ np.array(variances)) for row in rows]
+    return Judged(np.array(values), np.array(errors))

@@ -22,6 +22,10 @@ _FEW = 5
 suggest more rounds than there are."""
 
 
+Panels = Sequence[tuple[str, Sequence[Row]]]
+"""What each panel of a chart shows: accuracy against the quantity that a label names."""
+
+
 def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
     """Draw a target's rows in an SVG file.
 
@@ -32,32 +36,23 @@ def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
         ConfigError: Matplotlib is not installed.
         RunError: the file cannot be written.
     """
-    module = import_extra("matplotlib.figure", extra="report")
-    cells = [row for row in rows if row.column != "points"]
-    panels = _panels(cells)
-    figure = module.Figure(figsize=(7 * len(panels), 4.5), layout="constrained")
-    figure.suptitle(title)
-    for axes, (label, members) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        axes.set_xlabel(label)
-        axes.set_ylabel("accuracy, %")
-        axes.grid(alpha=0.3)
-        for name in {row.row: None for row in members}:
-            same = [row for row in members if row.row == name]
-            if label == _ROUND:
-                for row in same:
-                    _curve(axes, row)
-            else:
-                _points(axes, name, same)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small")
-        else:
-            axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center")
-    try:
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-    except OSError as error:
-        raise RunError(f"svg = {path}: {error.strerror}; choose another path") from error
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.column != "points":
+            panels.setdefault(_ROUND if _place(row) is None else _thing(row), []).append(row)
+    _write(path, list(panels.items()), title=title)
+
+
+def write_rounds(path: Path, rows: Sequence[Row]) -> None:
+    """Draw the chart of a page: accuracy after each round, with a few curves per panel.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+        RunError: the file cannot be written.
+    """
+    drawn = [row for row in rows if has_rounds(row)]
+    panels = [(_ROUND, drawn[start : start + _CURVES]) for start in range(0, len(drawn), _CURVES)]
+    _write(path, panels, description=fingerprint(rows))
 
 
 def has_rounds(row: Row) -> bool:
@@ -71,42 +66,44 @@ def fingerprint(rows: Sequence[Row]) -> str:
     return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
 
 
-def write_rounds(path: Path, rows: Sequence[Row]) -> None:
-    """Draw the chart of a page: accuracy after each round, with a few curves per panel.
-
-    Raises:
-        ConfigError: Matplotlib is not installed.
-    """
+def _write(path: Path, panels: Panels, title: str = "", description: str | None = None) -> None:
     figures, style = (
         import_extra(name, extra="report") for name in ("matplotlib.figure", "matplotlib")
     )
-    drawn = [row for row in rows if has_rounds(row)]
-    panels = [drawn[start : start + _CURVES] for start in range(0, len(drawn), _CURVES)]
     # Store text as text rather than outlines, and give elements the same ids in every call.
     small = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "font.sans-serif": ["DejaVu Sans"]}
+    text = io.StringIO()
     with style.rc_context({"font.family": "sans-serif", **small}):
         figure = figures.Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
-        for axes, members in zip(
-            figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
-        ):
-            axes.set_xlabel(_ROUND)
-            axes.set_ylabel("accuracy, %")
-            axes.grid(alpha=0.3)
-            for row in members:
-                _curve(axes, row)
-            axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-        about = {"Date": None, "Creator": None, "Description": fingerprint(rows)}
-        text = io.StringIO()
+        figure.suptitle(title)
+        every = figure.subplots(len(panels), squeeze=False)[:, 0]
+        for axes, (label, rows) in zip(every, panels, strict=True):
+            _draw(axes, label, rows)
+        about = {"Date": None, "Creator": None, "Description": description}
         figure.savefig(text, format="svg", metadata=about)
-    path.write_text(re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE), encoding="utf-8")
+    try:
+        path.write_text(
+            re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE), encoding="utf-8"
+        )
+    except OSError as error:
+        raise RunError(f"svg = {path}: {error.strerror}; choose another path") from error
 
 
-def _panels(cells: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return what each panel shows, by the label of its horizontal axis."""
-    panels: dict[str, list[Row]] = {}
-    for row in cells:
-        panels.setdefault(_ROUND if _place(row) is None else _thing(row), []).append(row)
-    return panels
+def _draw(axes: Any, label: str, rows: Sequence[Row]) -> None:
+    """Draw a panel: accuracy against the quantity that a label names."""
+    axes.set_xlabel(label)
+    axes.set_ylabel("accuracy, %")
+    axes.grid(alpha=0.3)
+    if label == _ROUND:
+        for row in rows:
+            _curve(axes, row)
+    else:
+        for name in dict.fromkeys(row.row for row in rows):
+            _points(axes, name, [row for row in rows if row.row == name])
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    else:
+        axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center")
 
 
 def _curve(axes: Any, row: Row) -> None:
@@ -130,7 +127,7 @@ def _points(axes: Any, name: str, rows: list[Row]) -> None:
             where, [100 * m for m in means], [100 * d for d in deviations], fmt="o-", label=name
         )
         colour = drawn[0].get_color()
-    paper = [(_place(row), 100 * row.paper) for row in rows if row.paper is not None]
+    paper = [(_place(row), 100 * row.expected.accuracy) for row in rows if row.expected is not None]
     if paper:
         axes.plot(*zip(*paper, strict=True), "x--", color=colour, label=f"{name}, paper")
 

@@ -7,32 +7,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import get_args
 
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.experiments.reproduction.claims import claims_table
+from fedldp.experiments.reproduction.claims import claims_of, judged, statement_of
 from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
 from fedldp.experiments.reproduction.figure import has_rounds
-from fedldp.experiments.reproduction.results import MeasurementStore
-from fedldp.experiments.reproduction.runner import jobs
-from fedldp.experiments.reproduction.statements import proven_table
+from fedldp.experiments.reproduction.results import Measurements
+from fedldp.experiments.reproduction.runner import in_hours, missing
 from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
 
-_BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_CLAIMS = re.compile(r"(<!-- claims (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_PROVEN = re.compile(r"(<!-- proven ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_OVERVIEW = re.compile(r"(<!-- (overview) -->\n).*?(<!-- end -->)", re.DOTALL)
-_REST = re.compile(r"(<!-- (unmeasured) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SEEDS = 3
-_CORES = 2
-"""How many cores the estimated time of a run assumes."""
-_WHOLE = 10
-"""An estimate of this many hours or more has no decimals."""
-_NOWHERE = Path("/nonexistent")
-"""An empty data folder and an empty store, so that the page is the same on every machine."""
 
 
 def updated(page: str) -> str:
@@ -44,27 +34,21 @@ def updated(page: str) -> str:
     overview -->`` for all targets; ``<!-- unmeasured -->`` for what has not been measured.
 
     Raises:
-        ConfigError: a marker has an unknown name.
+        ConfigError: a marker has an unknown name, or there is none.
     """
     known = targets()
-    makers: dict[re.Pattern[str], Callable[[str], str]] = {
-        _BLOCK: lambda name: target_text(find_target(name, known)),
-        _CLAIMS: claims_table,
-        _PROVEN: proven_table,
-        _OVERVIEW: lambda _: overview(known.values()),
-        _REST: lambda _: remaining(known.values()),
+    made: dict[str, Callable[[str], str]] = {
+        "target": lambda name: target_text(find_target(name, known)),
+        "claims": claims_table,
+        "proven": proven_table,
+        "overview": lambda _: overview(known.values()),
+        "unmeasured": lambda _: remaining(known.values()),
     }
-    found = 0
-    for pattern, made in makers.items():
-
-        def anew(match: re.Match[str], made: Callable[[str], str] = made) -> str:
-            return f"{match[1]}{made(match[2])}{match[3]}"
-
-        page, count = pattern.subn(anew, page)
-        found += count
-    if not found:
+    block = re.compile(rf"(<!-- ({'|'.join(made)}) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
+    text, count = block.subn(lambda found: f"{found[1]}{made[found[2]](found[3])}{found[4]}", page)
+    if not count:
         raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
-    return page
+    return text
 
 
 def name_of_chart(target: str) -> str:
@@ -74,7 +58,7 @@ def name_of_chart(target: str) -> str:
 
 def committed(target: PaperTarget, *, prove: bool = True) -> list[Row]:
     """Return a target's rows from the committed results only."""
-    return compare(target, MeasurementStore(_NOWHERE), _NOWHERE, prove=prove)
+    return compare(target, Measurements(), prove=prove)
 
 
 def target_text(target: PaperTarget) -> str:
@@ -88,44 +72,32 @@ def target_text(target: PaperTarget) -> str:
 
 def overview(found: Iterable[PaperTarget]) -> str:
     """Return a table of all targets, with their pages and the number of cells with each verdict."""
-    verdicts: tuple[Verdict, ...] = (
-        "agrees",
-        "explained",
-        "unexplained",
-        "no number",
-        "not measured",
-    )
-    lines = [
-        f"| target | of | cells | {' | '.join(verdicts)} |",
-        "|---|---|---|" + "---|" * len(verdicts),
-    ]
+    verdicts = [verdict for verdict in get_args(Verdict) if verdict != "differs"]
+    rows = []
     for target in found:
         counts = Counter(row.verdict for row in committed(target, prove=False))
-        numbers = " | ".join(str(counts[verdict]) for verdict in verdicts)
         page = f"[`{target.name}`](results/reproduction_{target.name}.md)"
-        place = f"{target.paper}: {target.place}"
-        lines.append(f"| {page} | {place} | {counts.total()} | {numbers} |")
-    return "\n".join(lines) + "\n"
+        numbers = [counts.total(), *(counts[verdict] for verdict in verdicts)]
+        rows.append(f"{page} | {target.paper}: {target.place} | {' | '.join(map(str, numbers))}")
+    return _table(f"target | of | cells | {' | '.join(verdicts)}", rows)
 
 
 def remaining(found: Iterable[PaperTarget]) -> str:
     """Return a table of the targets with fewer than three seeds in a cell, with estimated costs."""
-    lines = [
-        "| target | cells | measured | with three seeds | CPU hours for one seed of the unmeasured "
-        "cells | CPU hours for three seeds of all cells |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for target in found:
-        rows = committed(replace(target, gains=()), prove=False)
-        seeds = [len(row.ours.seeds) if row.ours else 0 for row in rows]
-        if min(seeds) >= _SEEDS:
-            continue
-        one, all_three = (_hours(target, seeds, most) for most in (1, _SEEDS))
-        measured, whole = (sum(count >= most for count in seeds) for most in (1, _SEEDS))
-        lines.append(
-            f"| `{target.name}` | {len(seeds)} | {measured} | {whole} | {one} | {all_three} |"
-        )
-    return "\n".join(lines) + "\n"
+        cells = committed(replace(target, gains=()), prove=False)
+        seeds = [len(row.ours.seeds) if row.ours else 0 for row in cells]
+        if min(seeds) < _SEEDS:
+            measured, whole = (sum(count >= most for count in seeds) for most in (1, _SEEDS))
+            one, all_three = (_hours(target, seeds, most) for most in (1, _SEEDS))
+            counts = f"`{target.name}` | {len(seeds)} | {measured} | {whole}"
+            rows.append(f"{counts} | {one} | {all_three}")
+    return _table(
+        "target | cells | measured | with three seeds | CPU hours for one seed of the unmeasured "
+        "cells | CPU hours for three seeds of all cells",
+        rows,
+    )
 
 
 def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
@@ -133,10 +105,43 @@ def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
     seconds = 0.0
     for count in range(most):
         cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
-        todo = jobs(cells, range(count, most), MeasurementStore(_NOWHERE), _NOWHERE, "cpu")
-        seconds += sum(job.seconds for job in todo)
-    hours = _CORES * seconds / 3600
-    return f"{hours:.1f}" if hours < _WHOLE else f"{hours:.0f}"
+        seconds += missing(cells, range(count, most), Measurements()).core_seconds
+    return in_hours(seconds)
+
+
+def claims_table(paper: str) -> str:
+    """Return a paper's claims beside our results, with a verdict on each, as a table."""
+    rows = [" | ".join([claim.place, claim.says, *judged(claim)]) for claim in claims_of(paper)]
+    return _table("place | the paper | ours | verdict", rows)
+
+
+def proven_table(names: str) -> str:
+    """Return the claims of some recipes, and the guarantees of their statements, as a table.
+
+    Args:
+        names: the names of recipes, separated by spaces.
+    """
+    rows = [
+        f"`{name}` | {line}"
+        for name in names.split()
+        for line in _lines(statement_of(find_recipe(name).config))
+    ]
+    head = "recipe | protected | against | epsilon | delta | true epsilon is at least"
+    return _table(head, rows)
+
+
+def _lines(statement: Statement) -> Iterator[str]:
+    """Yield the claim and the guarantees of a statement, each as the cells of a row."""
+    claim = statement.claim
+    if claim is not None:
+        yield f"{claim.unit}, **claimed** | | **{number(claim.epsilon)}** | {claim.delta:g} |"
+    for line in statement.guarantees:
+        start = f"{line.unit}{', idealised' if line.is_idealised else ''} | {line.adversary}"
+        if line.epsilon is None:
+            yield f"{start} | none | |"
+        else:
+            lower = "" if line.lower is None else number(line.lower, up=False)
+            yield f"{start} | {number(line.epsilon)} | {line.delta:g} | {lower}"
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -150,9 +155,14 @@ def markdown(rows: Sequence[Row]) -> str:
         "proven ε, client's run": epsilon_text,
         "recipe": lambda row: "-" if row.column == "points" else f"`{row.recipe}`",
     }
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(show(row) for show in columns.values()) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    lines = [" | ".join(show(row) for show in columns.values()) for row in rows]
+    return _table(" | ".join(columns), lines)
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    """Return a table in Markdown, from rows whose cells are divided by bars."""
+    rule = "|" + "---|" * (head.count("|") + 1)
+    return "\n".join([f"| {head} |", rule, *(f"| {row} |" for row in rows)]) + "\n"
 
 
 def _seeds_text(row: Row) -> str:
@@ -166,17 +176,16 @@ def percent(value: float | None, *, sign: bool = False) -> str:
     """Return a fraction in percent; a dash for None."""
     if value is None:
         return "-"
-    text = f"{100 * value:{'+' if sign else ''}.2f}"
-    return (
-        text[:-1] if text.endswith("0") else text
-    )  # drop a final zero: some numbers are known only to a tenth
+    # Without a final zero, because some numbers are known only to a tenth.
+    return re.sub(r"0$", "", f"{100 * value:{'+' if sign else ''}.2f}")
 
 
 def paper_text(row: Row) -> str:
     """Return the paper's number, or its range, in percent."""
-    if row.paper_lowest is None:
-        return percent(row.paper)
-    return f"{percent(row.paper_lowest)} to {percent(row.paper)}"
+    if row.expected is None:
+        return "-"
+    ends = (row.expected.lowest, row.expected.accuracy)
+    return " to ".join(percent(end) for end in ends if end is not None)
 
 
 def ours_text(row: Row) -> str:
@@ -193,11 +202,9 @@ def ours_text(row: Row) -> str:
 
 def epsilon_text(row: Row) -> str:
     """Return the proven epsilon, rounded up, with its conditions."""
-    if row.column == "points":
-        return "-"
-    if row.epsilon is None:
-        return "none"
-    text = number(row.epsilon)
-    if row.delta:
-        text += f" at {row.delta:g}"
-    return f"{text}, idealised" if row.idealised else text
+    if row.proven is None:
+        return "-" if row.column == "points" else "none"
+    text = number(row.proven.epsilon)
+    if row.proven.delta:
+        text += f" at {row.proven.delta:g}"
+    return f"{text}, idealised" if row.proven.is_idealised else text

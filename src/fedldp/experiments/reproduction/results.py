@@ -1,155 +1,237 @@
-"""Measurements, both committed ones and the user's own, and what they are valid for.
+"""What is measured: the committed results, and the user's own runs, and what both are valid for.
 
-A measurement is found by the digest of everything that determines it except the seed: see
+A run is found by the digest of everything that determines it except the seed: see
 ``simulation.identity``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self
 
 import platformdirs
+from pydantic import BaseModel, ConfigDict
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Recipe
 from fedldp.core.locks import owned
-from fedldp.experiments.reproduction.targets import papers_with_targets
+from fedldp.experiments.reproduction.targets import (
+    Gain,
+    PaperTarget,
+    papers_with_targets,
+    source_of,
+)
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RESULTS, RunStore
-from fedldp.simulation.identity import family_digest
+from fedldp.experiments.table import deviation_of
+from fedldp.simulation.identity import data_digests, family_digest
 
 Device = Literal["cpu", "cuda"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One run of a cell.
-
-    Attributes:
-        family: a digest of everything that determines it except the seed: ``family_digest``.
-        recipe: the name of the recipe, for display.
-        seed: the seed of the simulation.
-        rounds: number of rounds.
-        accuracies: the accuracy after every round, 0 to 1.
-        device: the device that trained.
-        hardware: the machine, in words.
-        date: the date, in ISO format.
-        seconds: the total time of all rounds; 0 if unknown.
-        metrics: the system's metrics besides accuracy, each after every round.
-    """
-
-    family: str
-    recipe: str
-    seed: int
-    rounds: int
-    accuracies: list[float]
-    device: Device
-    hardware: str
-    date: str
-    seconds: float
-    metrics: dict[str, list[float]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, row: Row) -> Measured:
-        """Return a row of a store, or of ``Maker.make``, as a measurement."""
-        return cls(**{each.name: row[each.name] for each in fields(cls)})
-
-    def key(self) -> str:
-        """Return what names it among the user's measurements."""
-        return f"{self.family}-{self.device}-seed{self.seed}-rounds{self.rounds}"
-
-    def values(self, metric: str) -> list[float]:
-        """Return a metric after every round; empty if it was not stored."""
-        return self.accuracies if metric == "accuracy" else self.metrics.get(metric, [])
+NOWHERE = Path("/nonexistent")
+"""A data folder without data, so that what is shown is the same on every machine."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """A cell's committed result, over several seeds.
+class Measurement(BaseModel):
+    """The measured value of a cell over several seeds, on one kind of device.
+
+    The first attributes are those of a cell in ``published.json``.
 
     Attributes:
-        recipe: the recipe of the cell.
-        digest: a digest of everything that determines it except the seed: ``family_digest``.
-        rounds: number of rounds in each of its runs.
-        seeds: the seeds of its runs.
-        mean: accuracy after the last round, or another metric, 0 to 1.
-        deviation: sample standard deviation over the seeds; None for one seed.
-        after: mean and deviation after other rounds, by round.
+        digest: of everything that determines its runs except the seed: ``family_digest``.
+        rounds: number of rounds in each run.
+        seeds: the seeds of the runs.
+        mean: mean over the seeds of the metric after the last round, 0 to 1; or a gain.
+        deviation: sample standard deviation over seeds; None for one seed.
+        after: mean and deviation after some of the rounds, by round.
         device: the device that trained.
         hardware: the machine, in words.
-        date: the date, in ISO format.
+        date: the date of the latest run, in ISO format.
         metric: the name of the metric.
+        finals: the metric after the last round by seed; empty if only the mean is known.
+        published: whether this is a committed result.
+        stand_in: whether it was measured on a smaller stand-in for the data set.
     """
 
-    recipe: str
+    model_config = ConfigDict(frozen=True)
+
     digest: str
     rounds: int
     seeds: list[int]
     mean: float
     deviation: float | None
-    after: dict[str, list[float | None]]
+    after: dict[int, tuple[float, float | None]]
     device: Device
     hardware: str
     date: str
     metric: str = "accuracy"
+    finals: dict[int, float] = {}
+    published: bool = False
+    stand_in: bool = False
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Row], rounds: int, metric: str) -> Self:
+        """Return the first rounds of runs with different seeds, in the order of their seeds."""
+        curves = [curve_of(run, metric) for run in runs]
+        after = {n: _both([curve[n - 1] for curve in curves]) for n in range(1, rounds + 1)}
+        mean, deviation = after[rounds]
+        return cls(
+            digest=runs[0]["family"],
+            rounds=rounds,
+            seeds=[run["seed"] for run in runs],
+            mean=mean,
+            deviation=deviation,
+            after=after,
+            device=runs[0]["device"],
+            hardware=runs[-1]["hardware"],
+            date=max(run["date"] for run in runs),
+            metric=metric,
+            finals={run["seed"]: curve_of(run, metric)[rounds - 1] for run in runs},
+        )
 
 
-def default_cache() -> Path:
-    """Return the folder of the user's own measurements."""
-    return Path(platformdirs.user_cache_dir("fedldp")) / "reproduction"
-
-
-class MeasurementStore:
-    """The user's own measurements: the rows of a folder for each device.
+class Measurements:
+    """What is measured on one kind of device: the user's own runs, and the committed results.
 
     Args:
-        folder: created when the first measurement is written.
+        folder: the user's own runs, in a folder for each device; created with the first run. With
+            None, only committed results count.
+        root: the data folder; it determines whether a data set or its stand-in is used.
+        device: the device.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stores: dict[str, RunStore] = {}
+    def __init__(
+        self, folder: Path | None = None, root: Path = NOWHERE, device: Device = "cpu"
+    ) -> None:
+        self.root = root
+        self.device = device
+        self._folder = None if folder is None else folder / device
+        self._own = {} if self._folder is None else RunStore(self._folder / RESULTS).rows
 
     @contextmanager
-    def opened(self, device: Device) -> Iterator[RunStore]:
-        """Own the folder of a device's measurements, to add some.
+    def opened(self) -> Iterator[RunStore]:
+        """Own the folder of the user's runs, to add some.
 
         Raises:
             Held: another process owns it.
             RunError: the folder cannot be written to, or its file is damaged.
         """
-        with owned(self._folder / device, "cache", "reproduction") as own:
-            store = self._stores[device] = RunStore(own.path / RESULTS)
+        assert self._folder is not None
+        with owned(self._folder, "cache", "reproduction") as own:
+            store = RunStore(own.path / RESULTS)
+            self._own = store.rows
             yield store
 
-    def write(self, measured: Measured) -> None:
-        """Store one measurement; one that exists is kept.
+    def data(self, config: RunConfig) -> str:
+        """Return the digest of the data that a configuration uses."""
+        return data_digests(config, self.root)[0]
 
-        Raises:
-            RunError: the folder cannot be written to.
+    def family(self, config: RunConfig) -> str:
+        """Return the digest that the runs of a configuration share; see ``family_digest``."""
+        return family_digest(config, self.data(config))
+
+    def runs(self, recipe: Recipe) -> dict[int, Row]:
+        """Return the user's runs of a cell by seed, in the order of the seeds."""
+        family, metric = self.family(recipe.config), source_of(recipe).metric
+        found = {
+            row["seed"]: row
+            for row in self._own.values()
+            if row["family"] == family and len(curve_of(row, metric)) >= recipe.config.rounds
+        }
+        return dict(sorted(found.items()))
+
+    def of(self, recipe: Recipe) -> Measurement | None:
+        """Return the user's own measurement of a cell, or the committed one if it has more seeds.
+
+        None if there is neither.
         """
-        with self.opened(measured.device) as store:
-            if measured.key() not in store.rows:
-                store.add({"digest": measured.key(), **asdict(measured)})
+        return _larger(self._own_of(recipe), self._committed_of(recipe))
 
-    def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
-        """Return a configuration's measurements of a metric: one per device and seed."""
-        found: dict[tuple[str, int], Measured] = {}
-        family = family_digest(config, data)
-        for device in get_args(Device):
-            if device not in self._stores:
-                self._stores[device] = RunStore(self._folder / device / RESULTS)
-            for row in self._stores[device].rows.values():
-                if row["family"] == family:
-                    read = Measured.of(row)
-                    if len(read.values(metric)) >= config.rounds:
-                        found[read.device, read.seed] = read
-        return list(found.values())
+    def gain(self, target: PaperTarget, gain: Gain) -> Measurement | None:
+        """Return the mean difference over the pairs, from the seeds that all of them have."""
+        by_name = {recipe.name: recipe for recipe in target.cells}
+        cells = [by_name[name] for pair in gain.pairs for name in pair]
+        kept = published_gains().get((target.name, gain.row), {})
+        return _larger(
+            _gain_of(list(map(self._own_of, cells)), kept),
+            _gain_of(list(map(self._committed_of, cells)), kept),
+        )
+
+    def _own_of(self, recipe: Recipe) -> Measurement | None:
+        runs = list(self.runs(recipe).values())
+        if not runs:
+            return None
+        found = Measurement.of_runs(runs, recipe.config.rounds, source_of(recipe).metric)
+        return _marked(found, recipe.config)
+
+    def _committed_of(self, recipe: Recipe) -> Measurement | None:
+        found = published_of(recipe)
+        if found is None or found.device != self.device:
+            return None
+        return _marked(found, recipe.config)
+
+
+def _marked(found: Measurement, config: RunConfig) -> Measurement:
+    """Return a measurement that says whether it was made on a stand-in for the data set."""
+    whole = family_digest(config, data_digests(config)[0])
+    return found.model_copy(update={"stand_in": found.digest != whole})
+
+
+def _larger(*found: Measurement | None) -> Measurement | None:
+    """Return the measurement with the most seeds, or the first of these."""
+    return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
+
+
+def default_cache() -> Path:
+    """Return the folder of the user's own runs."""
+    return Path(platformdirs.user_cache_dir("fedldp")) / "reproduction"
+
+
+def curve_of(run: Row, metric: str) -> list[float]:
+    """Return a run's metric after every round; empty if it was not stored."""
+    found: list[float] = (
+        run["accuracies"] if metric == "accuracy" else run["metrics"].get(metric, [])
+    )
+    return found
+
+
+def _both(values: Sequence[float]) -> tuple[float, float | None]:
+    return statistics.fmean(values), deviation_of(values)
+
+
+def _gain_of(parts: Sequence[Measurement | None], kept: dict[str, Any]) -> Measurement | None:
+    """Return the mean over pairs of the first result less the second, by equal seeds.
+
+    None if a result is missing, or if they have no seeds in common, or different ones where only
+    their means are known.
+
+    Args:
+        parts: the results, pair after pair; all are committed, or none is.
+        kept: the deviation of a committed gain and its seeds, which are stored apart.
+    """
+
+    def less(values: Iterable[float]) -> float:
+        return 2 * statistics.fmean((-1) ** n * value for n, value in enumerate(values))
+
+    known = [each for each in parts if each is not None]
+    if len(known) < len(parts):
+        return None
+    first = known[0]
+    seeds = sorted(set(first.seeds).intersection(*(each.seeds for each in known)))
+    if not seeds or (first.published and any(each.seeds != first.seeds for each in known)):
+        return None
+    if first.published:
+        mean = less(each.mean for each in known)
+        deviation = kept["deviation"] if kept.get("seeds") == first.seeds else None
+    else:
+        mean, deviation = _both([less(each.finals[seed] for each in known) for seed in seeds])
+    told = {"mean": mean, "deviation": deviation, "date": max(each.date for each in known)}
+    return first.model_copy(update={**told, "seeds": seeds, "after": {}})
 
 
 @cache
@@ -163,10 +245,31 @@ def published_documents() -> dict[str, dict[str, list[dict[str, Any]]]]:
     }
 
 
-def published() -> dict[str, Published]:
+def published() -> dict[str, Measurement]:
     """Return the committed results by recipe, whether or not they are still valid."""
-    rows = (row for document in published_documents().values() for row in document["cells"])
-    return {row["recipe"]: Published(**row) for row in rows}
+    found: dict[str, Measurement] = {}
+    for document in published_documents().values():
+        for cell in document["cells"]:
+            last = {str(cell["rounds"]): (cell["mean"], cell["deviation"])}
+            more = {"after": cell["after"] | last, "published": True}
+            found[cell["recipe"]] = Measurement.model_validate(cell | more)
+    return found
+
+
+def published_of(recipe: Recipe) -> Measurement | None:
+    """Return the committed result of a recipe, under any of its names, if it is still valid."""
+    config, metric = recipe.config, source_of(recipe).metric
+    valid = [family_digest(config, data) for data in data_digests(config)]
+    # The rounds after a result's last one are unknown, so a result is valid only for its own
+    # number of rounds.
+    return next(
+        (
+            each
+            for each in published().values()
+            if each.digest in valid and (each.rounds, each.metric) == (config.rounds, metric)
+        ),
+        None,
+    )
 
 
 def published_gains() -> dict[tuple[str, str], dict[str, Any]]:

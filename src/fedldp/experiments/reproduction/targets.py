@@ -16,28 +16,45 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from fedldp.algorithms.recipes import Expected, Recipe, Source, recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import paper_folders
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gain:
+class Gain(BaseModel):
     """A derived cell: how much better some recipes are than others, paired by seed.
 
     Attributes:
         row: the row, as in ``Source``.
-        column: the column, as in ``Source``.
         pairs: pairs of recipe names; the gain is the mean, over the pairs, of the first recipe's
             result minus the second's.
-        expected: the paper's number, 0 to 1, if the paper gives one.
+        points: the paper's number, in points, if the paper gives one.
+        column: the column, as in ``Source``.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     row: str
-    column: str
     pairs: tuple[tuple[str, str], ...]
-    expected: Expected | None = None
+    points: float | None = None
+    column: Literal["points"] = "points"
+
+    @property
+    def name(self) -> str:
+        """The pairs, for display."""
+        return "; ".join(" - ".join(pair) for pair in self.pairs)
+
+    @property
+    def expected(self) -> Expected | None:
+        """The paper's number; its tolerance is at most half the gain, so that 0 never passes."""
+        if self.points is None:
+            return None
+        gain = self.points / 100
+        return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,48 +80,34 @@ _LARGEST_TOLERANCE = 0.03
 """The largest tolerance of a gain, 0 to 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paper:
+class Paper(BaseModel):
     """A paper whose tables and figures are targets.
 
     Attributes:
+        folder: its folder.
         paper: authors and year.
         name: what the names of its targets begin with.
         order: its place among the papers.
-        folder: its folder.
-        gains: the gains in any of its tables.
+        gain: the gains in any of its tables.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path
     paper: str
     name: str
     order: int
-    folder: Path
-    gains: tuple[Gain, ...]
+    gain: tuple[Gain, ...] = ()
 
 
 def papers_with_targets() -> dict[str, Paper]:
     """Return the papers whose tables and figures are targets, by authors and year."""
-    found = {}
-    for file in map(Path, paper_folders("targets.toml")):
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-        gains = tuple(_gain(**gain) for gain in document.pop("gain", []))
-        paper = Paper(**document, folder=file.parent, gains=gains)
-        found[paper.paper] = paper
-    return found
-
-
-def _gain(row: str, pairs: list[list[str]], points: float | None = None) -> Gain:
-    """Return a gain with a tolerance of at most half the gain, so that a zero gain never passes."""
-    expected = None
-    if points is not None:
-        gain = points / 100
-        expected = Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
-    return Gain(
-        row=row,
-        column="points",
-        pairs=tuple((first, second) for first, second in pairs),
-        expected=expected,
-    )
+    files = map(Path, paper_folders("targets.toml"))
+    found = [
+        Paper(folder=file.parent, **tomllib.loads(file.read_text(encoding="utf-8")))
+        for file in files
+    ]
+    return {paper.paper: paper for paper in found}
 
 
 def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
@@ -127,7 +130,7 @@ def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
             cells=tuple(members.values()),
             gains=tuple(
                 gain
-                for gain in (() if paper is None else paper.gains)
+                for gain in (() if paper is None else paper.gain)
                 if {cell for pair in gain.pairs for cell in pair} <= names
             ),
         )
