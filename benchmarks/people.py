@@ -28,19 +28,13 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import SoftGradients, UnitNorm
-from fedldp.experiments.comparing import (
-    Cell,
-    Comparison,
-    Contestant,
-    GuaranteeKind,
-    Row,
-    Task,
-    Try,
-)
+from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
 from fedldp.experiments.kept import Means
+from fedldp.experiments.proving import GuaranteeKind
+from fedldp.experiments.runs import Row, Task
 from fedldp.experiments.scheduling import Lines, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.blocks import table, with_blocks
-from fedldp.experiments.comparing.design import SEEDS, SEEDS_OF_SMALL, Design
-from fedldp.experiments.comparing.running import design_of
+from fedldp.experiments.comparing.design import SEEDS, SEEDS_OF_SMALL, Design, design_of
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "study"

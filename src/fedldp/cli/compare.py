@@ -105,11 +105,11 @@ def compare(
     LaTeX, JSON) and a chart (PDF, SVG). To continue after an interruption, give the same command
     with the same --out. The exit status is 2 if any recipe was refused or failed.
     """
+    from fedldp.experiments.comparing.design import design_of
     from fedldp.experiments.comparing.running import (
         CompareExperiment,
         comparison_in,
         design_in,
-        design_of,
     )
     from fedldp.experiments.kept import carried_out
     from fedldp.experiments.kept import verify as differences

@@ -160,7 +160,8 @@ def _design(
     """Return the sweep to run: the given options, completed from the folder that is continued."""
     from dataclasses import replace
 
-    from fedldp.experiments.sweeping.grid import Design, read_grid, read_seeds
+    from fedldp.experiments.seeds import read_seeds
+    from fedldp.experiments.sweeping.grid import Design, read_grid
     from fedldp.experiments.sweeping.sweeps import bases, design_in, own_seeds
     from fedldp.simulation.settings import assignment
 

@@ -3,7 +3,7 @@
 An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
 of its rows. One loop makes them (``scheduling``), on this machine or on a cluster, and each run's
 row is kept as soon as it has ended (``store``). So every experiment is continued by the same
-command (``kept``).
+command (``kept``). Users write ``seeds`` in one way everywhere.
 
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
@@ -20,6 +20,7 @@ __all__ = [
     "reproduction",
     "runs",
     "scheduling",
+    "seeds",
     "store",
     "sweeping",
 ]

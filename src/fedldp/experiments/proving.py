@@ -19,6 +19,9 @@ from fedldp.simulation.plan import plan
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 """The budgets that can be solved for to meet a target; a system has only one of them."""
 
+QUICK = ("server", "summing-server", "downlink")
+"""The adversaries for which a statement takes only milliseconds to compute."""
+
 _COARSE = 1e-3
 """The relative precision of a budget if its statement takes a second to compute."""
 
@@ -36,6 +39,11 @@ class GuaranteeKind:
     unit: TargetUnit
     adversary: Adversary
     delta: float
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a statement takes only milliseconds to compute. If not, budgets are coarser."""
+        return self.adversary in QUICK
 
     def target(self, epsilon: float) -> PrivacyTarget:
         """Return the target of a run that must meet ``epsilon``."""

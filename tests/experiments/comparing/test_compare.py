@@ -16,11 +16,11 @@ import fedldp
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import load_dataset
-from fedldp.experiments.comparing import ComparisonError, held_out
-from fedldp.experiments.comparing.running import design_of
+from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.tries import default_tries
-from fedldp.experiments.held_out import with_clients
+from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.making import Maker
+from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
@@ -104,9 +104,7 @@ def test_runs_that_were_recorded_without_conditions_are_read(
     one_less = again(tmp_path / "less", made, lines)
     assert one_less.summary()["together"][0]["runs"] == 15
     assert words.together_lines([], 1)[0] in one_less.notes()
-    monkeypatch.setattr(
-        "fedldp.experiments.comparing.design.QUICK", ()
-    )  # statements are slow to compute
+    monkeypatch.setattr("fedldp.experiments.proving.QUICK", ())  # statements are slow to compute
     unknown = again(tmp_path / "unknown", made, lines)
     assert [row["conditions"] for row in unknown.rows] == [None] * 4
     assert unknown.summary()["together"] == []
@@ -251,7 +249,7 @@ def test_contestants_with_fewer_tries_are_marked_everywhere(
 
 
 def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
-    from fedldp.experiments.comparing.running import design_of
+    from fedldp.experiments.comparing.design import design_of
 
     design = design_of(
         ["privunit-fl-digits"], {}, guarantee="client-run:server", epsilon=[16, 4, 1], delta=None,
@@ -396,7 +394,7 @@ def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> No
 def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: Path) -> None:
     """They are a release on any test set, for a contestant with a guarantee and for a reference."""
     from fedldp.experiments.comparing.compared import compared as table
-    from fedldp.experiments.comparing.running import design_of
+    from fedldp.experiments.comparing.design import design_of
 
     configs = {"own": resolve("ldpfl-digits"), "public": resolve("ldpfl-sound-digits")}
     design = design_of(

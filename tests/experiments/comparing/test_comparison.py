@@ -15,21 +15,12 @@ from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.kinds import GAUSSIAN, NOT_PURE
 from fedldp.data import Dataset, load_dataset
-from fedldp.experiments.comparing import (
-    Cell,
-    Comparison,
-    ComparisonError,
-    Contestant,
-    GuaranteeKind,
-    Task,
-    Try,
-    checked,
-    choose,
-    proven,
-)
-from fedldp.experiments.comparing.comparison import Cells, Purpose
+from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
+from fedldp.experiments.comparing.comparison import Cells, Purpose, choose
 from fedldp.experiments.executors import Processes
 from fedldp.experiments.making import Maker
+from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven
+from fedldp.experiments.runs import Task
 from fedldp.experiments.scheduling import Lines, carry_out
 from fedldp.experiments.store import RunStore
 from fedldp.simulation import engine

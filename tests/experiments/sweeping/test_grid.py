@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.experiments.sweeping.grid import Design, read_grid, read_seeds, runs_of, shown
+from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.sweeping.grid import Design, read_grid, runs_of, shown
 from fedldp.simulation.settings import resolve
 
 

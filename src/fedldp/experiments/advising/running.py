@@ -23,7 +23,6 @@ from fedldp.experiments.advising.plan import (
     BreadthFirst,
     unit_of,
 )
-from fedldp.experiments.comparing.design import check_seeds
 from fedldp.experiments.comparing.running import OfComparison
 from fedldp.experiments.kept import Means, carried_out
 from fedldp.experiments.scheduling import end_of
@@ -116,8 +115,6 @@ def advise(
     )
     if not 2 <= tries <= MOST_TRIES:
         raise ConfigError(f"tries = {tries}: give 2 to {MOST_TRIES}")
-    if seeds is not None:
-        check_seeds(tuple(seeds))
     means = Means(
         out=path_of("out", out), data_dir=path_of("data_dir", data_dir), end=end_of(budget),
         workers=workers, cluster=cluster, say=say, same_data=same_data,

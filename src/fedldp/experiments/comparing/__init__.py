@@ -12,39 +12,8 @@ here covers that release.
 It does not depend on any data set, list of systems or page: its callers supply these.
 """
 
-from fedldp.experiments.comparing.compared import Compared, Line
-from fedldp.experiments.comparing.comparison import (
-    Cell,
-    Comparison,
-    Contestant,
-    Purpose,
-    Role,
-    Try,
-    choose,
-)
+from fedldp.experiments.comparing.compared import Compared
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.running import compare
-from fedldp.experiments.held_out import held_out
-from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven
-from fedldp.experiments.runs import Row, Settings, Task
 
-__all__ = [
-    "Cell",
-    "Compared",
-    "Comparison",
-    "ComparisonError",
-    "Contestant",
-    "GuaranteeKind",
-    "Line",
-    "Purpose",
-    "Role",
-    "Row",
-    "Settings",
-    "Task",
-    "Try",
-    "checked",
-    "choose",
-    "compare",
-    "held_out",
-    "proven",
-    "running",
-]
+__all__ = ["Cell", "Compared", "Comparison", "Contestant", "Try", "compare", "design", "running"]

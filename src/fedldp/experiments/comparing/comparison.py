@@ -19,6 +19,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
 from fedldp.core.facts import Fact
 from fedldp.experiments.making import Maker
+from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import (
     BUDGETS,
     ComparisonError,
@@ -27,6 +28,7 @@ from fedldp.experiments.proving import (
     proven,
 )
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
+from fedldp.experiments.seeds import check_seeds
 from fedldp.reporting.scores import CHOSEN_BY
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
@@ -60,10 +62,6 @@ class Contestant:
         role: how it is treated.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
-        quick_to_state: whether its statement takes milliseconds. If not, its budget is found only
-            to within a thousandth, and never exceeds the budget that meets the epsilon.
-        code: a digest of the user's own code that the contestant runs; when the digest changes, its
-            runs are repeated. Empty if it runs no such code.
 
     Raises:
         ConfigError: it has no tries, or has the same try twice.
@@ -75,8 +73,6 @@ class Contestant:
     guarantee: GuaranteeKind
     role: Role = "calibrated"
     data_of: str | None = None
-    quick_to_state: bool = True
-    code: str = ""
 
     def __post_init__(self) -> None:
         """Check the tries."""
@@ -215,11 +211,7 @@ class Comparison:
         self._runs: dict[tuple[Cell, str, Purpose, int], PlannedRun] = {}
         self._released: dict[tuple[str, Problem], Released] = {}
         for each in (self.seeds, self._seeds_of_small):
-            if chosen_on in each or len(set(each)) < len(each):
-                raise ConfigError(
-                    f"seeds = {list(each)}, chosen_on = {chosen_on}: give every seed once, and "
-                    "choose on a seed that is not measured"
-                )
+            check_seeds(each, chosen_on)
         if metric not in METRICS:
             raise ConfigError(f"metric = {metric}: choose {', '.join(METRICS)}")
         numbers = {each.name: len(each.tries) for each in self.contestants.values()}
@@ -338,7 +330,7 @@ class Comparison:
                 config,
                 digest_of_data(task.load(), config, self.maker.data_dir),
                 part=", ".join(filter(None, [task.part, task.words(tried)])),
-                code=contestant.code,
+                code=code_of(config),
             )
         except ConfigError as error:
             refused = str(error)
@@ -355,7 +347,7 @@ class Comparison:
             task=task.name,
             held_out=tried,
             calibrated=contestant.is_calibrated,
-            quick=contestant.quick_to_state,
+            quick=contestant.guarantee.is_quick,
             decides=tried,
         )
 

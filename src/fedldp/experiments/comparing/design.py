@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
@@ -15,19 +15,19 @@ from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.numbers import SMALLEST_DELTA
-from fedldp.data import SUFFIXES, Dataset, load_dataset
-from fedldp.experiments.comparing.comparison import METRICS, Cell, Comparison, Contestant, Role, Try
+from fedldp.data import Dataset, is_table, load_dataset
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Role, Try
 from fedldp.experiments.comparing.tries import default_tries, grid_of
-from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
+from fedldp.experiments.seeds import read_seeds
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping, named, nested
 
 Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
 
-TRIES, MOST_TRIES = 8, 100
+TRIES, MOST_TRIES, DELTA = 8, 100, 1e-5
 CHOSEN_ON = 100
 """The seed on which tries are scored."""
 
@@ -41,9 +41,6 @@ SHARED = (
     "num_clients", "rows_per_person", "persons_at_sites",
 )  # fmt: skip
 """The settings of data, clients and partition, which all contestants must share."""
-
-QUICK = ("server", "summing-server", "downlink")
-"""The adversaries for which a statement takes only milliseconds to compute."""
 
 _ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
 """A placeholder for a budget that is not given because it is solved for."""
@@ -102,8 +99,6 @@ class Design:
             raise ConfigError(
                 f"delta = {self.guarantee.delta:g}: give a number above 0 and below 1"
             )
-        if self.metric not in METRICS:
-            raise ConfigError(f"metric = {self.metric}: choose {', '.join(METRICS)}")
         if not 2 <= self.tries <= MOST_TRIES:
             raise ConfigError(
                 f"tries = {self.tries}: give 2 to {MOST_TRIES}, because one try leaves no choice"
@@ -115,8 +110,6 @@ class Design:
                     f"contestant has {self.tries} tries; leave some points out, or set tries to "
                     f"{len(entry.grid)}"
                 )
-        if self.seeds is not None:
-            check_seeds(self.seeds)
         _check_shared(self.entries)
 
     @property
@@ -168,9 +161,7 @@ class Design:
             except ConfigError as error:
                 raise ConfigError(f"contestant {name}: {error}") from None
             role: Role = "reference" if entry.reference else "calibrated"
-            made = Contestant.of(name, entry.config, tries, self.guarantee, role)
-            quick = self.guarantee.adversary in QUICK
-            contestants.append(replace(made, quick_to_state=quick, code=code_of(entry.config)))
+            contestants.append(Contestant.of(name, entry.config, tries, self.guarantee, role))
         return Comparison(
             contestants,
             [task],
@@ -207,89 +198,119 @@ class Design:
             },
         }
 
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Design:
+        """Return the design that a comparison's document has.
 
-def design_from(found: Mapping[str, Any]) -> Design:
-    """Return the design that a comparison's document has.
-
-    Raises:
-        RunError: it is damaged, or its data or models were given in Python.
-    """
-    if found.get("own_data") is not None and not _is_file(found):
-        raise RunError(
-            "compare.json: that comparison used data given in Python; continue it in Python with "
-            "the same data: fedldp.compare(..., dataset=...)"
-        )
-    try:
-        return Design(
-            guarantee=GuaranteeKind(*found["guarantee"]),
-            epsilons=tuple(found["epsilons"]),
-            entries={
+        Raises:
+            RunError: it is damaged, or its data or models were given in Python.
+        """
+        try:
+            entries = {
                 name: Entry(
                     from_mapping(each["config"]),
                     None if each["grid"] is None else tuple(each["grid"]),
                     each["reference"],
                 )
                 for name, each in found["contestants"].items()
-            },
-            metric=found["metric"],
-            tries=found["tries"],
-            seeds=None if found["seeds"] is None else tuple(found["seeds"]),
-        )
-    except (KeyError, TypeError, AttributeError, FedldpError) as error:
-        raise RunError(f"compare.json is damaged ({error}): choose another folder") from error
+            }
+            design = cls(
+                guarantee=GuaranteeKind(*found["guarantee"]),
+                epsilons=tuple(found["epsilons"]),
+                entries=entries,
+                metric=found["metric"],
+                tries=found["tries"],
+                seeds=None if found["seeds"] is None else tuple(found["seeds"]),
+            )
+        except (KeyError, TypeError, AttributeError, FedldpError) as error:
+            raise RunError(f"compare.json is damaged ({error}): choose another folder") from error
+        if found.get("own_data") is not None and not is_table(design.first.dataset):
+            raise RunError(
+                "compare.json: that comparison used data given in Python; continue it in Python "
+                "with the same data: fedldp.compare(..., dataset=...)"
+            )
+        return design
 
 
-def _is_file(found: Mapping[str, Any]) -> bool:
-    configs = [each["config"] for each in found["contestants"].values()]
-    return all(str(each["dataset"]).lower().endswith(SUFFIXES) for each in configs)
-
-
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuse seeds that occur twice or on which tries are scored.
-
-    Raises:
-        ConfigError: there are such seeds.
-    """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds = {_listed(seeds)}: give one or more different seeds")
-    if CHOSEN_ON in seeds:
-        raise ConfigError(
-            f"seeds = {_listed(seeds)}: tries are scored on seed {CHOSEN_ON}, which is not "
-            "measured; leave it out"
-        )
-
-
-def read_guarantee(text: str, delta: float) -> GuaranteeKind:
-    """Return the kind of guarantee that "UNIT:ADVERSARY" names.
-
-    Raises:
-        ConfigError: there is no such unit or adversary.
-    """
-    return GuaranteeKind(*unit_and_adversary(text), delta)
-
-
-def entries_of(
-    contestants: Iterable[Recipe] | Mapping[str, Recipe], settings: Mapping[str, Any]
-) -> dict[str, Entry]:
-    """Return contestants named after their recipe, their file, or their configuration's system.
+def design_of(
+    contestants: Recipe | Iterable[Recipe] | Mapping[str, Recipe],
+    settings: Mapping[str, Any],
+    **asked: Any,
+) -> Design:
+    """Return the design from the arguments of ``compare``.
 
     Args:
-        contestants: recipes, files and configurations, or a mapping from names to these.
+        contestants: see ``compare``.
         settings: shared settings, by dotted name, which a file may leave out; see
             ``with_settings``.
+        asked: "guarantee", "epsilon", "delta", "metric", "tries" and "seeds", which replace those
+            of a compare file; None if they are not given.
 
     Raises:
-        ConfigError: two contestants have the same name, or a recipe is wrong.
+        ConfigError: an argument is wrong, or two contestants have the same name.
     """
-    if isinstance(contestants, Mapping):
-        pairs = list(contestants.items())
-    else:
-        pairs = [(_name_of(each), each) for each in contestants]
-    found: dict[str, Entry] = {}
+    said: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
+    one = isinstance(contestants, str | Path | RunConfig)
+    pairs = (
+        list(contestants.items())
+        if isinstance(contestants, Mapping)
+        else [("", each) for each in cast(Iterable[Recipe], [contestants] if one else contestants)]
+    )
     for name, recipe in pairs:
-        config = recipe if isinstance(recipe, RunConfig) else read(str(recipe), settings)
-        add(found, name, Entry(config))
-    return found
+        if not name and is_compare_file(recipe):
+            if said:
+                raise ConfigError(
+                    f"{recipe}: a comparison has only one compare file; leave one out"
+                )
+            said, found = read_compare_file(Path(str(recipe)))
+        else:
+            config = recipe if isinstance(recipe, RunConfig) else read(str(recipe), settings)
+            found = {name or _name_of(recipe): Entry(config)}
+        for each, entry in found.items():
+            add(entries, each, entry)
+    targets = [entry.config.target for entry in entries.values() if entry.config.target is not None]
+    kinds = {f"{target.unit}:{target.adversary}": target.delta for target in targets}
+    said |= {key: value for key, value in asked.items() if value is not None}
+    if "guarantee" not in said and len(kinds) == 1:
+        ((kind, delta),) = kinds.items()
+        said = {"guarantee": kind, "delta": delta, **said}
+    if not isinstance(said.get("guarantee"), str):
+        raise ConfigError(
+            "guarantee: give the guarantee that all contestants must meet, as UNIT:ADVERSARY, such "
+            "as client-run:server"
+        )
+    if "epsilon" not in said:
+        raise ConfigError("epsilon: give one or more values, such as 1,4,16")
+    levels, seeds = said["epsilon"], said.get("seeds")
+    if isinstance(levels, str) or not isinstance(levels, Iterable):
+        levels = [levels]
+    tries = said.get("tries", _most_points(entries))
+    if isinstance(tries, bool) or not isinstance(tries, int):
+        raise ConfigError(f"tries = {tries}: give an integer")
+    if seeds is not None:
+        seeds = tuple(read_seeds(seeds) if isinstance(seeds, str) else seeds)
+    pair = unit_and_adversary(said["guarantee"])
+    return Design(
+        guarantee=GuaranteeKind(*pair, _number("delta", said.get("delta", DELTA))),
+        epsilons=tuple(sorted(_number("epsilon", level) for level in levels)),
+        entries=with_settings(entries, settings),
+        metric=str(said.get("metric", "accuracy")),
+        tries=tries,
+        seeds=seeds,
+    )
+
+
+def _most_points(entries: Mapping[str, Entry]) -> int:
+    """Return the default number of tries: 8, or the size of the largest grid if that is larger."""
+    grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
+    return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} = {value}: give a number")
+    return float(value)
 
 
 def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:

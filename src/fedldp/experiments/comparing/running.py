@@ -5,38 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.compared import Compared, compared
 from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison, score
-from fedldp.experiments.comparing.design import (
-    TRIES,
-    Design,
-    Entry,
-    Recipe,
-    add,
-    design_from,
-    entries_of,
-    is_compare_file,
-    read_compare_file,
-    read_guarantee,
-    with_settings,
-)
+from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.kept import KeptExperiment, Means, View, carried_out, with_own_code
 from fedldp.experiments.own import sum_of
 from fedldp.experiments.runs import Experiment, PlannedRun, Row
 from fedldp.experiments.scheduling import end_of
 from fedldp.experiments.store import Document, RunStore, read_document, settings_in
-from fedldp.experiments.sweeping.grid import read_seeds
 from fedldp.reporting import words
 from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.settings import from_mapping
-
-DELTA = 1e-5
 
 
 def compare(
@@ -120,72 +104,6 @@ def compare(
         same_data=same_data,
     )
     return carried_out(CompareExperiment(design, given, means), means)
-
-
-def design_of(
-    contestants: Recipe | Iterable[Recipe] | Mapping[str, Recipe],
-    settings: Mapping[str, Any],
-    *,
-    guarantee: str | None,
-    epsilon: float | Iterable[float] | None,
-    delta: float | None,
-    metric: str | None,
-    tries: int | None,
-    seeds: str | Iterable[int] | None,
-) -> Design:
-    """Return the design from the arguments of ``compare``, which replace a compare file's values.
-
-    Raises:
-        ConfigError: an argument is wrong.
-    """
-    said: dict[str, Any] = {}
-    entries: dict[str, Entry] = {}
-    if isinstance(contestants, Mapping):
-        entries = entries_of(contestants, settings)
-    else:
-        one = isinstance(contestants, str | Path | RunConfig)
-        for each in cast(Iterable[Recipe], [contestants] if one else contestants):
-            if is_compare_file(each):
-                if said:
-                    raise ConfigError(
-                        f"{each}: a comparison has only one compare file; leave one out"
-                    )
-                said, found = read_compare_file(Path(str(each)))
-                said["contestants"] = True
-            else:
-                found = entries_of([each], settings)
-            for name, entry in found.items():
-                add(entries, name, entry)
-    kind = said.get("guarantee") if guarantee is None else guarantee
-    targets = [entry.config.target for entry in entries.values() if entry.config.target is not None]
-    asked = {(target.unit, target.adversary): target.delta for target in targets}
-    if kind is None and len(asked) == 1:
-        (((unit, adversary), own_delta),) = asked.items()
-        kind, said = f"{unit}:{adversary}", {"delta": own_delta, **said}
-    if not isinstance(kind, str):
-        raise ConfigError(
-            "guarantee: give the guarantee that all contestants must meet, as UNIT:ADVERSARY, such "
-            "as client-run:server"
-        )
-    of_kind = read_guarantee(kind, _number("delta", said.get("delta", DELTA), delta))
-    values = said.get("epsilon") if epsilon is None else epsilon
-    if values is None:
-        raise ConfigError("epsilon: give one or more values, such as 1,4,16")
-    levels = (
-        list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    )
-    chosen = said.get("seeds") if seeds is None else seeds
-    number = said.get("tries", _most_points(entries)) if tries is None else tries
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ConfigError(f"tries = {number}: give an integer")
-    return Design(
-        guarantee=of_kind,
-        epsilons=tuple(sorted(_number("epsilon", level, None) for level in levels)),
-        entries=with_settings(entries, settings),
-        metric=str(said.get("metric", "accuracy") if metric is None else metric),
-        tries=number,
-        seeds=None if chosen is None else _seeds(chosen),
-    )
 
 
 class OfComparison(KeptExperiment[View]):
@@ -278,7 +196,7 @@ def design_in(folder: Path) -> Design:
         RunError: there is none, or it used data or models given in Python.
     """
     with_own_code(folder)
-    return design_from(settings_in(folder, read_document(folder, "compare")))
+    return Design.of(settings_in(folder, read_document(folder, "compare")))
 
 
 def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
@@ -310,28 +228,6 @@ def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:
     except ConfigError:  # an object given in Python, or a setting that is gone
         config = entry["config"]
     return {**entry, "config": config}
-
-
-def _most_points(entries: Mapping[str, Entry]) -> int:
-    """Return the default number of tries: 8, or the size of the largest grid if that is larger."""
-    grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
-    return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
-
-
-def _number(name: str, said: Any, given: Any) -> float:
-    value = said if given is None else given
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name} = {value}: give a number")
-    return float(value)
-
-
-def _seeds(given: Any) -> tuple[int, ...]:
-    found = read_seeds(given) if isinstance(given, str) else list(given)
-    if not all(
-        isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in found
-    ):
-        raise ConfigError(f"seeds = {found}: give integers from 0, or a range such as 0-4")
-    return tuple(found)
 
 
 def outcome_in(metric: str) -> Callable[[Row], str]:

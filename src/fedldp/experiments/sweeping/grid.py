@@ -21,12 +21,12 @@ from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun
+from fedldp.experiments.seeds import check_seeds
 from fedldp.experiments.store import Document
 from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
 from fedldp.simulation.settings import from_mapping, nested, value_of
 
 MOST_RUNS = 100_000
-MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Design:
                 )
             if not values:
                 raise ConfigError(f"grid {key}: there are no values; give at least one")
-        _check_seeds(self.seeds)
+        check_seeds(self.seeds)
         if self.device not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"device = {self.device}: choose auto, cpu or cuda")
         combinations = len(self.bases) * len(self.seeds)
@@ -314,25 +314,3 @@ def _pieces(values: str, text: str) -> Iterator[str]:
             f"grid {text}: a {'quote' if quote else 'bracket'} is not closed; close it"
         )
     yield values[start:].strip()
-
-
-def read_seeds(text: str) -> list[int]:
-    """Return the seeds in a string such as "0-4" or "0,2,5".
-
-    Raises:
-        ConfigError: the string does not have this form.
-    """
-    found: list[int] = []
-    for piece in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", piece)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not 0 <= last - first < MOST_SEEDS:
-            raise ConfigError(f"seeds {text}: write them as 0-4, or as 0,2,5")
-        found += range(first, last + 1)
-    return found
-
-
-def _check_seeds(seeds: Sequence[int]) -> None:
-    whole = all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds)
-    if not seeds or not whole or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds = {list(seeds)}: give one or more different integers from 0")
