@@ -21,7 +21,7 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.people import largest_number, people_of
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.core.kinds import AT_SITES, CLASS_COUNT_ROUNDS, IDEALISED, SECRET_SAMPLE
+from fedldp.core.kinds import AT_SITES, CLASS_COUNT_NOISE, CLASS_COUNT_ROUNDS, IDEALISED, SECRET_SAMPLE
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples
@@ -35,15 +35,14 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, problem_with
 from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
-    CLASS_WEIGHTS,
     SUMS,
     DenseGradients,
     NoisySteps,
     PersonGradients,
-    class_counts,
     dense_layers,
     told_weights,
 )
+from fedldp.training.questions import ASKED, CLASS_WEIGHTS, Labels, Question
 
 CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
 
@@ -356,20 +355,20 @@ def test_replacing_any_person_moves_the_sum_by_at_most_twice_the_norm() -> None:
         after = sums(other, labels)
         moved.append([one != two for one, two in zip(before, after, strict=True)])
         assert sum((a - b) ** 2 for a, b in zip(after, before, strict=True)) <= (2 * NORM) ** 2
-    voted = [each[-1] and not any(each[:-1]) for each in moved]
-    trained = [any(each[:-1]) and not each[-1] for each in moved]
+    voted = [any(each[-2:]) and not any(each[:-2]) for each in moved]
+    trained = [any(each[:-2]) and not any(each[-2:]) for each in moved]
     assert any(voted)
     assert any(trained)
-    assert not any(each[-1] and any(each[:-1]) for each in moved), "nobody does both"
+    assert not any(any(each[-2:]) and any(each[:-2]) for each in moved), "nobody does both"
 
 
 def test_voters_are_drawn_once_and_independently_of_the_data() -> None:
     asked: list[np.ndarray] = []
 
     class Seen(DenseGradients):
-        def right(self, weights: np.ndarray, examples: Examples) -> np.ndarray:
+        def logits(self, weights: np.ndarray, examples: Examples) -> np.ndarray:
             asked.append(examples.people)
-            return super().right(weights, examples)
+            return super().logits(weights, examples)
 
     seen = dense(Seen)
     rng = np.random.default_rng(3)
@@ -385,51 +384,35 @@ def test_voters_are_drawn_once_and_independently_of_the_data() -> None:
     assert 30 < len(asked[0]) < 70
 
 
-def test_a_person_has_one_vote_decided_by_most_rows() -> None:
+def test_a_held_out_person_gives_the_shares_of_rows_that_are_wrong_and_right() -> None:
     weights = np.array([-1, 0, 0, 0, 1, 0, 0, 0, 0, 0], np.float32)  # class 1 where x_0 > 0
     features = np.zeros((6, 4), np.float32)
     features[:, 0] = [1, 1, -1, 1, -1, -1]
-    labels = np.array(
-        [1, 1, 1, 1, 1, 1]
-    )  # the model is right on two of three rows of the first person, and on one of the other
+    labels = np.ones(6, np.int64)  # right on two of three rows of a person, and on one of another
     examples = Examples(features, labels, np.array([7, 7, 7, 3, 3, 3]))
     found = voters(1.0)(Broadcast(round=1, weights=weights), one_site(examples)).open()
-    assert found.aux[SUMS][0, -1] == 0  # one for, one against
-    assert not found.aux[SUMS][0, :-1].any()
+    each = [ASKED // 3, 2 * ASKED // 3]
+    assert found.aux[SUMS][0, -2:].tolist() == [sum(each), sum(each)]
+    assert not found.aux[SUMS][0, :-2].any()
 
 
 # Counts of classes
 
 
-def test_a_person_counts_once_by_the_shares_of_its_labels() -> None:
-    features = np.zeros((6, 4), np.float32)
-    examples = Examples(features, np.array([0, 0, 1, 2, 2, 2]), np.array([5, 5, 5, 1, 9, 9]))
-    found = class_counts(examples, 4)
-    assert [int(each) for each in found] == [2 * NORM // 3, NORM // 3, 2 * NORM, 0]
-    everybody = class_counts(replace(examples, people=None), 4)
-    assert [int(each) for each in everybody] == [2 * NORM, NORM, 3 * NORM, 0]
-
-
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
-def test_replacing_any_person_moves_counts_by_at_most_twice_the_norm(held_out: float) -> None:
-    """This holds in exact integers for any rows and labels; features and weights have no effect."""
-    rng = np.random.default_rng(4)
-    update = replace(voters(held_out), count_rounds=2, num_classes=5)
-
-    def people(rows: int) -> Examples:
-        labels = rng.integers(0, 5, rows)
-        return Examples(np.full((rows, 4), np.nan, np.float32), labels, np.zeros(rows, np.int64))
-
-    size = 10 + (held_out > 0)
+def test_all_people_are_counted_by_class_in_the_first_rounds(held_out: float) -> None:
+    """Features and weights have no effect, and voters are asked as well."""
+    question = Question((Labels(5),))
+    asked = [(range(1, 3), question)]
+    update = replace(voters(held_out), count_rounds=2, num_classes=5, questions=asked)
+    labels = np.array([0, 1, 1, 4])
+    examples = Examples(np.full((4, 4), np.nan, np.float32), labels, np.arange(4))
     for round in (1, 2):
-        told = Broadcast(round=round, weights=rng.normal(size=10).astype(np.float32))
-        for rows in (1, 2, 3, 7, 1_000):
-            found = update(told, one_site(people(rows))).open().aux[SUMS][0]
-            assert found.shape == (size,)
-            assert sum(int(each) ** 2 for each in found) <= NORM**2
-            assert not found[5:].any()
-            assert (found >= 0).all()
-            assert found.sum() > NORM - 5
+        told = Broadcast(round=round, weights=np.full(10, round, np.float32))
+        found = update(told, one_site(examples)).open().aux[SUMS][0]
+        assert found.shape == (10 + 2 * (held_out > 0),)
+        assert found[:5].tolist() == [ASKED, 2 * ASKED, 0, 0, ASKED]
+        assert not found[5:].any()
 
 
 def test_class_weights_from_a_server_are_bounded() -> None:
@@ -466,8 +449,8 @@ def test_counted_weights_find_the_rare_class(channel: str) -> None:
         assert found.confusion is not None
         recalls.append(found.confusion[1, 1] / found.confusion[1].sum())
     told = found.rounds[1].metrics
-    assert told["noisy share of class 1"] == pytest.approx(0.1, abs=0.03)
-    assert "noisy share of class 1" not in found.rounds[2].metrics
+    assert told["private share of class 1"] == pytest.approx(0.1, abs=0.03)
+    assert "private share of class 1" not in found.rounds[2].metrics
     assert recalls[0] + 0.2 < recalls[1], recalls
 
 
@@ -477,8 +460,9 @@ def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: 
     problem = problem_of(without, None)
     plain, told = (plan(each, problem).privacy for each in (without, counted))
     assert told.guarantees == plain.guarantees
-    (note,) = (each for each in told.warnings if each not in plain.warnings)
+    note, noise = (each for each in told.warnings if each not in plain.warnings)
     assert note == CLASS_COUNT_ROUNDS(counted=2, of=5, everybody=True)
+    assert noise.kind == CLASS_COUNT_NOISE.name
     if channel != "central":
         some = counted.changed(clients_per_round=2)
         note = CLASS_COUNT_ROUNDS(counted=2, of=5, everybody=False)

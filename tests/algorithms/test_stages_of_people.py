@@ -29,7 +29,7 @@ from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms.summing import signed
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SecretKeys, draws_of_seed
-from fedldp.protocol.roles import Senders, Update
+from fedldp.protocol.roles import HALF_WIDTH, Senders, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
@@ -382,14 +382,20 @@ def test_columns_become_standard_and_the_model_is_that_of_the_tables_columns() -
 
 
 def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
-    columns = [0.0, 0.0, 0.3, 0.3]
+    columns, declared = [0.0, 0.0, 0.3, 0.3], np.array([0.7, 0.3])
     seen = Measured.of(np.array([0.9, 0.1, *columns]), 0.03, 2)
-    assert seen.shares == pytest.approx([0.9, 0.1])
-    assert seen.metrics()["deviation of a share"] == 0.03
+    assert seen.arrays(declared)["class shares"] == pytest.approx([0.9, 0.1])
+    half = 1.96 * 0.03
+    assert seen.shares.metrics() == {
+        "private share of class 0": 0.9,
+        f"private share of class 0{HALF_WIDTH}": pytest.approx(half),
+        "private share of class 1": 0.1,
+        f"private share of class 1{HALF_WIDTH}": pytest.approx(half),
+    }
     hidden = Measured.of(np.array([0.9, 0.1, *columns]), 0.04, 2)
-    assert hidden.shares is None
-    assert list(hidden.metrics()) == ["deviation of a share"]
-    declared = np.array([0.7, 0.3])
+    assert list(hidden.shares.metrics()) == [
+        f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)
+    ]
     assert (hidden.arrays(declared)["class shares"] == declared).all()
     assert seen.columns.scale == pytest.approx(hidden.columns.scale)
 
@@ -451,7 +457,7 @@ def test_a_measured_run_finds_shares_and_risks_in_wide_ranges(channel: str) -> N
     common: dict[str, Any] = {"rounds": 14, "epsilon": 4.0, "learning_rate": 30.0}
     plain = simulate(config_of(channel, **common), dataset=data)
     staged = simulate(config_of(channel, **common, **STAGED), dataset=data)
-    assert staged.rounds[0].metrics["noisy share of class 1"] == pytest.approx(y.mean(), abs=0.02)
+    assert staged.rounds[0].metrics["private share of class 1"] == pytest.approx(y.mean(), abs=0.02)
     assert auc(staged, rows, y) > auc(plain, rows, y) + 0.02
     for result in (plain, staged):  # of what was released, each round at its stage's noise
         assert 3.999 < stated_by(result.privacy, channel) <= 4

@@ -71,8 +71,8 @@ class Sums:
     def __call__(self, weights: Floats, examples: Examples) -> Floats:
         return self.inner(weights, examples)
 
-    def right(self, weights: Floats, examples: Examples) -> Any:
-        return self.inner.right(weights, examples)
+    def logits(self, weights: Floats, examples: Examples) -> Any:
+        return self.inner.logits(weights, examples)
 
     def weighted(self, class_weights: tuple[float, ...]) -> Sums:
         return replace(self, inner=self.inner.weighted(class_weights))

@@ -18,6 +18,7 @@ from fedldp.audit.systems import PlannedSystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
 from fedldp.training import person_gradients
+from fedldp.training.person_gradients import PersonGradients
 
 FEW = replace(QUICK, system_explore=40)
 
@@ -120,9 +121,11 @@ def test_rows_counted_instead_of_persons_are_found(
 ) -> None:
     """Wrong labels do not matter to the audit as long as each follows from the person's own
     rows."""
-    right = person_gradients.class_counts
+    right = PersonGradients._rows
     monkeypatch.setattr(
-        person_gradients, "class_counts", lambda examples, number: right(wrong(examples), number)
+        PersonGradients,
+        "_rows",
+        lambda self, weights, examples: right(self, weights, wrong(examples)),
     )
     row = exactly(RIGHT(**planted.settings(class_count_rounds=1)))
     assert row.verdict == ("bug" if said else "ok")
@@ -164,6 +167,7 @@ def own_means(examples: Examples) -> Any:
     [
         {"held_out_people": 0.3},
         {"class_count_rounds": 1},
+        {"class_count_rounds": 1, "sample_rate": 0.5},
         {"channel": "central"},
         {"channel": "sum"},
         {"sample_rate": 0.5},

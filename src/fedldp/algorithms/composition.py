@@ -313,6 +313,7 @@ class Composition:
         averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
             it applies if the setting ``average`` is left out.
         notes: additional caveats of a run's statement; those of a user's own system are sentences.
+        notes_on: returns more of them for the facts of a problem.
         stages: the rounds of each stage of the run, in order. What a client's report releases is
             the same in all rounds of a stage. Empty if the whole run is one stage.
         trained: the rounds that train all weights, of which the last are averaged; the next stage
@@ -340,6 +341,7 @@ class Composition:
     uses: frozenset[str] = frozenset()
     averaged: float = 0.0
     notes: tuple[Caveat | str, ...] = ()
+    notes_on: Callable[[Problem], tuple[Caveat, ...]] | None = None
     stages: tuple[range, ...] = ()
     trained: range | None = None
     start: Callable[[Values], Values] | None = None

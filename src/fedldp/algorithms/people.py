@@ -12,7 +12,7 @@ They do not protect a client as a whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -31,6 +31,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
+from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Central, Channel, Named, Sum
@@ -42,6 +43,7 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
+from fedldp.algorithms.evaluation import LOOK, LOOK_SHARE, QUESTION, Look, bands_for, evaluated
 from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -49,8 +51,8 @@ from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
 from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
 from fedldp.algorithms.stages import (
-    LEAST_SHARE,
     SHARES,
+    ClassShares,
     Measured,
     Stage,
     intercept_step,
@@ -59,11 +61,12 @@ from fedldp.algorithms.stages import (
     stage_at,
     stages_of,
     start_at,
-    tell_columns,
+    tell,
     to_table_weights,
 )
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import CLASS_COUNT_ROUNDS, PRIVATE_SUMS, STAGE
+from fedldp.core.facts import Caveat
+from fedldp.core.kinds import CLASS_COUNT_NOISE, CLASS_COUNT_ROUNDS, PRIVATE_SUMS, STAGE
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -74,13 +77,12 @@ from fedldp.mechanisms.integer_gaussian import (
 )
 from fedldp.mechanisms.none import Plain
 from fedldp.models import layers_of
-from fedldp.protocol.roles import Draw, LocalUpdate, State
+from fedldp.protocol.roles import Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming
 from fedldp.training.column_sums import BLOCK
 from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (
-    CLASS_WEIGHTS,
     INTERCEPT_CLIP,
     LARGEST_CLIP,
     SMALLEST_CLIP,
@@ -91,6 +93,14 @@ from fedldp.training.person_gradients import (
     PersonGradients,
     Summed,
     dense_layers,
+)
+from fedldp.training.questions import (
+    ASKED,
+    CLASS_WEIGHTS,
+    EDGES,
+    VOTES,
+    Labels,
+    Question,
 )
 
 if TYPE_CHECKING:
@@ -120,8 +130,8 @@ SAMPLED = Offer(
 SCORED = Offer(
     "held_out_people",
     Annotated[float, Field(ge=0, le=0.5)],
-    "share of people who are held out at their sites, drawn once: in every round, each held-out "
-    "person votes, in the same noisy sum, on whether the model is right, so that a run can be "
+    "share of people who are held out at their sites, drawn once: in every round, the held-out "
+    "people are asked, in the same noisy sum, whether the model is right, so that a run can be "
     "monitored without a test set",
     0.0,
 )
@@ -131,17 +141,16 @@ COUNTED = Offer(
     Annotated[int, Field(ge=0)],
     "number of rounds, at the start, in which people are counted by the class of their rows "
     "instead of giving gradients; each such round costs as much as any other; class weights "
-    "follow from the noisy counts, and the rarest class has weight 1",
+    "follow from the noisy counts, and the rarest class has weight 1; if a class is not seen above "
+    "the noise, they follow from class_shares, or else are equal",
     0,
 )
 
-_COUNTS = "class_counts"
-
-_FEW_CLASSES = 10
-"""With at most this many classes, a round's metrics include the classes' shares."""
+_COUNTS, _VARIANCE = "class counts", "variance of class counts"
+_LOOK, _LOOK_NOISE = "look", "noise of the look"
 
 SCORE = "held-out accuracy"
-"""The name of the server's metric for the noisy share of votes that the model is right."""
+"""The name of the server's metric for the noisy share of held-out rows that the model has right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +170,11 @@ class PersonSteps(Local):
     settings: Settings
     calibration: PerPersonRun
 
+    @property
+    def version(self) -> int:
+        """2 where the noisy counts of people changed with the questions, else 1."""
+        return 1 + bool(self.settings.class_count_rounds or self.settings.held_out_people)
+
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
         settings, problem = self.settings, algorithm.problem
@@ -173,6 +187,9 @@ class PersonSteps(Local):
                 sampled=taken,
                 count_rounds=settings.class_count_rounds,
                 num_classes=problem.num_classes,
+                questions=questions_of(settings, problem.num_classes),
+                votes=votes_of(settings),
+                size=sum_size(settings, algorithm.layout.size, problem.num_classes),
                 measured=rounds_of(settings, "measure"),
                 intercepts=rounds_of(settings, "intercept"),
                 intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
@@ -186,15 +203,16 @@ class PersonSteps(Local):
         )
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse what does not fit into a sum, or stages of another model; see ``Local.check``."""
-        classes, size = algorithm.problem.num_classes, algorithm.layout.size
-        if self.settings.class_count_rounds and classes > size:
+        """Refuse questions and stages of another model; see ``Local.check``."""
+        classes = algorithm.problem.num_classes
+        if self.settings.evaluation_share and classes != 2:
             raise ConfigError(
-                f"class_count_rounds = {self.settings.class_count_rounds}: {classes} classes do "
-                f"not fit into a sum of {size} weights; leave it out"
+                f"evaluation_share = {self.settings.evaluation_share:g}: an evaluation is for two "
+                f"classes, but there are {classes}; leave it out"
             )
         self._check_shares(algorithm)
-        if not _share_set(self.settings):
+        given = _first_set(self.settings, (*_OF_TRAINING, "class_shares"))
+        if not given:
             return
         config, summed = algorithm.config, self.summed(algorithm)
         linear = isinstance(summed, DenseGradients) and [
@@ -202,13 +220,13 @@ class PersonSteps(Local):
         ] == [(False, False)]
         if not linear or self.settings.features != "unit-norm":
             raise ConfigError(
-                f"{_share_set(self.settings)}, model = {config.model} and features = "
+                f"{given}, model = {config.model} and features = "
                 f"{self.settings.features}: they need one layer without a bias, on columns of norm "
                 "1 and the constant; set model = linear and features = unit-norm"
             )
-        if len(stages_of(self.settings)) > 1 and config.server_optimizer != "none":
+        if config.server_optimizer != "none" and _first_set(self.settings, _OF_TRAINING):
             raise ConfigError(
-                f"{_share_set(self.settings)} and server_optimizer = {config.server_optimizer}: "
+                f"{given} and server_optimizer = {config.server_optimizer}: "
                 "stages start from each other's weights, without an optimiser's memory; set "
                 "server_optimizer = none"
             )
@@ -241,8 +259,13 @@ class PersonSteps(Local):
         dense = dense_layers(layers) if whole and layers is not None else None
         if dense is not None:
             return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
-        model = algorithm.untrained()
-        return ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
+        return ModelGradients(
+            model=algorithm.untrained(),
+            layout=layout,
+            clip=clip,
+            num_classes=algorithm.problem.num_classes,
+            class_weights=weights,
+        )
 
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what several steps release about one person, or one row; see ``Local.event``."""
@@ -255,10 +278,43 @@ class PersonSteps(Local):
         return of_people(steps, algorithm.problem.people is None)
 
 
-def _share_set(settings: Settings) -> str:
-    """Return the first setting of stages that is set, with its value; empty if there is none."""
-    names = ("measure_share", "intercept_share", "class_shares")
+_OF_TRAINING = ("measure_share", "intercept_share")
+"""The shares of stages that change how a model is trained."""
+
+
+def _first_set(settings: Settings, names: Sequence[str]) -> str:
+    """Return the first of some settings that is set, with its value; empty if there is none."""
     return next((f"{n} = {getattr(settings, n)}" for n in names if getattr(settings, n)), "")
+
+
+def questions_of(settings: Settings, classes: int) -> tuple[tuple[range, Question], ...]:
+    """Return what all people are asked instead of giving gradients, with the rounds."""
+    found = (
+        (
+            range(1, 1 + settings.class_count_rounds),
+            Question((Labels(classes),), norm_of(settings)),
+        ),
+        (rounds_of(settings, "look"), LOOK),
+        (rounds_of(settings, "question"), QUESTION),
+    )
+    return tuple((rounds, question) for rounds, question in found if rounds)
+
+
+def votes_of(settings: Settings) -> Question:
+    """Return what held-out people are asked in the rounds of gradients."""
+    return replace(VOTES, squared_norm=norm_of(settings))
+
+
+def norm_of(settings: Settings) -> int:
+    """Return the largest squared norm of answers: a person who may be absent moves by all of it."""
+    return NORM**2 if rate_of(settings) < 1 else 2 * NORM**2
+
+
+def sum_size(settings: Settings, size: int, classes: int) -> int:
+    """Return the number of coordinates of a sum, given the number of the model's weights."""
+    voted = votes_of(settings).cells if settings.held_out_people else 0
+    asked = [question.cells for _, question in questions_of(settings, classes)]
+    return max(size + voted, *asked, 0)
 
 
 def rounds_of(settings: Settings, kind: str) -> range:
@@ -306,16 +362,17 @@ class OfPeople(Bound):
 
     Attributes:
         rate: the factor that multiplies the mean of clients' sums.
-        votes: whether the last coordinate holds the votes of held-out people.
+        coordinates: returns the number of coordinates in a sum for a number of weights; None if the
+            two are equal.
     """
 
     send: Send = "update"
     rate: float
-    votes: bool = False
+    coordinates: Callable[[int], int] | None = None
 
     def size(self, size: int) -> int:
         """Return the number of coordinates in a sum for a model of ``size`` weights."""
-        return size + self.votes
+        return size if self.coordinates is None else self.coordinates(size)
 
     def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return sums unchanged; see ``Bound.apply``."""
@@ -395,10 +452,11 @@ def sums_of_people(
     people, stages = people_of(settings, problem), stages_of(settings)
     mechanism = release.mechanism
     noisy = isinstance(mechanism, IntegerGaussian) and len(stages) > 1
+    size = sum_size(settings, release.size, problem.num_classes)
     return PersonRelease(
         bound=OfPeople(
             rate=settings.learning_rate * per_step(settings, problem),
-            votes=settings.held_out_people > 0,
+            coordinates=lambda weights: sum_size(settings, weights, problem.num_classes),
         ),
         mechanism=mechanism,
         size=release.size,
@@ -413,7 +471,7 @@ def sums_of_people(
             if name in settings.columns.folds
         ),
         mechanisms=tuple(
-            (stage, calibration.noise(release.size, people=people, stage=stage))
+            (stage, calibration.noise(size, people=people, stage=stage))
             for stage in stages
             if noisy
         ),
@@ -448,7 +506,8 @@ def _last_digit(people: int) -> int:
 
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
-    return NORM
+    asks = settings.class_count_rounds or settings.held_out_people or settings.evaluation_share
+    return ASKED if asks and norm_of(settings) > NORM**2 else NORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -459,13 +518,9 @@ class MeanOfPeople:
         release: the release of the reports.
         clients: the agreed number of clients in a round. A trusted server divides by this number
             wherever dividing by the number of clients that answered would reveal the latter.
-        voters: the expected number of voters at a client; public.
-        count_rounds: the number of rounds, at the beginning of the run, whose sums are counts of
-            classes.
+        settings: the preset's settings.
         noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
             given round.
-        stages: the stages of the run.
-        shares: the declared class shares, or else equal ones, shape (classes,).
     """
 
     needs: ClassVar[Needs] = "sum"
@@ -473,36 +528,78 @@ class MeanOfPeople:
 
     release: PersonRelease
     clients: int
-    voters: float
-    count_rounds: int
+    settings: Settings
     noise: Callable[[int, int], IntegerGaussian] | None
-    stages: tuple[Stage, ...]
-    shares: NDArray[np.float64]
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate, and the noisy share of votes for the model; see ``Estimate``."""
+        """Return the estimate, and what people answered; see ``Estimate``."""
         mean, deviation = self._noisy_mean(state, reports, draw)
-        kind = stage_at(self.stages, state.round).kind
-        if kind == "measure":
+        stage = stage_at(stages_of(self.settings), state.round)
+        if stage.kind == "measure":
             return self._measured(mean, deviation, state)
-        if kind == "intercept":
+        if stage.kind == "intercept":
             return self._intercept(mean, state, factor)
-        if state.round <= self.count_rounds:
-            counts = state.arrays[_COUNTS]
-            counts = counts + mean[: counts.size] / NORM
-            shares = {}
-            if state.round == self.count_rounds and counts.size <= _FEW_CLASSES:
-                shares = {
-                    f"noisy share of class {label}": float(share)
-                    for label, share in enumerate(class_shares(counts))
-                }
-            return Estimated(values=None, metrics=shares, arrays={_COUNTS: counts})
-        votes = {}
-        if self.release.bound.votes:
-            votes[SCORE] = 0.5 + 0.5 * float(mean[-1]) / NORM / self.voters
-        return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=votes)
+        for rounds, question in questions_of(self.settings, self.release.classes):
+            if state.round in rounds:
+                unit = self.settings.num_clients / question.norm
+                counts, noise = mean[: question.cells] * unit, deviation * unit
+                if stage.kind == "look":
+                    return self._looked(counts, noise, state)
+                if stage.kind == "question":
+                    return self._evaluated(counts, noise, state)
+                return self._counted(counts, noise, state)
+        answers: Metrics = {}
+        if self.settings.held_out_people:
+            votes = votes_of(self.settings)
+            unit, first = self.settings.num_clients / votes.norm, state.weights.size
+            counts = mean[first : first + votes.cells] * unit
+            answers = self._voted(counts, deviation * unit)
+        return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=answers)
+
+    @property
+    def _shares(self) -> NDArray[np.float64]:
+        """The declared class shares, or else equal ones, shape (classes,)."""
+        return shares_of(self.settings, self.release.classes)
+
+    def _counted(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
+        """Return the counts of classes so far, and after the last round of them, class weights."""
+        summed, variance = state.arrays[_COUNTS] + counts, state.arrays[_VARIANCE] + noise**2
+        arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
+        if state.round < self.settings.class_count_rounds:
+            return Estimated(values=None, arrays=arrays)
+        unit = 1 / (state.round * self.release.people * self.settings.sample_rate)
+        found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
+        shares = found.usable(self._shares)
+        arrays[CLASS_WEIGHTS] = shares.min() / shares
+        return Estimated(values=None, metrics=found.metrics(), arrays=arrays)
+
+    @staticmethod
+    def _voted(counts: NDArray[np.float64], noise: float) -> Metrics:
+        """Return the accuracy on held-out people, from those who are wrong and those right."""
+        accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
+        return as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
+
+    def _looked(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
+        """Return the edges of the question's bands."""
+        look = Look(counts[:-1], noise)
+        share = look.mean_prediction().value or 0.5
+        if SHARES in state.arrays or self.settings.class_shares is not None:
+            share = float(state.arrays.get(SHARES, self._shares)[1])
+        later = noise * math.sqrt(LOOK_SHARE / (1 - LOOK_SHARE))
+        bands = bands_for(self.release.people, min(max(share, 0.001), 0.999), later)
+        arrays = {_LOOK: look.counts, _LOOK_NOISE: np.array([noise])}
+        return Estimated(values=None, arrays=arrays | {EDGES: look.edges(bands, share)})
+
+    def _evaluated(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
+        """Return the figures of the model."""
+        look = Look(state.arrays[_LOOK], float(state.arrays[_LOOK_NOISE][0]))
+        edges = state.arrays[EDGES].astype(np.float64)
+        return Estimated(
+            values=None,
+            metrics=as_metrics(evaluated(counts[:-1].reshape(2, -1), noise, edges, look)),
+        )
 
     def _noisy_mean(
         self, state: State, reports: Incoming, draw: Draw
@@ -526,58 +623,57 @@ class MeanOfPeople:
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
         unit = self.clients / (self.release.people * BLOCK)
-        classes = self.shares.size
-        columns = mean.size // classes - 1
+        classes = self.release.classes
+        columns = state.weights.size // classes - 1
         told = mean[: classes + 2 * columns] * unit
         found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
-        metrics = found.metrics() if classes <= _FEW_CLASSES else {}
-        arrays = found.arrays(otherwise=self.shares)
-        if found.shares is None:
+        arrays, metrics = found.arrays(otherwise=self._shares), found.shares.metrics()
+        if not found.shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
-        start = start_at(found.shares, state.weights)
+        start = start_at(arrays[SHARES], state.weights)
         return Estimated(values=start - state.weights, metrics=metrics, arrays=arrays)
 
     def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
         """Return a step of the intercept."""
-        gradient = mean * (self.clients / self.release.people / NORM * INTERCEPT_CLIP)
-        rounds = stage_at(self.stages, state.round).rounds
+        unit = self.clients / self.release.people / NORM * INTERCEPT_CLIP
+        rounds = rounds_of(self.settings, "intercept")
         step = intercept_step(
-            gradient, state.arrays.get(SHARES, self.shares), 1 + rounds.index(state.round)
+            mean[: state.weights.size] * unit,
+            state.arrays.get(SHARES, self._shares),
+            1 + rounds.index(state.round),
         )
         return Estimated(values=factor * step)
 
 
-def class_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the classes' shares, shape (classes,), from noisy counts.
-
-    Each share is at least ``LEAST_SHARE``. The shares are equal if no count is above 0, because
-    such counts give no information.
-    """
-    positive = np.maximum(counts, 0)
-    if not positive.any():
-        return np.full(counts.size, 1 / counts.size)
-    found: NDArray[np.float64] = np.maximum(positive / positive.sum(), LEAST_SHARE)
-    return found
-
-
-def _no_counts(release: Release, problem: Problem) -> FirstArrays:
-    """Return the arrays before the first round, when no class has been counted yet."""
-    return lambda draw: {_COUNTS: np.zeros(problem.num_classes)}
-
-
-def _nothing_measured(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
-    """Return the arrays before the first round, when no column has been measured yet."""
-    shares = shares_of(settings, problem.num_classes)
-    return lambda draw: nothing_measured(shares, release.size // shares.size - 1)
+def _noise_of_shares(
+    settings: Settings, calibration: PerPersonRun, problem: Problem
+) -> tuple[Caveat, ...]:
+    """Return how far noise moves class shares that are counted; this is public before the run."""
+    counted = settings.class_count_rounds
+    if not counted and not settings.measure_share:
+        return ()
+    size = sum_size(settings, settings.layout(problem).size, problem.num_classes)
+    norm = math.isqrt(norm_of(settings)) if counted else BLOCK
+    reports = 1 if calibration.channel == "central" else settings.round_size
+    deviation = math.sqrt(reports * float(calibration.noise(size).variance(np.zeros(1))[0]))
+    asked = people_of(settings, problem) * settings.sample_rate
+    asked *= settings.round_size / settings.num_clients * math.sqrt(max(1, counted))
+    noise = deviation / norm / asked
+    return (CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise),)
 
 
-def _tell_weights(count_rounds: int, state: State) -> Broadcast:
-    """Return a round's broadcast, with the class weights once the classes have been counted."""
-    told: dict[str, NDArray[Any]] = {}
-    if state.round > count_rounds:
-        shares = class_shares(state.arrays[_COUNTS])
-        told[CLASS_WEIGHTS] = (shares.min() / shares).astype(np.float32)
-    return Broadcast(round=state.round, weights=state.weights, public=told)
+def _first_arrays(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
+    """Return the arrays before the first round, when nobody has been asked yet."""
+    found: dict[str, NDArray[Any]] = {}
+    if settings.measure_share:
+        shares = shares_of(settings, problem.num_classes)
+        found |= nothing_measured(shares, release.size // shares.size - 1)
+    if settings.class_count_rounds:
+        counts = np.zeros(problem.num_classes)
+        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: np.zeros(0)}
+    if settings.evaluation_share:
+        found |= {EDGES: np.zeros(0), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
+    return lambda draw: found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -665,9 +761,11 @@ class PerPersonRun(Calibration):
         settings = self.settings
         if len(stages_of(settings)) == 1:
             return
+        given = _first_set(settings, (*_OF_TRAINING, "evaluation_share"))
+        for_training = bool(_first_set(settings, _OF_TRAINING))
         together = {
-            "class_count_rounds": settings.class_count_rounds,
-            "class_weights": settings.class_weights,
+            "class_count_rounds": for_training and settings.class_count_rounds,
+            "class_weights": for_training and settings.class_weights,
             "held_out_people": settings.held_out_people,
             "steps_per_round": settings.steps_per_round - 1,
             "sample_rate": 1 - settings.sample_rate,
@@ -678,7 +776,7 @@ class PerPersonRun(Calibration):
             if used:
                 value = getattr(settings, name, None)
                 raise ConfigError(
-                    f"{_share_set(settings)} and {name} = {value}: a stage's rounds ask all people "
+                    f"{given} and {name} = {value}: a stage's rounds ask all people "
                     "of all clients the same; leave one of the two out"
                 )
 
@@ -721,7 +819,7 @@ class PerPersonRun(Calibration):
             return Integers("sums of people's gradients")
         if self.settings.steps_per_round > 1:  # the steps have already added their noise
             return Plain()
-        size = self.settings.layout(problem).size + (self.settings.held_out_people > 0)
+        size = sum_size(self.settings, self.settings.layout(problem).size, problem.num_classes)
         return self.noise(size, client, people_of(self.settings, problem))
 
     def noise(
@@ -819,56 +917,47 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         return MeanOfPeople(
             release=release,
             clients=settings.round_size,
-            voters=release.people
-            * (settings.held_out_people * settings.sample_rate / settings.num_clients),
-            count_rounds=settings.class_count_rounds,
+            settings=settings,
             noise=calibration.noise_at if calibration.channel == "central" else None,
-            stages=stages,
-            shares=shares_of(settings, release.classes),
         )
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
-        whole_size, taken = size + (settings.held_out_people > 0), rate_of(settings)
-        noise = calibration.noise_at(whole_size, round)
-        of_one: Event = noise.event(whole_size)
+        coordinates = sum_size(settings, size, problem.num_classes)
+        taken, noise = rate_of(settings), calibration.noise_at(coordinates, round)
+        of_one: Event = noise.event(coordinates)
         if taken < 1:
-            of_one = of_samples(noise, whole_size, taken)
+            of_one = of_samples(noise, coordinates, taken)
         return of_people(of_one, problem.people is None)
 
     counted = settings.class_count_rounds
-    asked: dict[str, Any] = {}
+    notes: tuple[Caveat, ...] = ()
     if counted:
         everybody = settings.round_size == settings.num_clients
-        asked = {
-            "arrays": _no_counts,
-            "publish": partial(_tell_weights, counted),
-            "notes": (
-                CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),
-            ),
-        }
+        notes = (CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),)
+    asked: dict[str, Any] = {}
     if len(stages) > 1:
         asked = {
             "stages": tuple(stage.rounds for stage in stages),
             "trained": rounds_of(settings, "train"),
-            "notes": tuple(
-                STAGE(
-                    sums=stage.kind,
-                    first=stage.rounds[0],
-                    last=stage.rounds[-1],
-                    share=str(stage.share),
-                )
-                for stage in stages
-            ),
         }
-        if settings.measure_share:
-            asked |= {
-                "arrays": partial(_nothing_measured, settings),
-                "publish": tell_columns,
-                "model_of": to_table_weights,
-            }
+        notes += tuple(
+            STAGE(
+                sums=stage.kind,
+                first=stage.rounds[0],
+                last=stage.rounds[-1],
+                share=str(stage.share),
+            )
+            for stage in stages
+        )
+    if settings.measure_share:
+        asked["model_of"] = to_table_weights
     return {
         **known,
         **asked,
+        "notes": notes,
+        "notes_on": partial(_noise_of_shares, settings, calibration),
+        "arrays": partial(_first_arrays, settings),
+        "publish": tell,
         "bound": OfPeople(rate=settings.learning_rate),
         "shaped": lambda release, problem: sums_of_people(release, settings, problem, calibration),
         "estimate": EstimateBy(make=estimate, needs="sum", setting="the sum over people"),

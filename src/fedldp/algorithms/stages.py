@@ -2,7 +2,9 @@
 
     measure     once, first: class shares, and the means and mean squares of the columns
     train       gradients
-    intercept   last: the gradient of the intercept alone
+    intercept   the gradient of the intercept alone
+    look        last but one: people by the model's score
+    question    last: people by label and band of the score; see ``evaluation``
 
 mu^2 adds up over releases of Gaussian noise. So a stage has a share of the run's mu^2, and divides
 it equally among its own rounds. The shares are rational numbers whose sum is exactly 1: training
@@ -11,6 +13,7 @@ has whatever the other stages leave.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,12 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedldp.algorithms.answers import SEEN, Answer, as_metrics
+from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.public_features import CONSTANT
-from fedldp.protocol.roles import Arrays, State
+from fedldp.protocol.roles import Arrays, Metrics, State
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.column_sums import SCALE, SHIFT, ColumnMap
+from fedldp.training.questions import CLASS_WEIGHTS, EDGES
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -47,6 +53,14 @@ STAGES = (
         0.0,
     ),
     Offer(
+        "evaluation_share",
+        _Share,
+        "share of the budget (of mu^2) for the last 2 rounds, if it is above 0: these evaluate the "
+        "model that is saved, for two classes, on the people it was trained on; the AUC and other "
+        "figures have intervals, and the lines of the statement cover them",
+        0.0,
+    ),
+    Offer(
         "class_shares",
         Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2)] | None,
         "public share of each class, in the order of the classes, at which the intercept starts; "
@@ -56,19 +70,24 @@ STAGES = (
     ),
 )
 
-MEASURE_ROUNDS, INTERCEPT_ROUNDS = 1, 3
+MEASURE_ROUNDS, INTERCEPT_ROUNDS, EVALUATION_ROUNDS = 1, 3, 2
 
 LEAST_SHARE = 0.01
 """The lower limit of a class's noisy share, which also bounds the weight of the class."""
 
-SEEN = 3
-"""A class share below this many standard deviations of its noise counts as not seen."""
-
 SHARES = "class shares"
 """The key under which the server keeps the classes' shares."""
 
+_FEW_CLASSES = 10
+"""With at most this many classes, a round's metrics include the classes' shares."""
+
+_NOTHING = np.zeros(0)
+
 _CURVATURE = 0.7
 """What is left of p (1 - p) once a model separates the classes, roughly."""
+
+
+Kind = Literal["measure", "train", "intercept", "look", "question"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +100,7 @@ class Stage:
         share: the stage's share of the run's mu^2.
     """
 
-    kind: Literal["measure", "train", "intercept"]
+    kind: Kind
     rounds: range
     share: Fraction
 
@@ -92,27 +111,34 @@ def stages_of(settings: Any) -> tuple[Stage, ...]:
     Raises:
         ConfigError: no round, or nothing of the budget, would be left for training.
     """
-    measure, intercept = _exact(settings.measure_share), _exact(settings.intercept_share)
-    first, last = MEASURE_ROUNDS * (measure > 0), INTERCEPT_ROUNDS * (intercept > 0)
-    if measure + intercept >= 1:
+    names = ("measure_share", "intercept_share", "evaluation_share")
+    measure, intercept, evaluation = (_exact(getattr(settings, name)) for name in names)
+    left = 1 - measure - intercept - evaluation
+    if left <= 0:
+        given = ", ".join(f"{name} = {getattr(settings, name):g}" for name in names)
         raise ConfigError(
-            f"measure_share = {settings.measure_share:g} and intercept_share = "
-            f"{settings.intercept_share:g}: nothing of the budget would be left for training; "
-            "give shares whose sum is below 1"
+            f"{given}: nothing of the budget would be left for training; give shares whose sum is "
+            "below 1"
         )
-    if first + last >= settings.rounds:
+    look = EVALUATION_ROUNDS // 2 * (evaluation > 0)
+    counts = [MEASURE_ROUNDS * (measure > 0), INTERCEPT_ROUNDS * (intercept > 0), look, look]
+    if sum(counts) >= settings.rounds:
         raise ConfigError(
-            f"rounds = {settings.rounds}: of these, {first} measure and {last} train the "
-            "intercept (measure_share, intercept_share), so none would be left for training; give "
-            f"at least {first + last + 1}"
+            f"rounds = {settings.rounds}: of these, {counts[0]} measure, {counts[1]} train the "
+            f"intercept and {2 * look} evaluate ({', '.join(names)}), so none would be left for "
+            f"training; give at least {sum(counts) + 1}"
         )
-    ends = 1, 1 + first, settings.rounds + 1 - last, settings.rounds + 1
-    every = (
-        Stage(kind="measure", rounds=range(*ends[0:2]), share=measure),
-        Stage(kind="train", rounds=range(*ends[1:3]), share=1 - measure - intercept),
-        Stage(kind="intercept", rounds=range(*ends[2:4]), share=intercept),
+    counts.insert(1, settings.rounds - sum(counts))
+    ends = list(itertools.accumulate(counts, initial=1))
+    kinds: tuple[Kind, ...] = ("measure", "train", "intercept", "look", "question")
+    shares = (
+        measure, left, intercept, LOOK_SHARE * evaluation, (1 - LOOK_SHARE) * evaluation,
+    )  # fmt: skip
+    return tuple(
+        Stage(kind=kind, rounds=range(*rounds), share=share)
+        for kind, rounds, share in zip(kinds, itertools.pairwise(ends), shares, strict=True)
+        if range(*rounds)
     )
-    return tuple(stage for stage in every if stage.rounds)
 
 
 def stage_at(stages: Sequence[Stage], round: int) -> Stage:
@@ -141,13 +167,11 @@ class Measured:
 
     Attributes:
         columns: the map that gives every column the mean 0 and the mean square 1/columns.
-        shares: the classes' shares, shape (classes,), whose sum is 1; None if a class was not seen.
-        noise: the standard deviation of a share.
+        shares: the noisy shares of the classes.
     """
 
     columns: ColumnMap
-    shares: NDArray[np.float64] | None
-    noise: float
+    shares: ClassShares
 
     @classmethod
     def of(
@@ -173,30 +197,53 @@ class Measured:
         spread = np.maximum(squares - means**2, least)
         scale, kept = 1 / np.sqrt(spread * means.size), list(unmeasured)
         means[kept], scale[kept] = 0.0, 1.0
-        seen = bool((shares >= SEEN * noise).all())
-        return cls(
-            columns=ColumnMap.agreed(means, scale),
-            shares=at_least(shares) if seen else None,
-            noise=noise,
-        )
+        return cls(columns=ColumnMap.agreed(means, scale), shares=ClassShares(shares, noise))
 
     def arrays(self, otherwise: NDArray[np.float64]) -> Arrays:
         """Return what the server keeps; ``otherwise`` holds if a class was not seen."""
-        shares = otherwise if self.shares is None else self.shares
         shift, scale = self.columns.shift, self.columns.scale
-        return {SHIFT: shift, SCALE: scale, SHARES: shares}
-
-    def metrics(self) -> dict[str, float]:
-        """Return the classes' shares that were seen, and the deviation of their noise."""
-        shares = () if self.shares is None else self.shares
-        named = {f"noisy share of class {k}": float(share) for k, share in enumerate(shares)}
-        return {**named, "deviation of a share": self.noise}
+        return {SHIFT: shift, SCALE: scale, SHARES: self.shares.usable(otherwise)}
 
 
-def at_least(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return positive shares, each at least about ``LEAST_SHARE``, whose sum is 1."""
-    found = np.maximum(shares / shares.sum(), LEAST_SHARE)
-    return np.asarray(found / found.sum(), np.float64)
+@dataclass(frozen=True)
+class ClassShares:
+    """Noisy shares of the classes among the people who were asked.
+
+    A share that is not seen above the noise would set a wrong start or weight, so all of them are
+    used or none.
+
+    Attributes:
+        noisy: the shares, shape (classes,).
+        noise: the standard deviation of a share.
+    """
+
+    noisy: NDArray[np.float64]
+    noise: float
+
+    @property
+    def seen(self) -> bool:
+        """Whether every class is seen: its share is at least ``SEEN`` deviations of its noise."""
+        return bool((self.noisy >= SEEN * self.noise).all())
+
+    def usable(self, otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return shares, each at least about ``LEAST_SHARE``, whose sum is 1.
+
+        Args:
+            otherwise: what is returned if a class was not seen.
+        """
+        if not self.seen:
+            return otherwise
+        found = np.maximum(self.noisy / self.noisy.sum(), LEAST_SHARE)
+        return np.asarray(found / found.sum(), np.float64)
+
+    def metrics(self) -> Metrics:
+        """Return the shares with their intervals, if there are few classes."""
+        if self.noisy.size > _FEW_CLASSES:
+            return {}
+        return as_metrics(
+            Answer.of(f"share of class {k}", share, self.noise, seen=self.seen)
+            for k, share in enumerate(self.noisy)
+        )
 
 
 def shares_of(settings: Any, classes: int) -> NDArray[np.float64]:
@@ -215,9 +262,14 @@ def column_map(arrays: Arrays) -> ColumnMap:
     return ColumnMap.agreed(arrays[SHIFT], arrays[SCALE])
 
 
-def tell_columns(state: State) -> Broadcast:
-    """Return a round's broadcast, with the map of columns."""
-    told = column_map(state.arrays).public()
+def tell(state: State) -> Broadcast:
+    """Return a round's broadcast, with the map of columns, class weights and edges, if any."""
+    told: dict[str, NDArray[Any]] = {}
+    if SHIFT in state.arrays:
+        told |= column_map(state.arrays).public()
+    for name in (CLASS_WEIGHTS, EDGES):
+        if state.arrays.get(name, _NOTHING).size:
+            told[name] = state.arrays[name].astype(np.float32)
     return Broadcast(round=state.round, weights=state.weights, public=told)
 
 

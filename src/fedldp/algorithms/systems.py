@@ -117,12 +117,16 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     return tuple(found)
 
 
-def notes(config: RunConfig) -> list[Caveat]:
+def notes(config: RunConfig, problem: Problem | None) -> list[Caveat]:
     """Return the system's additional caveats; sentences of a user's own system as its notes."""
-    return [
+    composition = config.composition
+    found = [
         OWN_NOTE(of=config.name(), text=each) if isinstance(each, str) else each
-        for each in config.composition.notes
+        for each in composition.notes
     ]
+    if composition.notes_on is not None and problem is not None:
+        found += composition.notes_on(problem)
+    return found
 
 
 def stated(

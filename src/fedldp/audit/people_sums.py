@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.evaluation import MOST_BANDS
 from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
@@ -38,7 +39,8 @@ from fedldp.data.examples import Examples
 from fedldp.protocol.roles import LocalUpdate
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
-from fedldp.training.person_gradients import CLASS_WEIGHTS, SUMS, NoisySteps, PersonGradients
+from fedldp.training.person_gradients import SUMS, NoisySteps, PersonGradients
+from fedldp.training.questions import CLASS_WEIGHTS, EDGES
 from fedldp.training.tensors import one_thread
 
 Sums = NDArray[np.float64]
@@ -195,25 +197,23 @@ class PlannedPeopleCheck:
         return ""
 
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
-        """Return the broadcast of the round that counts classes, if any, or of another round."""
+        """Return the broadcast of a round of each kind in turn, with hostile public arrays."""
         update = self._update
-        if isinstance(update, PersonGradients) and (update.measured or update.intercepts):
-            return self._told_in_stages(trial, weights)
-        if not isinstance(update, PersonGradients) or not update.count_rounds:
+        if not isinstance(update, PersonGradients):
             return Broadcast(round=1, weights=weights)
-        if trial % 3 == 0:
-            return Broadcast(round=update.count_rounds, weights=weights)
-        told = {CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes, dtype=np.float32)}
-        return Broadcast(round=update.count_rounds + 1, weights=weights, public=told)
-
-    def _told_in_stages(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
-        """Return the broadcast of a round of each stage in turn, with hostile columns."""
-        stages = self.config.composition.stages
-        first = stages[trial % len(stages)][0]
+        firsts = {stage[0] for stage in self.config.composition.stages_of(self.config.rounds)}
+        firsts |= {1, update.count_rounds + 1}
+        round = sorted(firsts)[(trial + trial // len(_WEIGHTS)) % len(firsts)]
+        odd = np.roll([0.0, 3.0, -1e30, np.nan, np.inf, 1e-30], trial)
         columns = weights.size // self.problem.num_classes - 1
-        of_each = np.resize([0.0, 3.0, -1e30, np.nan, np.inf, 1e-30], columns)
-        told = {name: np.roll(of_each, trial).astype(np.float32) for name in (SHIFT, SCALE)}
-        return Broadcast(round=first, weights=weights, public=told)
+        told = {
+            SHIFT: np.resize(odd, columns),
+            SCALE: np.resize(odd, columns),
+            EDGES: np.resize(odd, 1 + trial % MOST_BANDS),
+            CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes),
+        }
+        public = {name: values.astype(np.float32) for name, values in told.items()}
+        return Broadcast(round=round, weights=weights, public=public)
 
     def _longest(self, told: Broadcast) -> float:
         """Return the squared norm that one person's vector may have in the round of a broadcast.
@@ -222,8 +222,12 @@ class PlannedPeopleCheck:
         sums fit into the modulus.
         """
         update = self._update
-        if isinstance(update, PersonGradients) and told.round in update.measured:
-            return LONGEST**2
+        if isinstance(update, PersonGradients):
+            if told.round in update.measured:
+                return LONGEST**2
+            for rounds, question in update.questions:
+                if told.round in rounds:
+                    return question.squared_norm
         return self._distance**2 / 4
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:
@@ -317,8 +321,8 @@ class _Nothing:
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
         return np.zeros(weights.size)
 
-    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        return np.zeros(len(examples), np.bool_)
+    def logits(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
+        return np.zeros((len(examples), 2))
 
     def weighted(self, class_weights: tuple[float, ...]) -> _Nothing:
         return self

@@ -125,6 +125,9 @@ CODE_OF_THE_NODE = Kind("code-of-the-node", Caveat, {}, binds=False)()
 CLASS_COUNT_ROUNDS = Kind(
     "class-count-rounds", Caveat, {"counted": int, "of": int, "everybody": bool}
 )
+CLASS_COUNT_NOISE = Kind(
+    "noise-of-class-counts", Caveat, {"half_width": float, "least": float}, binds=False
+)
 STAGE = Kind("stage", Caveat, {"sums": str, "first": int, "last": int, "share": str})
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
 OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})
@@ -191,6 +194,7 @@ FEW_EXAMPLES = Kind("few-examples", Doubt, {"fewer_than": int})
 ONE_SEED = Kind("one-seed", Doubt, {})()
 IMBALANCED_TEST = Kind("imbalanced", Doubt, {"most_frequent": float})
 PRIVATE_ROWS = Kind("private-rows", Doubt, {})()
+TRAINED_ON = Kind("trained-on", Doubt, {})()
 NOT_CALIBRATED = Kind("not-calibrated", Doubt, {"error": float})
 
 # Status of a server or a site's agent. The text of an error (why) is shown, and never compared.

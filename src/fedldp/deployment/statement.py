@@ -42,7 +42,7 @@ def stated(
     # apply to what is sent here.
     lines = tuple(line for line in found.guarantees if not line.is_idealised)
     warnings = [each for each in found.warnings if simulated or each != SIMULATED]
-    warnings += [*systems.notes(config), timed]
+    warnings += [*systems.notes(config, problem), timed]
     return replace(found, guarantees=lines, warnings=tuple(warnings))
 
 

@@ -308,7 +308,16 @@ class State:
 
 
 Metrics = Mapping[str, float]
-"""A system's own metrics for a round, by name."""
+"""A system's own metrics for a round, by name; see ``HALF_WIDTH``."""
+
+HALF_WIDTH = ", 95 % half-width"
+"""The end of the name of a metric that is half of another's 95 % interval.
+
+A figure that noise hides has this metric alone: it was not seen.
+"""
+
+PRIVATELY = "private "
+"""How the names of figures begin that people were asked for, and that a statement covers."""
 
 
 class Initial(Protocol):

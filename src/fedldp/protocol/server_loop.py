@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import Diverged, RunError
-from fedldp.protocol.roles import Arrays, Draws, Metrics, ServerRole, State
+from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY, Arrays, Draws, Metrics, ServerRole, State
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,
@@ -357,17 +357,22 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
-    """Return the mean of each of the system's own metrics over the rounds that have it."""
+    """Return the system's own metrics; see ``means_of``."""
     return means_of([one.metrics for one in rounds])
 
 
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over the rounds that have it."""
+    """Return the mean of each metric over the rounds that have it; of private figures the last."""
     found: dict[str, list[float]] = {}
+    asked: dict[str, float] = {}
     for one in rounds:
         for name, value in one.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            if name.startswith(PRIVATELY):
+                asked.pop(name.removesuffix(HALF_WIDTH), None)
+            else:
+                found.setdefault(name, []).append(value)
+        asked |= {name: value for name, value in one.items() if name.startswith(PRIVATELY)}
+    return {name: sum(values) / len(values) for name, values in found.items()} | asked
 
 
 Content = Report | Reports | Refusal | Shuffled | Counted | None

@@ -25,8 +25,9 @@ from fedldp.core.kinds import (
     ONE_CLASS,
     ONE_SEED,
     PRIVATE_ROWS,
+    TRAINED_ON,
 )
-from fedldp.protocol.roles import Score
+from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY, Score
 from fedldp.protocol.server_loop import Evaluation, Round
 from fedldp.reporting.record import Schema
 
@@ -467,6 +468,41 @@ def figures(
         for name in ("accuracy", "loss", *FIGURES)
         if (value := final.get(name)) is not None
     ]
+
+
+_ASKED = {
+    "AUC": "auc",
+    "balanced accuracy at 0.5": "balanced_accuracy",
+    "Brier score": "brier",
+    "held-out accuracy": "accuracy",
+}
+"""The metrics among the figures that people are asked for."""
+
+
+def asked_figures(metrics: Mapping[str, float]) -> list[Figure]:
+    """Return the figures that people were asked for; a statement covers them.
+
+    Args:
+        metrics: the system's own metrics.
+    """
+    found = []
+    for name, half in metrics.items():
+        if name.endswith(HALF_WIDTH):
+            name = name.removesuffix(HALF_WIDTH)
+            value, known = metrics.get(name), TestSet(classes=2)
+            name = name.removeprefix(PRIVATELY)
+            metric = _ASKED.get(name, name)
+            found.append(
+                Figure(
+                    metric=metric,
+                    value=value,
+                    interval=None if value is None else (value - half, value + half),
+                    baseline=known.baseline(metric),
+                    rows="covered",
+                    doubts=(TRAINED_ON,) if name in _ASKED and metric != "accuracy" else (),
+                )
+            )
+    return found
 
 
 def final_of(record: Round, most_frequent: float | None) -> dict[str, float | None]:

@@ -183,9 +183,10 @@ def print_result(
     print_table(console, *round_rows(summary["rounds"], figures=leads))
     for label, text in score_lines(final, tested_on, f"in {summary['seconds']:.1f} s"):
         say(console, label, text)
-    if metrics:
-        parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
-        say(console, "metrics", f"means over rounds: {parts}")
+    if own := words.own_metrics(metrics):
+        say(console, "metrics", f"means over rounds: {', '.join(own)}")
+    for place, answer in enumerate(words.asked(metrics)):
+        say(console, "" if place else "asked", answer)
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
         # Say what the budget covers: a budget for one weight could be mistaken for the run's.

@@ -25,6 +25,7 @@ from fedldp.core.formatting import number
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
+from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.reporting.lines import (
     Pair,
     asked_for,
@@ -470,6 +471,24 @@ def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
         "Brier score": area(final["brier"]),
     }
     return [(name, value or "not known") for name, value in found.items()]
+
+
+def own_metrics(metrics: Mapping[str, float]) -> list[str]:
+    """Return a system's own metrics, without figures that people were asked for."""
+    return [
+        f"{name} {mean:.4g}" for name, mean in metrics.items() if not name.startswith(PRIVATELY)
+    ]
+
+
+def asked(metrics: Mapping[str, float]) -> list[str]:
+    """Return the figures that people were asked for, each with its 95 % interval."""
+    found = []
+    for name, value in metrics.items():
+        if name.endswith(HALF_WIDTH):
+            figure = name.removesuffix(HALF_WIDTH)
+            told = f"{metrics[figure]:.4g}" if figure in metrics else "not seen"
+            found.append(f"{figure.removeprefix(PRIVATELY)} {told} ± {value:.2g}")
+    return found
 
 
 def baseline(figure: Figure) -> str:

@@ -195,7 +195,7 @@ def state(
         more.append(HELD_OUT)
     if config.rows_per_person is not None:
         more.append(ROWS_DRAWN(rows=config.rows_per_person))
-    return found.warning(*more, *notes(config))
+    return found.warning(*more, *notes(config, problem))
 
 
 def released(config: RunConfig, problem: Problem, privacy: Statement) -> Released:

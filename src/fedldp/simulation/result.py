@@ -27,6 +27,7 @@ from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
     FIGURES,
     TestSet,
+    asked_figures,
     figures,
     final_of,
     is_imbalanced,
@@ -299,7 +300,8 @@ def result_document(
         "doubts": words.facts(doubts),
     }
     on = TestSet.of_run(found["final"], found["confusion"], privacy)
-    return found | {"figures": list(map(words.figure, figures(found["final"], on, doubts)))}
+    every = [*figures(found["final"], on, doubts), *asked_figures(mean_metrics(rounds))]
+    return found | {"figures": list(map(words.figure, every))}
 
 
 def config_document(

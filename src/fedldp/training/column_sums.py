@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.exact_sums import NORM, Floats, cut, whose_rows
+from fedldp.training.exact_sums import NORM, Floats, cut, summed_shares, whose_rows
 
 BLOCK = math.isqrt(NORM**2 // 2)
 """The largest L2 norm of each block of a measuring vector, in grid steps."""
@@ -57,20 +57,18 @@ def column_sums(examples: Examples, num_classes: int) -> Floats:
     people = whose_rows(examples)
     count = np.bincount(people)[:, None]
     rows = _in_steps(_rows(examples)[:, :-1])
-    labels = np.zeros((len(examples), num_classes), np.int64)
-    labels[np.arange(len(examples)), examples.labels] = 1
 
-    def mean(of_rows: NDArray[np.int64], one: int) -> NDArray[np.int64]:
+    def means(of_rows: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.zeros((len(count), of_rows.shape[1]), np.int64)
         np.add.at(total, people, of_rows)
         whole, rest = np.divmod(np.abs(total), count)  # no product below exceeds 2^62
         found: NDArray[np.int64] = np.sign(total) * (
-            whole * BLOCK // one + rest * BLOCK // (count * one)
+            whole * BLOCK // _ONE + rest * BLOCK // (count * _ONE)
         )
-        return found
+        return np.asarray(found.sum(axis=0), np.int64)
 
-    parts = mean(labels, 1), mean(rows, _ONE), mean(np.square(rows) >> _BITS, _ONE)
-    return cut(np.concatenate([part.sum(axis=0) for part in parts]))
+    shares = summed_shares(examples.labels, people, num_classes, BLOCK)
+    return cut(np.concatenate([shares, means(rows), means(np.square(rows) >> _BITS)]))
 
 
 def _rows(examples: Examples) -> Floats:

@@ -41,15 +41,13 @@ from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.training.column_sums import ColumnMap, column_sums
 from fedldp.training.exact_sums import NORM, Floats, cut, whose_rows
+from fedldp.training.questions import CLASS_WEIGHTS, VOTES, Question, Rows
 
 if TYPE_CHECKING:
     from torch import nn
 
 SUMS = "sums of people"
 """The key under which an update carries these sums in addition to its weights."""
-
-CLASS_WEIGHTS = "class weights"
-"""The key under which a broadcast carries class weights that follow from counts of the classes."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
@@ -110,8 +108,11 @@ class Summed(Protocol):
         """
         ...
 
-    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies correctly, shape (n,), each row computed alone."""
+    def logits(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the model's outputs, shape (n, classes), each row computed alone.
+
+        A row is NaN if the model has no finite output for it.
+        """
         ...
 
     def weighted(self, class_weights: tuple[float, ...]) -> Summed:
@@ -123,14 +124,12 @@ class Summed(Protocol):
 class PersonGradients:
     """The local update: the broadcast weights, and in addition the sum over a client's people.
 
-    Some people may be held out of training. Each of them gives a vote instead, in a separate
-    coordinate: ``NORM`` if the broadcast weights classify most of its rows correctly, else
-    -``NORM``. A voter thus also gives one vector of norm at most ``NORM``, and nobody gives two.
-    The bounds for a person in training therefore also hold for a voter.
+    In some rounds all people answer a ``Question`` instead of giving gradients. If the first rounds
+    ask for classes, later broadcasts have ``CLASS_WEIGHTS``.
 
-    The first rounds may count classes: instead of a gradient or a vote, each person gives ``NORM``
-    divided among the classes according to the labels of its rows. Later broadcasts have
-    ``CLASS_WEIGHTS``.
+    Some people may be held out of training. In the rounds of gradients, these voters answer
+    ``votes`` instead, in separate coordinates. Nobody gives both, and two vectors in separate
+    coordinates, of norm ``NORM`` and of norm sqrt(2) ``NORM``, are less than 2 ``NORM`` apart.
 
     Attributes:
         summed: sums the vectors of people.
@@ -139,8 +138,12 @@ class PersonGradients:
         sampled: the probability with which a person, voters included, is sampled, independently for
             each person and each round. It is below 1 only in simulations, because a step's duration
             reveals how many people it sampled.
-        count_rounds: how many rounds count classes.
+        count_rounds: how many rounds ask for classes, whose weights later broadcasts have.
         num_classes: the number of classes.
+        questions: what is asked in which rounds.
+        votes: what voters are asked.
+        size: the number of coordinates of a sum, at least that of the weights, and of the votes
+            behind them; None for these alone.
         measured: the rounds that measure columns; later broadcasts have a ``ColumnMap``.
         intercepts: the rounds that train the intercept alone.
         intercept: sums the gradients in these rounds.
@@ -151,6 +154,9 @@ class PersonGradients:
     sampled: float = 1.0
     count_rounds: int = 0
     num_classes: int = 0
+    questions: Sequence[tuple[range, Question]] = ()
+    votes: Question = VOTES
+    size: int | None = None
     measured: range = range(0)
     intercepts: range = range(0)
     intercept: Summed | None = None
@@ -160,9 +166,10 @@ class PersonGradients:
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the weights unchanged, and sums of shape (n, d), or (n, d + 1) with votes."""
+        """Return the weights unchanged, and sums of shape (n, ``size``)."""
         weights, asked = broadcast.weights, self._asked(broadcast)
-        sums = np.zeros((len(batch), weights.size + (self.held_out > 0)))
+        size = self.size or weights.size + (self.votes.cells if self.held_out else 0)
+        sums = np.zeros((len(batch), size))
         for place, client in enumerate(batch):
             found = asked(client)
             sums[place, : found.size] = found
@@ -180,52 +187,44 @@ class PersonGradients:
         round, weights, summed = broadcast.round, broadcast.weights, self.summed
         if round in self.measured:
             return lambda client: column_sums(client.examples, self.num_classes)
-        if round <= self.count_rounds:
-            return lambda client: class_counts(
-                client.examples.taken(next(samples(client, self.sampled))), self.num_classes
-            )
+        columns: Callable[[Examples], Examples] = _as_they_are
+        if self.measured:
+            columns = ColumnMap.told(broadcast, weights.size // self.num_classes - 1)
+        for rounds, question in self.questions:
+            if round in rounds:
+                answers = question.told(broadcast)
+                return lambda client: answers(
+                    self._rows(weights, columns(client.examples.taken(self._taken(client))))
+                )
         if self.count_rounds:
             summed = summed.weighted(told_weights(broadcast, self.num_classes))
         if round in self.intercepts:
             assert self.intercept is not None
             summed = self.intercept
-        if not self.measured:
-            return lambda client: self._sum(summed, weights, client, client.examples)
-        columns = ColumnMap.told(broadcast, weights.size // self.num_classes - 1)
-        return lambda client: self._sum(summed, weights, client, columns(client.examples))
+        votes = self.votes.told(broadcast)
 
-    def _sum(
-        self, summed: Summed, weights: NDArray[np.float32], client: Client, examples: Examples
-    ) -> Floats:
-        taken = next(samples(client, self.sampled))
-        if not self.held_out:
-            return summed(weights, examples.taken(taken))
-        people = whose_rows(examples)
-        drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
-        examples, people = examples.taken(taken), people[taken]
-        votes = (drawn < self.held_out)[people]
-        asked, whose = examples.taken(votes), people[votes]
-        right = np.bincount(whose, summed.right(weights, asked), len(drawn))
-        rows = np.bincount(whose, minlength=len(drawn))
-        in_favour = np.count_nonzero(2 * right[rows > 0] > rows[rows > 0])
-        balance = 2 * in_favour - np.count_nonzero(rows)
-        return np.append(summed(weights, examples.taken(~votes)), float(NORM) * balance)
+        def found(client: Client) -> Floats:
+            examples, taken = columns(client.examples), self._taken(client)
+            if not self.held_out:
+                return summed(weights, examples.taken(taken))
+            people = whose_rows(examples)
+            drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
+            votes_here = (drawn < self.held_out)[people[taken]]
+            examples = examples.taken(taken)
+            trained = summed(weights, examples.taken(~votes_here))
+            return np.append(trained, votes(self._rows(weights, examples.taken(votes_here))))
+
+        return found
+
+    def _taken(self, client: Client) -> slice | NDArray[np.bool_]:
+        return next(samples(client, self.sampled))
+
+    def _rows(self, weights: NDArray[np.float32], examples: Examples) -> Rows:
+        return Rows(examples=examples, logits=lambda: self.summed.logits(weights, examples))
 
 
-def class_counts(examples: Examples, num_classes: int) -> Floats:
-    """Return the sum over people of ``NORM`` times the share of each class in a person's rows.
-
-    Shares are rounded down to whole numbers, so their sum, and hence their norm, is at most
-    ``NORM``.
-
-    Returns:
-        whole numbers, shape (num_classes,); exact.
-    """
-    people = whose_rows(examples)
-    pairs, rows = np.unique(people * num_classes + examples.labels, return_counts=True)
-    whose, labels = np.divmod(pairs, num_classes)
-    given = rows * NORM // np.bincount(people)[whose]
-    return cut(np.bincount(labels, given, num_classes).astype(np.int64))
+def _as_they_are(examples: Examples) -> Examples:
+    return examples
 
 
 def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
@@ -364,13 +363,14 @@ class DenseGradients:
                 total += block.astype(np.int64)
         return cut(total)
 
-    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies correctly; see ``Summed``."""
-        parameters, found = self._parameters(weights), np.zeros(len(examples), np.bool_)
+    def logits(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the model's outputs; see ``Summed``."""
+        parameters = self._parameters(weights)
+        found = np.empty((len(examples), len(parameters[-1])))
         for start in range(0, len(examples), _BLOCK):
             part = slice(start, start + _BLOCK)
-            _, logits, lost = self._forward(parameters, examples.features[part])
-            found[part] = (logits.argmax(axis=1) == examples.labels[part]) & ~lost
+            _, found[part], lost = self._forward(parameters, examples.features[part])
+            found[part][lost] = np.nan
         return found
 
     def weighted(self, class_weights: tuple[float, ...]) -> DenseGradients:
@@ -535,12 +535,14 @@ class ModelGradients:
         model: the model at whose parameters gradients are taken, on the CPU.
         layout: the layout of its parameters.
         clip: see ``DenseGradients``.
+        num_classes: the number of the model's outputs.
         class_weights: see ``DenseGradients``.
     """
 
     model: nn.Module
     layout: Layout
     clip: float
+    num_classes: int
     class_weights: tuple[float, ...] = ()
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
@@ -593,25 +595,25 @@ class ModelGradients:
                     continue
                 yield on_grid_of_clip(found, self.clip)
 
-    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
-        """Return which rows the model classifies correctly; see ``Summed``."""
+    def logits(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the model's outputs; see ``Summed``. A row on which the model fails is NaN."""
         import torch
 
         from fedldp.training.tensors import load_weights
 
         self.model.eval()
         load_weights(self.model, self.layout, weights)
-        found = np.zeros(len(examples), np.bool_)
+        found = np.full((len(examples), self.num_classes), np.nan)
         with torch.no_grad():
             for row in range(len(examples)):
                 one = torch.from_numpy(examples.features[row : row + 1]).clone()
                 try:
                     with torch_seeded(_same_draws()):
                         logits = self.model(one)
-                except Exception:  # only this row counts as wrong
+                    if logits.isfinite().all():
+                        found[row] = logits[0].numpy()
+                except Exception:  # only this row has no output
                     continue
-                finite = bool(logits.isfinite().all())
-                found[row] = finite and int(logits.argmax()) == examples.labels[row]
         return found
 
     def weighted(self, class_weights: tuple[float, ...]) -> ModelGradients:

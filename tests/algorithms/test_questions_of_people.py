@@ -1,0 +1,339 @@
+"""What people are asked in a run: counts with intervals, and an evaluation of the model."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+import fedldp
+from benchmarks.evaluation_coverage import SETTINGS, WORLDS, coverage
+from fedldp.algorithms.answers import Answer, is_seen, mean_of
+from fedldp.algorithms.evaluation import (
+    GRID,
+    LOOK,
+    MOST_BANDS,
+    QUESTION,
+    Look,
+    bands_for,
+    evaluated,
+)
+from fedldp.algorithms.people import SCORE
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.stages import ClassShares, stages_of
+from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import CLASS_COUNT_NOISE, TRAINED_ON
+from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
+from fedldp.protocol.server_loop import means_of
+from fedldp.reporting import words
+from fedldp.reporting.scores import asked_figures
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan
+from fedldp.simulation.settings import from_mapping
+
+PROBLEM = Problem((8,), 2, 1500, None, 5)
+ROOT = Path(__file__).parents[2]
+
+
+def config_of(**settings: Any) -> Any:
+    return from_mapping(
+        {
+            "dataset": "x",
+            "num_clients": 5,
+            "system": "person_dp_sgd",
+            "channel": "sum",
+            "model": "linear",
+            "features": "unit-norm",
+            "rounds": 12,
+            "epsilon": 4.0,
+            "clip": 0.44,
+            "learning_rate": 8.0,
+            **settings,
+        }
+    )
+
+
+def world(number: int, seed: int = 0, constant: float = -2.4) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(number, 8)) / 3
+    odds = constant + 4 * x[:, 0] + 3 * x[:, 1]
+    return x.astype(np.float32), (generator.random(number) < 1 / (1 + np.exp(-odds))).astype(int)
+
+
+def private(result: Any, name: str) -> tuple[float, float]:
+    metrics = result.metrics
+    return metrics[PRIVATELY + name], metrics[PRIVATELY + name + HALF_WIDTH]
+
+
+# The study's configurations
+
+
+def test_only_runs_that_ask_for_counts_have_another_version() -> None:
+    """A run whose results stay the same keeps its digest: all of the study's do."""
+    for path in (ROOT / "study").glob("people-*.toml"):
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        for entry in found["contestants"].values():
+            if entry["system"] != "person_dp_sgd":
+                continue
+            made = from_mapping(
+                {"epsilon": 1.0, "num_clients": 10, **found["set"], **entry["set"],
+                 **entry["grid"][0], "system": entry["system"]}
+            )  # fmt: skip
+            assert "version" not in made.identity()
+    assert "version" not in config_of(measure_share=0.1, evaluation_share=0.1).identity()
+    for more in ({"class_count_rounds": 1}, {"held_out_people": 0.1}):
+        assert config_of(**more).identity()["version"] == 2
+
+
+# Shares of classes
+
+
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_shares_that_are_not_seen_set_no_class_weight(channel: str) -> None:
+    """Shares within the noise once gave a weight of 0.01, and a model of one class."""
+    x, y = world(1_000)
+    data = fedldp.Dataset.from_arrays(x, y)
+    common = {"channel": channel, "rounds": 4, "epsilon": 0.05, "class_count_rounds": 2}
+    for shares, weights in ((None, [1, 1]), ([0.8, 0.2], [0.25, 1])):
+        made = config_of(**common, class_shares=shares)
+        found = simulate(made, dataset=data)
+        assert PRIVATELY + "share of class 1" not in found.metrics
+        half = found.metrics[f"{PRIVATELY}share of class 1{HALF_WIDTH}"]
+        (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
+        assert half == pytest.approx(note.values["half_width"], rel=1e-6)
+        assert half > 0.16 / 3 * 1.96
+        told = weights_told(made, ClassShares(np.array([0.9, 0.04]), 0.1))
+        assert told == pytest.approx(weights)
+        assert "share of class 1 not seen ±" in words.asked(found.metrics)[1]
+
+
+def weights_told(made: Any, shares: ClassShares) -> Any:
+    from fedldp.algorithms.stages import shares_of
+
+    found = shares.usable(shares_of(made, 2))
+    return found.min() / found
+
+
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_counted_shares_have_intervals_that_are_known_before_the_run(channel: str) -> None:
+    x, y = world(3_000)
+    made = config_of(channel=channel, rounds=4, epsilon=2.0, class_count_rounds=2)
+    held = 0
+    for seed in range(5):
+        found = simulate(made.changed(seed=seed), dataset=fedldp.Dataset.from_arrays(x, y))
+        share, half = private(found, "share of class 1")
+        held += abs(share - y.mean()) <= half
+        (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
+        assert half == pytest.approx(note.values["half_width"], rel=1e-6)
+        assert (share, half) != private(found, "share of class 0")
+    assert held >= 4
+
+
+def test_an_account_says_how_far_noise_moves_shares_that_are_counted() -> None:
+    (note,) = CLASS_COUNT_NOISE.among(
+        plan(config_of(class_count_rounds=2, epsilon=0.1), PROBLEM).privacy.warnings
+    )
+    assert note.values["least"] == pytest.approx(note.values["half_width"] * 3 / 1.96)
+    assert "class shares are counted to within" in words.line(note)
+    few = plan(config_of(class_count_rounds=2, clients_per_round=1, channel="named"), PROBLEM)
+    many = plan(config_of(class_count_rounds=2, channel="named"), PROBLEM)
+    one, all_of_them = (
+        CLASS_COUNT_NOISE.among(each.privacy.warnings)[0].values["half_width"]
+        for each in (few, many)
+    )
+    assert one > all_of_them
+
+
+# Held-out people
+
+
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_the_accuracy_on_held_out_people_has_an_interval(channel: str) -> None:
+    x, y = world(4_000, constant=0.0)
+    made = config_of(channel=channel, held_out_people=0.3, epsilon=8.0)
+    found = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y, test=world(5_000, 1, 0.0)))
+    value, half = private(found, SCORE)
+    assert abs(value - found.rounds[-2].accuracy) < 1.5 * half + 0.02
+    assert found.rounds[-1].metrics[PRIVATELY + SCORE] == value
+    (figure,) = asked_figures(found.metrics)
+    assert (figure.metric, figure.rows, figure.baseline) == ("accuracy", "covered", None)
+
+
+def test_a_figure_is_not_seen_below_three_deviations_of_its_noise() -> None:
+    assert not is_seen(np.array([10.0, 19.9]), 10 / math.sqrt(2))
+    assert is_seen(np.array([10.0, 20.1]), 10 / math.sqrt(2))
+    hidden = Answer.of("AUC", math.nan, 1.0)
+    assert (hidden.value, hidden.half_width) == (None, 1.0)
+
+
+def test_a_mean_has_the_deviation_of_its_counts_and_its_noise() -> None:
+    generator = np.random.default_rng(0)
+    truth, noise = np.array([0.1, 0.3, 0.6]), 12.0
+    values = np.array([0.0, 0.5, 1.0])
+    found = [
+        mean_of(values, generator.multinomial(500, truth) + generator.normal(0, noise, 3), noise)
+        for _ in range(4_000)
+    ]
+    means, deviations = map(np.array, zip(*found, strict=True))
+    assert means.mean() == pytest.approx(values @ truth, abs=1e-3)
+    assert means.std() == pytest.approx(deviations.mean(), rel=0.03)
+
+
+def test_private_figures_are_those_of_the_last_round_and_never_without_an_interval() -> None:
+    name = PRIVATELY + "AUC"
+    rounds = [{"drift": 1.0, name: 0.7, name + HALF_WIDTH: 0.1}, {"drift": 3.0}]
+    assert means_of(rounds) == {"drift": 2.0, name: 0.7, name + HALF_WIDTH: 0.1}
+    rounds.append({name + HALF_WIDTH: 0.5})
+    assert means_of(rounds) == {"drift": 2.0, name + HALF_WIDTH: 0.5}
+    assert words.asked(means_of(rounds)) == ["AUC not seen ± 0.5"]
+    assert words.own_metrics(means_of(rounds)) == ["drift 2"]
+    (figure,) = asked_figures(means_of(rounds))
+    assert (figure.value, figure.interval, figure.doubts) == (None, None, (TRAINED_ON,))
+
+
+# Evaluation
+
+
+def test_an_evaluation_is_two_stages_at_the_end_with_shares_of_their_own() -> None:
+    made = config_of(evaluation_share=0.1, measure_share=0.2, intercept_share=0.05)
+    found = {stage.kind: (str(stage.share), len(stage.rounds)) for stage in stages_of(made)}
+    assert found == {
+        "measure": ("1/5", 1),
+        "train": ("13/20", 6),
+        "intercept": ("1/20", 3),
+        "look": ("1/50", 1),
+        "question": ("2/25", 1),
+    }
+    assert [stage.rounds[0] for stage in stages_of(made)][-2:] == [11, 12]
+
+
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_an_evaluation_costs_nothing_beside_its_share(channel: str) -> None:
+    def lines(**more: Any) -> dict[Any, float]:
+        found = plan(config_of(channel=channel, epsilon=1.0, **more), PROBLEM).privacy.guarantees
+        return {(line.unit, line.adversary): line.epsilon for line in found if line.epsilon}
+
+    with_it, without = lines(evaluation_share=0.1), lines()
+    assert with_it.keys() == without.keys()
+    for key, epsilon in with_it.items():
+        assert 0.998 * without[key] < epsilon < 1.002 * without[key]
+    assert max(with_it.values()) >= 0.999
+
+
+def test_without_noise_the_figures_are_those_of_scores_rounded_to_bands() -> None:
+    """Compared with scikit-learn, on scores of which each band has one value."""
+    generator = np.random.default_rng(3)
+    y = (generator.random(20_000) < 0.2).astype(int)
+    score = np.round(generator.normal(1.2 * y - 1.5, 1.0), 1) + 0.05
+    edges = np.arange(-5.0, 4.0, 0.1)
+    band = np.searchsorted(edges, score, side="right")
+    counts = np.stack([np.bincount(band[y == k], minlength=edges.size + 1) for k in (0, 1)])
+    look = np.bincount(np.searchsorted(GRID, score, side="right"), minlength=len(GRID) + 1)
+    found = {
+        each.name: each for each in evaluated(counts.astype(float), 0.0, edges, Look(look, 0.0))
+    }
+    risk = 1 / (1 + np.exp(-score))
+    assert found["AUC"].value == pytest.approx(roc_auc_score(y, score), abs=1e-12)
+    assert found["Brier score"].value == pytest.approx(brier_score_loss(y, risk), abs=1e-3)
+    assert found["observed share of class 1"].value == pytest.approx(y.mean())
+    assert found["mean prediction"].value == pytest.approx(risk.mean(), abs=5e-3)
+    predicted = risk >= 0.5
+    balanced = (predicted[y == 1].mean() + (~predicted[y == 0]).mean()) / 2
+    assert found["balanced accuracy at 0.5"].value == pytest.approx(balanced, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_intervals_hold_the_truth(kind: str, setting: Any) -> None:
+    """The benchmark asks for 0.92 with 1,000 draws; with 150, chance alone moves it by 0.02."""
+    found = coverage(kind, setting, 150)
+    for name, (_, held, _) in found.items():
+        assert held >= 0.87, name
+    assert np.mean([held for _, held, _ in found.values()]) > 0.92
+    assert ("shift of the log odds" in found) == (setting[1] >= 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+@pytest.mark.parametrize("more", [{}, {"measure_share": 0.1, "intercept_share": 0.05}], ids=str)
+def test_the_model_that_is_saved_is_evaluated(channel: str, more: dict[str, Any]) -> None:
+    """Not the last round's: these weights are averaged, and their columns are mapped back."""
+    x, y = world(12_000)
+    data = fedldp.Dataset.from_arrays(x, y, test=world(20_000, 1))
+    made = config_of(channel=channel, evaluation_share=0.2, rounds=14, epsilon=8.0, **more)
+    result = simulate(made, dataset=data)
+    risk = result.predict_proba(x)[:, 1]
+    for name, truth in (
+        ("AUC", roc_auc_score(y, risk)),
+        ("mean prediction", risk.mean()),
+        ("observed share of class 1", y.mean()),
+        ("Brier score", brier_score_loss(y, risk)),
+    ):
+        value, half = private(result, name)
+        assert abs(value - truth) < 1.3 * half, name
+        assert half < 0.025, name
+    assert result.rounds[-1].auc == result.rounds[-3].auc  # the model stays as it is
+    figures = {each["metric"]: each for each in result.summary()["figures"]
+               if each["rows"] == "covered"}  # fmt: skip
+    assert figures["auc"]["interval"][0] < figures["auc"]["value"] < figures["auc"]["interval"][1]
+    assert [each["kind"] for each in figures["auc"]["doubts"]] == ["trained-on"]
+
+
+def test_a_model_with_other_parts_is_evaluated_too() -> None:
+    """Any model and optimiser will do, with class weights, for two classes."""
+    x, y = world(2_000)
+    made = config_of(
+        evaluation_share=0.3, model="mlp_64", features="none", server_optimizer="momentum",
+        class_weights=[0.5, 3.0], rounds=6, epsilon=20.0, learning_rate=1.0,
+    )  # fmt: skip
+    result = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y))
+    risk = result.predict_proba(x)[:, 1]
+    value, half = private(result, "AUC")
+    assert abs(value - roc_auc_score(y, risk)) < 1.3 * half
+
+
+def test_a_small_model_has_room_for_the_cells_of_a_question() -> None:
+    release = config_of(evaluation_share=0.1).algorithm(PROBLEM).release(0)
+    assert release.coordinates == max(LOOK.cells, QUESTION.cells) > release.size
+
+
+@pytest.mark.parametrize("counts", [np.zeros(len(GRID) + 1), -np.ones(len(GRID) + 1)])
+def test_bands_exist_whatever_the_noise_made_of_the_look(counts: Any) -> None:
+    edges = Look(counts, 100.0).edges(MOST_BANDS, 0.1)
+    assert np.isfinite(edges).all()
+    assert 0 < edges.size <= MOST_BANDS
+    assert (np.diff(edges) > 0).all()
+
+
+def test_more_people_and_less_noise_have_more_bands() -> None:
+    assert bands_for(100, 0.1, 50.0) == 8
+    assert bands_for(12_000, 0.13, 10.0) < bands_for(100_000, 0.13, 10.0) <= MOST_BANDS
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rounds": 2}, "2 evaluate .* give at least 3"),
+        ({"evaluation_share": 0.9, "measure_share": 0.2}, "nothing of the budget would be left"),
+        ({"held_out_people": 0.1}, "evaluation_share = 0.1 and held_out_people = 0.1"),
+        ({"sample_rate": 0.5}, "sample_rate = 0.5"),
+        ({"steps_per_round": 2, "channel": "named"}, "steps_per_round = 2"),
+        ({"clients_per_round": 3}, "clients_per_round = 3"),
+    ],
+)
+def test_an_evaluation_refuses_what_does_not_go_together(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan(config_of(**{"evaluation_share": 0.1, **settings}), PROBLEM)
+
+
+def test_an_evaluation_of_three_classes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="an evaluation is for two classes, but there are 3"):
+        plan(config_of(evaluation_share=0.1), Problem((8,), 3, 1500, None, 5))

@@ -1,0 +1,157 @@
+"""Questions: exact integers, the distance of two people, and cells for whatever a server tells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.core.errors import RunError
+from fedldp.data.examples import Examples
+from fedldp.protocol.wire import Broadcast
+from fedldp.training.exact_sums import NORM
+from fedldp.training.questions import (
+    ASKED,
+    EDGES,
+    Labels,
+    LabelsByBand,
+    Question,
+    Right,
+    Rows,
+    Scores,
+    Table,
+)
+
+TABLES: list[Table] = [Labels(2), Right(), Scores((-1.0, 0.0, 0.5)), LabelsByBand(4), Labels(1)]
+ODD = [0.0, -0.0, 1.5, -1.0, 1e30, -1e30, 3e38, np.nan, np.inf, -np.inf, 1e-40]
+
+
+def rows(labels: list[int], logits: Any, people: list[int] | None = None) -> Rows:
+    whose = None if people is None else np.array(people)
+    examples = Examples(np.zeros((len(labels), 1), np.float32), np.array(labels, np.int64), whose)
+    return Rows(examples=examples, logits=lambda: np.asarray(logits, np.float64).reshape(-1, 2))
+
+
+def asked(question: Question, given: Rows, edges: Any = (0.0,)) -> list[int]:
+    told = Broadcast(
+        round=3, weights=np.zeros(1, np.float32), public={EDGES: np.array(edges, np.float32)}
+    )
+    return [int(each) for each in question.told(told)(given)]
+
+
+def apart(one: list[int], other: list[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("squared_norm", [2 * NORM**2, NORM**2])
+def test_no_two_people_of_a_few_rows_are_further_apart_than_the_distance(
+    count: int, squared_norm: int
+) -> None:
+    """Every person of up to three rows is tried, with all other people, in exact integers."""
+    question = Question((TABLES * 2)[:count], squared_norm)
+    of_rows = itertools.product((0, 1), [(0.0, 0.0), (0.0, 3.0), (np.nan, 0.0)])
+    kinds = list(of_rows)
+    vectors = [
+        asked(question, rows([a for a, _ in own], [b for _, b in own], [0] * len(own)))
+        for number in (1, 2, 3)
+        for own in itertools.combinations_with_replacement(kinds, number)
+    ]
+    assert all(each >= 0 for vector in vectors for each in vector)
+    longest = max(sum(each**2 for each in vector) for vector in vectors)
+    assert (1 - 1e-8) * squared_norm < longest <= squared_norm
+    distance = max(itertools.starmap(apart, itertools.combinations(vectors, 2)))
+    assert distance <= 2 * squared_norm <= (2 * NORM) ** 2
+    if count in (1, 2):  # reached, by people in different cells of each table
+        assert distance > (1 - 1e-8) * 2 * squared_norm
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_replacing_one_person_moves_a_sum_by_at_most_the_distance(data: st.DataObject) -> None:
+    """Whatever a server tells, and whatever labels and scores the people have."""
+    tables = data.draw(st.lists(st.sampled_from(TABLES), min_size=1, max_size=6))
+    question = Question(tables)
+    edges = data.draw(st.lists(st.sampled_from(ODD), min_size=1, max_size=3))
+
+    def person(number: int) -> tuple[list[int], list[list[float]]]:
+        score = st.floats(allow_nan=True, allow_infinity=True)
+        logits = st.lists(score, min_size=2, max_size=2)
+        return (
+            data.draw(st.lists(st.integers(0, 9), min_size=number, max_size=number)),
+            data.draw(st.lists(logits, min_size=number, max_size=number)),
+        )
+
+    numbers = data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=4))
+    everybody = [person(number) for number in numbers]
+    other = person(data.draw(st.integers(1, 9)))
+
+    def total(chosen: list[tuple[list[int], list[list[float]]]]) -> list[int]:
+        whose = [who for who, (labels, _) in enumerate(chosen) for _ in labels]
+        labels = [label for each, _ in chosen for label in each]
+        return asked(
+            question, rows(labels, [row for _, each in chosen for row in each], whose), edges
+        )
+
+    before, after = total(everybody), total([other, *everybody[1:]])
+    assert apart(before, after) <= (2 * NORM) ** 2
+    alone = [total([each]) for each in everybody]
+    assert before == [sum(column) for column in zip(*alone, strict=True)]
+    assert max(max(each) for each in alone) <= question.norm <= ASKED
+
+
+def test_a_person_gives_the_shares_of_that_persons_rows() -> None:
+    found = asked(
+        Question((Labels(4),)), rows([0, 0, 1, 2, 2, 2], np.zeros(12), [5, 5, 5, 1, 9, 9])
+    )
+    assert found == [2 * ASKED // 3, ASKED // 3, 2 * ASKED, 0]
+    assert asked(Question((Labels(4),)), rows([0, 0, 1, 2], np.zeros(8))) == [
+        2 * ASKED, ASKED, ASKED, 0,
+    ]  # fmt: skip
+    assert asked(Question((Labels(4),)), rows([], [])) == [0] * 4
+
+
+def test_a_label_that_the_agreement_does_not_know_is_in_a_cell() -> None:
+    assert asked(Question((Labels(2),)), rows([7], [0, 0])) == [0, ASKED]
+
+
+def test_many_rows_of_a_person_count_once() -> None:
+    number = 100_003
+    given = rows([0] * number + [1] * 7, np.zeros((number + 7, 2)), [0] * (number + 7))
+    found = asked(Question((Labels(2),)), given)
+    assert found == [number * ASKED // (number + 7), 7 * ASKED // (number + 7)]
+
+
+@pytest.mark.parametrize("edges", [[3.0, 1.0], [np.nan, np.inf, -np.inf], [0.0] * 3, ODD[:3]])
+def test_every_score_is_in_one_band_whatever_edges_are_told(edges: list[float]) -> None:
+    scores = [-np.inf, -5.0, 0.0, 0.7, 1.5, 4.0, np.inf, np.nan]
+    question = Question((LabelsByBand(4),))
+    logits = [[0.0, score] for score in scores]
+    found = asked(question, rows([0, 1] * 4, logits), edges)
+    assert sum(found) == 8 * ASKED
+    assert found[-1] == ASKED  # NaN
+
+
+def test_bands_are_between_edges_and_upper_ends_are_in_the_next_band() -> None:
+    logits = [[0.0, score] for score in (-1.0, 0.0, 0.5, 2.0)]
+    found = asked(Question((LabelsByBand(4),)), rows([0, 0, 1, 1], logits), [2.0, 0.0])
+    assert found == [ASKED, ASKED, 0, 0, 0, ASKED, ASKED, 0, 0]
+
+
+@pytest.mark.parametrize("public", [{}, {EDGES: np.zeros(4)}, {EDGES: np.zeros((1, 2))}])
+def test_a_broadcast_without_edges_is_refused_before_an_example_is_looked_at(public: Any) -> None:
+    told = Broadcast(round=7, weights=np.zeros(1, np.float32), public=public)
+    with pytest.raises(RunError, match=r"round 7: the broadcast does not have 1 to 3 edges"):
+        Question((LabelsByBand(4),)).told(told)
+
+
+def test_the_norm_of_each_table_is_a_whole_number_rounded_down() -> None:
+    for count in range(1, 40):
+        norm = Question([Labels(2)] * count).norm
+        assert count * norm**2 <= 2 * NORM**2 < count * (norm + 1) ** 2
+    assert Question([Labels(2)]).norm == ASKED == math.isqrt(2 * NORM**2)
