@@ -21,7 +21,13 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.people import largest_number, people_of
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.core.kinds import AT_SITES, CLASS_COUNT_NOISE, CLASS_COUNT_ROUNDS, IDEALISED, SECRET_SAMPLE
+from fedldp.core.kinds import (
+    AT_SITES,
+    CLASS_COUNT_NOISE,
+    CLASS_COUNT_ROUNDS,
+    IDEALISED,
+    SECRET_SAMPLE,
+)
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
@@ -23,7 +24,7 @@ from fedldp.algorithms.evaluation import (
     bands_for,
     evaluated,
 )
-from fedldp.algorithms.people import SCORE
+from fedldp.algorithms.people import SCORE, largest_number
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, stages_of
 from fedldp.core.errors import ConfigError
@@ -35,6 +36,7 @@ from fedldp.reporting.scores import asked_figures
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
+from fedldp.training.exact_sums import NORM
 
 PROBLEM = Problem((8,), 2, 1500, None, 5)
 ROOT = Path(__file__).parents[2]
@@ -337,3 +339,15 @@ def test_an_evaluation_refuses_what_does_not_go_together(
 def test_an_evaluation_of_three_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match="an evaluation is for two classes, but there are 3"):
         plan(config_of(evaluation_share=0.1), Problem((8,), 3, 1500, None, 5))
+
+
+def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
+    """The distance from nothing is the norm itself, without the square root of 2."""
+    for rate, squared in ((1.0, 2 * NORM**2), (0.5, NORM**2)):
+        made = config_of(class_count_rounds=1, held_out_people=0.1, sample_rate=rate)
+        update: Any = made.algorithm(PROBLEM).local_update(torch.device("cpu"))
+        update = getattr(update, "update", update)
+        ((rounds, question),) = update.questions
+        assert (rounds, question.squared_norm) == (range(1, 2), squared)
+        assert update.votes.squared_norm == squared
+        assert largest_number(made) == math.isqrt(squared)

@@ -9,6 +9,7 @@ import planted_people as planted
 import pytest
 from planted import changed
 
+import fedldp
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.people_sums import PlannedPeopleCheck
@@ -17,7 +18,7 @@ from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
-from fedldp.training import person_gradients
+from fedldp.training import person_gradients, questions
 from fedldp.training.person_gradients import PersonGradients
 
 FEW = replace(QUICK, system_explore=40)
@@ -167,7 +168,6 @@ def own_means(examples: Examples) -> Any:
     [
         {"held_out_people": 0.3},
         {"class_count_rounds": 1},
-        {"class_count_rounds": 1, "sample_rate": 0.5},
         {"channel": "central"},
         {"channel": "sum"},
         {"sample_rate": 0.5},
@@ -180,3 +180,24 @@ def own_means(examples: Examples) -> Any:
 def test_every_setting_of_the_correct_sums_is_exact(more: dict[str, Any]) -> None:
     row = exactly(RIGHT(**planted.settings(**more)))
     assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+@pytest.mark.parametrize("planted_in", [None, "log_odds", "summed_shares"])
+def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
+    monkeypatch: pytest.MonkeyPatch, channel: str, planted_in: str | None
+) -> None:
+    more = {**STAGED, "rounds": 8, "evaluation_share": 0.2, "class_weights": None}
+    config = fedldp.recipe("person-dp-sgd-digits", channel=channel, num_clients=3, **more)
+    two_classes = replace(problem(config), num_classes=2)
+    if planted_in is not None:
+        right = getattr(questions, planted_in)
+        wrong = {
+            # of each row among the others
+            "log_odds": lambda logits: right(logits) - right(logits).mean(),
+            "summed_shares": lambda *given: 2 * right(*given),
+        }
+        monkeypatch.setattr(questions, planted_in, wrong[planted_in])
+    (row,) = PlannedPeopleCheck(config, two_classes).rows(AuditKeys(0), 0.999, 40)
+    assert row.verdict == ("ok" if planted_in is None else "bug"), row.attack
