@@ -232,7 +232,7 @@ def test_without_noise_the_figures_are_those_of_scores_rounded_to_bands() -> Non
     generator = np.random.default_rng(3)
     y = (generator.random(20_000) < 0.2).astype(int)
     score = np.round(generator.normal(1.2 * y - 1.5, 1.0), 1) + 0.05
-    edges = np.arange(-5.0, 4.0, 0.1)
+    edges = np.round(np.arange(-5.0, 4.0, 0.1), 1)
     band = np.searchsorted(edges, score, side="right")
     counts = np.stack([np.bincount(band[y == k], minlength=edges.size + 1) for k in (0, 1)])
     look = np.bincount(np.searchsorted(GRID, score, side="right"), minlength=len(GRID) + 1)
