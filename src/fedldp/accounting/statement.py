@@ -72,12 +72,24 @@ class Claim:
         delta: the claimed delta.
         unit: the unit that the claim covers, in the vocabulary of the statements.
         source: where the claim is made.
+
+    Raises:
+        ConfigError: a number is out of range, or there is no such unit.
     """
 
     epsilon: float
     delta: float
     unit: Unit
     source: str
+
+    def __post_init__(self) -> None:
+        if self.unit not in get_args(Unit):
+            known = ", ".join(get_args(Unit))
+            raise ConfigError(
+                f"claim: unit = {self.unit!a:.60}: there is no such unit; choose {known}"
+            )
+        strict_number("claim: epsilon", self.epsilon)
+        strict_share("claim: delta", self.delta)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -86,8 +98,6 @@ class Claim:
         Raises:
             ConfigError: it is no claim.
         """
-        if found["unit"] not in get_args(Unit):
-            raise ConfigError(f"claim: unit = {found['unit']!a:.60}: there is no such unit")
         return cls(
             epsilon=strict_number("epsilon", found["epsilon"]),
             delta=strict_share("delta", found["delta"]),

@@ -26,7 +26,7 @@ from fedldp.algorithms.people import PersonSteps
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
-from fedldp.core.registry import is_address
+from fedldp.core.registry import fault, is_address
 from fedldp.core.trial import Answer, Rows, Trial, difference
 from fedldp.data.examples import Examples
 from fedldp.models import Layer, layers_of
@@ -49,45 +49,64 @@ _STEP = 0.1
 def check_own_code(algorithm: Algorithm) -> None:
     """Refuse a user's own model, loss or system if a trial shows that it keeps something of rows.
 
-    It is also refused if it fails on the public rows, as it would fail in the first round. A user's
-    own features have been tried before, when they were loaded.
+    These and a mechanism are also refused if they fail on public rows, as they would in the first
+    round. A user's own features have been tried before, when they were loaded.
 
     Raises:
         ConfigError: the code is refused; the message names it.
     """
     config, local = algorithm.config, algorithm.parts.local
-    given = {name: str(getattr(config, name, "")) for name in ("system", "model", "loss")}
-    if not any(map(is_address, given.values())):
+    names = ("system", "mechanism", "model", "loss")
+    given = {name: str(getattr(config, name, "")) for name in names}
+    given = {name: value for name, value in given.items() if is_address(value)}
+    if not given:
         return
-    ways = [_WAYS[local.alone]]
-    if _is_own(local):
-        ways.append(_try_clients)
     with _undisturbed():
-        if is_address(given["model"]) and _is_known(algorithm):
+        if "model" in given and _is_known(algorithm):
             del given["model"]
-        named = " and ".join(
-            f"{name} = {value}" for name, value in given.items() if is_address(value)
-        )
-        if not named:
-            return
         try:
-            _check_input(algorithm)
-            for way in ways:
-                trial = way(algorithm)
-                after = None if trial is None else difference(trial)
-                if after is not None:
-                    raise ConfigError(
-                        f"what the same rows contribute differs after {after}, so something is "
-                        "kept from one call to the next, or random numbers come from another "
-                        "generator than torch's global one; keep nothing in attributes, caches or "
-                        "globals"
-                    )
+            if given:
+                _check_mechanism(algorithm)
+            if set(given) - {"mechanism"}:
+                _check_input(algorithm)
+                for way in (_WAYS[local.alone], *([_try_clients] if _is_own(local) else ())):
+                    _check_alone(way(algorithm))
         except Exception as error:  # the user's own code may raise anything
-            where, said = _layer(error) or _classes(algorithm), first_line(error)
+            where = _layer(error) or _classes(algorithm)
+            said = (None if where else fault(error)) or first_line(error)
+            named = " and ".join(f"{name} = {value}" for name, value in given.items())
             raise ConfigError(
                 f"{named}: tried on public rows before the run: {where}"
                 f"{said.removeprefix('model: ')}"
             ) from error
+
+
+def _check_alone(trial: Trial | None) -> None:
+    """Refuse code that keeps something of rows, as its trial shows."""
+    after = None if trial is None else difference(trial)
+    if after is not None:
+        raise ConfigError(
+            f"what the same rows contribute differs after {after}, so something is kept from one "
+            "call to the next, or random numbers come from another generator than torch's global "
+            "one; keep nothing in attributes, caches or globals"
+        )
+
+
+def _check_mechanism(algorithm: Algorithm) -> None:
+    """Refuse a user's own mechanism whose report of zeros cannot be made or read."""
+    release = algorithm.release(0).at(1)
+    mechanism, size = release.mechanism, release.coordinates
+    if not _is_own(mechanism):
+        return
+    report = mechanism.encode(np.zeros(size), Stream(bytes(32), simulated=True))
+    bits = mechanism.payload_bits(size)
+    if not isinstance(report, bytes) or len(report) != -(-bits // 8):
+        what = f"{len(report)} bytes" if isinstance(report, bytes) else type(report).__name__
+        raise ConfigError(f"encode returns {what}, but payload_bits says {bits} bits; mend one")
+    total = mechanism.aggregate(size)
+    total.add(report)
+    if np.shape(mean := total.mean()) != (size,) or not np.all(np.isfinite(mean)):
+        raise ConfigError(f"its aggregate's mean is not {size} finite numbers")
 
 
 def _is_known(algorithm: Algorithm) -> bool:

@@ -7,9 +7,11 @@ those in ``EVERY``, which replace a part in any preset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from keyword import iskeyword
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import create_model
 
@@ -34,7 +36,7 @@ from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
-from fedldp.core.registry import PAPERS
+from fedldp.core.registry import PAPERS, note_own
 from fedldp.mechanisms import Mechanism, sends_category
 from fedldp.mechanisms.codes import ClippedCodes
 
@@ -76,6 +78,8 @@ def preset(
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
         function, module = compose.__name__, compose.__module__
         name = function if module.startswith(_PRESETS) else f"{module}:{function}"
+        note_own(module)  # in every process that imports it
+        _check_names(offers)
         own = {offer.name for offer in offers}
         other = {offer.name: offer for offer in instead}
         more = [other.get(offer.name, offer) for offer in EVERY if offer.name not in own]
@@ -99,6 +103,36 @@ def preset(
     return make
 
 
+def _check_names(offers: Sequence[Offer]) -> None:
+    """Refuse settings whose names a preset cannot use.
+
+    Raises:
+        ConfigError: a name is not a Python name, is declared twice, or already means another thing.
+    """
+    for number, offer in enumerate(offers):
+        name, known = offer.name, Settings.model_fields.get(offer.name)
+        if not name.isidentifier() or name.startswith("_") or iskeyword(name):
+            why = "this is no name; use letters, digits and underscores, and begin with a letter"
+        elif any(name == other.name for other in offers[:number]):
+            why = "this preset offers it twice; leave one out"
+        elif known is None and hasattr(Settings, name):
+            why = "every configuration has something else of this name; choose another name"
+        elif known and not _kinds(known.annotation) & _kinds(offer.type) - {NoneType}:
+            why = "every run has this setting, with values of another type; choose another name"
+        else:
+            continue
+        raise ConfigError(f"setting {name}: {why}")
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the plain types that the values of an annotation may have."""
+    inside, origin = get_args(annotation), get_origin(annotation)
+    if origin is Literal:
+        return {type(value) for value in inside}
+    parts = inside[:1] if origin is Annotated else inside
+    return set().union(*map(_kinds, parts)) if parts else {annotation}
+
+
 def decided(compose: Callable[[Any], Composition], settings: Settings) -> Composition:
     """Return the parts of a preset for its settings, with an automatic ``participation`` decided.
 
@@ -119,8 +153,13 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     """Return the preset's parts, with the replacements that settings in ``EVERY`` name.
 
     Raises:
-        ConfigError: two parts do not go together.
+        ConfigError: two parts do not go together, or the preset returns something else.
     """
+    if not isinstance(parts, Composition):
+        raise ConfigError(
+            f"system = {settings.name()}: its function returns {type(parts).__name__}; return a "
+            "Composition"
+        )
     channel, uses = parts.channel, parts.uses
     if settings.channel not in (None, channel.kind):
         channel = channel_of(settings, parts.calibration.kind)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,21 @@ class EpsilonMeaning:
     """What a system's setting ``epsilon`` covers: whose budget it is, and against which adversary.
 
     ``standing`` says whether the guarantee is proven here, or only claimed by the source.
+
+    Raises:
+        ConfigError: there is no such unit or adversary.
     """
 
     unit: Unit
     standing: Literal["proven", "claimed"]
     adversary: Adversary = "server"
+
+    def __post_init__(self) -> None:
+        for name, type in (("unit", Unit), ("adversary", Adversary)):
+            if (given := getattr(self, name)) not in (known := get_args(type)):
+                raise ConfigError(
+                    f"meaning of epsilon: {name} = {given!r}: choose {', '.join(known)}"
+                )
 
     def __str__(self) -> str:
         against = "" if self.adversary == "server" else f" against a {self.adversary}"

@@ -35,6 +35,7 @@ from fedldp.cli import (
     sweep,
 )
 from fedldp.core.errors import FedldpError, SeveralErrors
+from fedldp.core.registry import naming_own_code
 
 __all__ = [
     "app",
@@ -100,7 +101,8 @@ def main() -> None:
     # The operating system frees everything anyway; a final garbage collection would only take time.
     atexit.register(gc.freeze)
     try:
-        code = app(standalone_mode=False)
+        with naming_own_code():
+            code = app(standalone_mode=False)
     except UsageError as error:
         _refuse(f"{error.format_message()} ({_remedy(error)})")
     except SeveralErrors as several:

@@ -147,6 +147,6 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or the error's class name if it has no text."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.errors import ConfigError, FedldpError, first_line
 
 T = TypeVar("T")
 
@@ -64,6 +64,10 @@ Nothing but this scan looks into them.
 """
 
 
+_READ = ("recipes/*.toml", "preset*.py", "mechanism*.py")
+"""What is read of a paper in another package."""
+
+
 @dataclass(frozen=True)
 class InstalledPaper:
     """A paper in another package: a folder like those in ``PAPERS``. None of it is imported.
@@ -92,7 +96,12 @@ def installed_papers() -> tuple[list[InstalledPaper], list[str]]:
         return [], [f"entry points {PAPERS}: {type(error).__name__}: {first_line(error)}"]
     for package in values:
         try:
-            found[package] = InstalledPaper(package, _places(package))
+            paper = InstalledPaper(package, _places(package))
+            if not any(paper.files(pattern) for pattern in _READ):
+                raise ConfigError(
+                    f"this package has none of {', '.join(_READ)}; name the one that is the paper"
+                )
+            found[package] = paper
         except Exception as error:  # as may what finds them
             why = str(error) if isinstance(error, ConfigError) else type(error).__name__
             left_out.append(f"entry point {PAPERS} = {package}: {why}")
@@ -178,14 +187,68 @@ def load(address: str, setting: str) -> Any:
         ConfigError: the module cannot be imported, or lacks that name.
     """
     owner, _, name = address.partition(":")
+    note_own(owner)
     _look_here()
     try:
         return getattr(importlib.import_module(owner), name)
-    except Exception as error:  # a user's own module may raise any exception
-        raise ConfigError(
-            f"{setting} = {address}: {type(error).__name__}: {first_line(error)}; check the name; "
-            "modules are looked for in PYTHONPATH and in the current folder"
-        ) from error
+    except FedldpError as error:
+        raise ConfigError(f"{setting} = {address}: {first_line(error)}") from error
+    except (Exception, SystemExit) as error:  # a user's own module may raise any exception
+        said = fault(error) or (
+            f"{type(error).__name__}: {first_line(error)}; check the name; modules are looked for "
+            "in PYTHONPATH and in the current folder"
+        )
+        raise ConfigError(f"{setting} = {address}: {said}") from error
+
+
+_OWN: set[str] = set()
+"""The top packages of modules with a user's own code; see ``note_own``."""
+
+
+def note_own(module: str) -> None:
+    """Remember that a module holds a user's own code, unless it is one of fedldp's."""
+    _OWN.add(module.partition(".")[0])
+    _OWN.discard(PAPERS.partition(".")[0])
+
+
+@contextlib.contextmanager
+def naming_own_code() -> Iterator[None]:
+    """Say in one line what went wrong in a user's own code, and where.
+
+    Raises:
+        ConfigError: that code, or what it called, raised an error that is not one of fedldp's.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = fault(error)
+        if said is None:
+            raise
+        raise ConfigError(f"code of your own: {said}") from error
+
+
+def fault(error: BaseException) -> str | None:
+    """Return what went wrong in a user's own code, and where; None if nothing did.
+
+    An error of fedldp says by itself what to do.
+    """
+    if isinstance(error, FedldpError):
+        return None
+    where = "" if isinstance(error, SyntaxError) else _own_line(error)  # its text has the place
+    if where is None:
+        return None
+    return f"{type(error).__name__}: {first_line(error)}{where}; correct it there"
+
+
+def _own_line(error: BaseException) -> str | None:
+    """Return the innermost line of a user's own code in an error's traceback; None without any."""
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] in _OWN:
+            found = f" ({module}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found
 
 
 def file_of_module(address: str) -> Path | None:

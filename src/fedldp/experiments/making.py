@@ -26,6 +26,7 @@ from fedldp.core.errors import (
     first_line,
 )
 from fedldp.core.kinds import SCORES_LOGGED
+from fedldp.core.registry import naming_own_code
 from fedldp.data import SUFFIXES, Dataset
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.proving import BUDGETS, Budgets, checked
@@ -224,7 +225,8 @@ def attempted(work: Callable[[], object]) -> Exception | None:
     A bug in one run, or in its own code, must not end the others: its traceback goes to stderr.
     """
     try:
-        work()
+        with naming_own_code():
+            work()
     except FedldpError as error:
         return error
     except Exception as error:

@@ -408,9 +408,16 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
 
     Raises:
         UnfitEvent: the mechanism states any other event.
+        ConfigError: the mechanism refuses this size, or its event has a field that is out of range.
     """
-    event, cls = mechanism.event(size), type(mechanism)
+    cls = type(mechanism)
     what = f"mechanism = {cls.__module__}:{cls.__qualname__}: it states"
+    try:
+        event = mechanism.event(size)
+    except ConfigError as error:
+        if cls.__module__.startswith("fedldp."):
+            raise
+        raise ConfigError(f"{what} no valid event: {error}") from error
     found = ACCOUNTANTS.get(type(event))  # the exact class: a subclass may redefine anything
     if found is None or not found.by_mechanism:
         known = ", ".join(each.__name__ for each, row in ACCOUNTANTS.items() if row.by_mechanism)
