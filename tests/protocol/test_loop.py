@@ -19,13 +19,13 @@ from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round, mean_metrics
 from fedldp.protocol.wire import (
     Broadcast,
+    Counted,
     Incoming,
     Reason,
     Refusal,
     Report,
     Reports,
     RoundRequest,
-    Shuffled,
 )
 
 SIZE = 2
@@ -255,14 +255,7 @@ def test_messages_without_a_sender_are_read_and_their_senders_counted_apart() ->
     def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
         return state.next(state.weights), {"messages": float(sum(1 for _ in reports))}
 
-    messages = Shuffled(
-        round=1,
-        size=SIZE,
-        chunk=1,
-        positions=np.array([0, 1]),
-        bits=np.ones((2, 1), np.uint8),
-        arrival_seconds=np.zeros(2),
-    )
+    messages = Counted(round=1, size=SIZE, chunk=1, ones=np.ones(SIZE, np.int64), reports=2)
     _, record = one_round(
         [(0, None), (1, None), (2, Refusal(1, Reason.LEDGER)), (None, messages)],
         server=averaging(aggregate=aggregate),

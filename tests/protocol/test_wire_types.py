@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import PrivacyError
-from fedldp.protocol.wire import Layout, Report, Sensitive, Shuffled
+from fedldp.protocol.wire import Counted, Layout, Report, Sensitive
 
 SECRET = 0.123456789
 
@@ -86,15 +86,7 @@ def test_uplink_bits_count_content_and_labels(
 def test_shuffled_messages_cost_what_their_reports_cost(size: int, data: st.DataObject) -> None:
     chunk = data.draw(st.integers(1, size))
     report = one_bit_report(size, chunk)
-    positions = np.arange(report.num_messages)
-    shuffled = Shuffled(
-        round=1,
-        size=size,
-        chunk=chunk,
-        positions=positions,
-        bits=np.zeros((len(positions), chunk), np.uint8),
-        arrival_seconds=np.zeros(len(positions)),
-    )
+    shuffled = Counted(round=1, size=size, chunk=chunk, ones=np.zeros(size, np.int64), reports=1)
     # Whole bytes are padded; a shuffler's messages carry only their coordinates.
     padding = 8 * len(report.payload) - size
     assert 0 <= report.uplink_bits - shuffled.uplink_bits <= padding

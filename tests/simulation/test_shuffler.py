@@ -33,7 +33,6 @@ from fedldp.protocol.wire import (
     Report,
     Reports,
     RoundRequest,
-    Shuffled,
 )
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
@@ -89,23 +88,6 @@ def of_block(reports: Sequence[Report]) -> Delivery:
     return range(len(reports)), together
 
 
-def messages(bits: np.ndarray, chunk: int) -> Shuffled:
-    """Return the messages of reports with these bits, in random order and without senders."""
-    clients, size = bits.shape
-    labels = -(-size // chunk)
-    padded = np.zeros((clients, labels * chunk), np.uint8)
-    padded[:, :size] = bits
-    order = np.random.default_rng(1).permutation(clients * labels)
-    return Shuffled(
-        round=1,
-        size=size,
-        chunk=chunk,
-        positions=np.tile(np.arange(labels), clients)[order],
-        bits=padded.reshape(-1, chunk)[order],
-        arrival_seconds=np.zeros(order.size),
-    )
-
-
 def exchanged(
     deliveries: Sequence[Delivery], times: Delays
 ) -> tuple[list[Delivery], dict[str, float] | None]:
@@ -135,7 +117,8 @@ def test_the_server_gets_counts_and_times(chunk: int, budgets: list[float | None
         assert isinstance(each, Counted)
         assert (each.epsilon, each.reports) == (budget, len(own))
         assert each.ones.tolist() == own.sum(0).tolist()
-        assert each.uplink_bits == messages(own, chunk).uplink_bits
+        sent = -(-SIZE // chunk)
+        assert each.uplink_bits == len(own) * (SIZE + sent * math.ceil(math.log2(sent)))
     latency = stream(1, SERVER, "latency").generator()
     due = draw_schedule(given, 5, delay_of_run(given, 9, stream), latency)
     assert times is not None
@@ -157,7 +140,7 @@ def test_the_server_step_gives_the_same_weights(chunk: int) -> None:
     reports = [report(row, chunk) for row in bits]
     delivery = of_block(reports)
     counted, _ = exchanged([delivery], delays(chunk=chunk))
-    incoming: list[list[Any]] = [reports, [delivery[1]], [messages(bits, chunk)], [counted[-1][1]]]
+    incoming: list[list[Any]] = [reports, [delivery[1]], [counted[-1][1]]]
     weights = [roles.aggregate(iter(each))[0].weights.tobytes() for each in incoming]
     assert len(set(weights)) == 1
 

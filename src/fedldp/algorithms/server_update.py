@@ -36,7 +36,7 @@ from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.summing import INTEGER
 from fedldp.protocol.roles import Arrays, Draw, Initial, Metrics, ServerRole, State, publish_weights
 from fedldp.protocol.updates import whole
-from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Shuffled, Vector
+from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Vector
 
 Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
@@ -558,15 +558,11 @@ def last_of(rounds: range, share: float) -> range:
     return rounds[len(rounds) - count :]
 
 
-def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:
+def count(counts: Counts, report: Report | Reports | Counted) -> None:
     """Add reports of bits to ``counts``, in whatever form they arrive."""
     if isinstance(report, Report):
         counts.add(report.payload)
     elif isinstance(report, Reports):
         counts.add_many(report.payloads)
-    elif isinstance(report, Counted):
-        counts.add_counts(report.ones, report.reports)
     else:
-        coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
-        inside = coordinates < report.size
-        counts.add_bits(coordinates[inside], report.bits[inside])
+        counts.add_counts(report.ones, report.reports)

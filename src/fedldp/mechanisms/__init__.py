@@ -265,11 +265,10 @@ class Counts(Aggregate):
 
     def __init__(self, size: int, scale: float) -> None:
         self.size = size
-        self.reports = np.zeros(size, np.int64)
+        self.reports = 0
         self._scale = scale
         self._sum = np.zeros(size)
         self._ones = np.zeros(size, np.int64)
-        self._seen = np.zeros(size, np.int64)
         self._whole = 0
         self._payload_bytes = packed_bytes(size)
         self._most_waiting = 252 if 252 * self._payload_bytes <= 1 << 20 else 60
@@ -328,20 +327,6 @@ class Counts(Aggregate):
         self._ones += ones
         self._whole += reports
 
-    def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
-        """Add single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
-
-        Raises:
-            RunError: a position is outside 0 to d - 1.
-        """
-        if positions.size and not 0 <= positions.min() <= positions.max() < self.size:
-            raise RunError(
-                f"a message for a position outside 0 to {self.size - 1}: "
-                "client and server run different models"
-            )
-        self._seen += np.bincount(positions, minlength=self.size)
-        self._ones += np.bincount(positions[bits != 0], minlength=self.size)
-
     def ones(self) -> NDArray[np.int64]:
         """Return the number of ones for each coordinate in reports with the current scale."""
         self._count_waiting()
@@ -350,10 +335,8 @@ class Counts(Aggregate):
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
         self._fold()
-        if not self.reports.all():
-            raise RunError(
-                "no report arrived for some coordinates, so there is no mean to estimate"
-            )
+        if not self.reports:
+            raise RunError("no report arrived, so there is no mean to estimate")
         return self._sum / self.reports
 
     def _count_waiting(self) -> None:
@@ -364,13 +347,11 @@ class Counts(Aggregate):
 
     def _fold(self) -> None:
         self._count_waiting()
-        self._seen += self._whole
-        self.reports += self._seen
+        self.reports += self._whole
         self._ones *= 2
-        self._ones -= self._seen
+        self._ones -= self._whole
         self._sum += self._scale * self._ones
         self._ones[:] = 0
-        self._seen[:] = 0
         self._whole = 0
 
 

@@ -29,7 +29,6 @@ from fedldp.protocol.wire import (
     Report,
     Reports,
     RoundRequest,
-    Shuffled,
 )
 
 _REASONS = tuple(Reason)
@@ -272,7 +271,7 @@ class _Tally:
 
     def passing(
         self, transport: Transport, request: RoundRequest, clients: Sequence[int]
-    ) -> Iterator[Report | Reports | Shuffled | Counted]:
+    ) -> Iterator[Report | Reports | Counted]:
         """Yield what the server step may read: at most one report from each client asked."""
         waiting = np.full(self._asked.size, clients is self.clients)
         if clients is not self.clients:
@@ -375,7 +374,7 @@ def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in found.items()} | asked
 
 
-Content = Report | Reports | Refusal | Shuffled | Counted | None
+Content = Report | Reports | Refusal | Counted | None
 """What arrived; None for clients that answered, but whose reports arrive without a sender."""
 
 Delivery = tuple[int | Sequence[int] | None, Content]

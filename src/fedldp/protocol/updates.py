@@ -101,4 +101,4 @@ def whole(reports: Incoming) -> Iterator[Report]:
         elif isinstance(report, Report):
             yield report
         else:
-            raise RunError("this server reads whole reports, not shuffled messages")
+            raise RunError("this server reads whole reports, not counts of shuffled messages")

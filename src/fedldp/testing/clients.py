@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from fedldp.protocol.roles import (
     Update,
 )
 from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
+from fedldp.protocol.wire import Broadcast, Incoming, Layout, Report, Reports, Sensitive
 from fedldp.simulation.plan import plan
 from fedldp.testing.data import PROBLEM
 
@@ -197,7 +197,7 @@ class Roles:
         return alone(self.encoder(client.index), update, broadcast, sender)
 
     def aggregate(
-        self, reports: Iterable[Report | Shuffled], state: State | None = None
+        self, reports: Incoming, state: State | None = None
     ) -> tuple[State, dict[str, float]]:
         """Return the next state and the system's own metrics."""
         state = self.first if state is None else state

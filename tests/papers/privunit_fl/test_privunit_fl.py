@@ -12,7 +12,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.protocol.roles import State, publish_weights
-from fedldp.protocol.wire import Shuffled
+from fedldp.protocol.wire import Counted
 from fedldp.simulation.plan import plan
 from fedldp.testing.clients import Roles, sender_of
 
@@ -69,9 +69,6 @@ def test_the_statement_is_the_claim_for_a_round_and_its_sum_over_rounds() -> Non
 
 def test_shuffled_messages_are_refused() -> None:
     roles = Roles(fedldp.recipe("privunit-fl-digits"), PROBLEM)
-    messages = Shuffled(
-        round=1, size=650, chunk=1, positions=np.zeros(1, np.int64),
-        bits=np.zeros((1, 1), np.uint8), arrival_seconds=np.zeros(1),
-    )  # fmt: skip
-    with pytest.raises(RunError, match="not shuffled"):
+    messages = Counted(round=1, size=650, chunk=1, ones=np.zeros(650, np.int64), reports=1)
+    with pytest.raises(RunError, match="not counts of shuffled"):
         roles.aggregate([messages])

@@ -23,7 +23,6 @@ from fedldp.protocol.wire.types import (
     RoundReply,
     RoundRequest,
     Sensitive,
-    Shuffled,
     Vector,
     label_bits,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "RoundReply",
     "RoundRequest",
     "Sensitive",
-    "Shuffled",
     "Vector",
     "broadcast_digest",
     "label_bits",

@@ -254,40 +254,10 @@ RoundReply = Report | Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shuffled:
-    """Messages of one round as a shuffler emits them: in order of arrival, without senders.
-
-    Attributes:
-        round: the round.
-        size: the number of coordinates of a whole report, d.
-        chunk: coordinates in one message.
-        positions: the label of every message, shape (m,): a message with label p holds the
-            coordinates from p * chunk on.
-        bits: the content, 0 or 1, uint8, shape (m, chunk); zeros beyond coordinate d.
-        arrival_seconds: the messages' times of arrival since the start of the round, shape (m,),
-            ascending.
-        epsilon: the budget that all these messages share, where clients' budgets differ.
-    """
-
-    round: int
-    size: int
-    chunk: int
-    positions: NDArray[np.int64]
-    bits: NDArray[np.uint8]
-    arrival_seconds: NDArray[np.float64]
-    epsilon: float | None = None
-
-    @property
-    def uplink_bits(self) -> int:
-        """Bits that the clients sent for these messages: content and position labels."""
-        label = label_bits(self.size, self.chunk) // -(-self.size // self.chunk)
-        coordinates = np.minimum(self.chunk, self.size - self.positions * self.chunk)
-        return int(coordinates.sum()) + label * len(self.positions)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Counts that replace one round's shuffled messages when nobody needs the messages' order.
+    """What a shuffler delivers of one round's messages: their counts, without senders.
+
+    Nobody needs the order of the messages.
 
     Attributes:
         round: the round.
@@ -316,7 +286,7 @@ class Counted:
         return self.reports * (self.size + label_bits(self.size, self.chunk))
 
 
-Incoming = Iterable[Report | Reports | Shuffled | Counted]
+Incoming = Iterable[Report | Reports | Counted]
 """What the server step reads: a stream, consumed once."""
 
 
