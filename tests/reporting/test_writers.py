@@ -140,8 +140,9 @@ class Made:
         for cell in request.cells(comparison, 3):
             epsilon = cell.epsilon or None
             figures[cell.contestant, epsilon] = Measured(
-                cell.contestant, epsilon, [row], None, 1, self.proven.conditions
-            )
+                name=cell.contestant, epsilon=epsilon, runs=[row], seeds=1,
+                conditions=self.proven.conditions,
+            )  # fmt: skip
         assert unit_of(data) == "person"
         people = held_people(request, data)
         return Advice(request, data, comparison, figures, people, None, 1.0, [self.together])

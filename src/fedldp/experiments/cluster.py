@@ -30,7 +30,7 @@ from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.making import Maker, attempted, kept_in_folder
-from fedldp.experiments.runs import Ended, PlannedRun, WorkerLost
+from fedldp.experiments.runs import Ended, PlannedRun, Row, WorkerLost
 from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, replace_file
@@ -57,7 +57,6 @@ class _Done:
 
     Attributes:
         failed: why the run failed in the stretch, or None.
-        finished: whether the run is complete.
         new: the files in the run's folder that were created or changed.
         gone: the files that were removed.
         planned: the run's plan, if the stretch made it.
@@ -65,7 +64,6 @@ class _Done:
     """
 
     failed: Exception | None
-    finished: bool
     new: Files
     gone: Sequence[str]
     planned: Plan | None
@@ -93,7 +91,7 @@ class ClusterExecutor:
         self._address = address
         self._cluster = Cluster(address)
         self._maker = maker
-        self._tasks = [self._cluster.task(each) for each in (_made, _stretch)]
+        self._task = self._cluster.task(_work)
         self._sent: dict[object, Any] = {}
         self._plans: dict[Path, Plan | None] = {}
         self._running: dict[Any, tuple[PlannedRun, Path | None]] = {}
@@ -112,11 +110,16 @@ class ClusterExecutor:
 
     def begin(self, run: PlannedRun, place: Path | None) -> None:
         """Begin a run, or its next stretch; see ``RunExecutor``."""
+        work: Callable[..., object] = _made if place is None else _stretch
         try:
-            begun = self._begun(run) if place is None else self._next_stretch(run, place)
+            if place is None:
+                given = [self._once("maker", lambda: self._maker), run]
+            else:
+                given = self._next_stretch(run, place)
         except FedldpError as error:
             self._done.append((run, error))
         else:
+            begun = self._task.remote(self._once("versions", versions), work, *given)
             self._running[begun] = run, place
 
     def ended(self) -> list[Ended]:
@@ -141,33 +144,25 @@ class ClusterExecutor:
             self._keep(place, result)
             if result.failed is not None:
                 found.append((run, result.failed))
-            elif result.finished:
+            elif "summary.json" in result.new:
                 found.append((run, kept_in_folder(run, place)))
             else:
+                self._plans[place] = result.planned
                 self.begin(run, place)
         return found
 
-    def _begun(self, run: PlannedRun) -> Any:
-        """Begin a run that keeps only its row: a task of its own."""
-        maker = self._once("maker", lambda: self._maker)
-        return self._tasks[0].remote(maker, self._once("versions", versions), run)
-
-    def _next_stretch(self, run: PlannedRun, place: Path) -> Any:
-        """Begin the next stretch of a run that keeps its folder."""
-        assert run.config is not None
-        check_travels(run.config.model, f"cluster = {self._address}")
+    def _next_stretch(self, run: PlannedRun, place: Path) -> list[Any]:
+        """Return what the next stretch of a run that keeps its folder is given."""
+        config = run.config
+        assert config is not None
+        check_travels(config.model, f"cluster = {self._address}")
         if not (place / "config.json").exists():
             shutil.rmtree(place, ignore_errors=True)  # killed before it wrote its config
-        return self._tasks[1].remote(
-            run,
-            place.name,
-            _read(place, but=("summary.json", LOCK)),  # all are written again
-            self._plans.pop(place, None),
-            self._dataset(run.config),
-            self._public(run.config),
-            self._once("versions", versions),
-            SECONDS,
-        )
+        files = _read(place, but=("summary.json", LOCK))  # all are written again
+        return [
+            run, place.name, files, self._plans.pop(place, None), self._dataset(config),
+            self._public(config), SECONDS,
+        ]  # fmt: skip
 
     def _once(self, key: object, make: Callable[[], object]) -> Any:
         """Return a reference to a value that is sent only once."""
@@ -194,8 +189,6 @@ class ClusterExecutor:
     def _keep(self, place: Path, found: _Done) -> None:
         """Write what a stretch returned; if this is interrupted, the run can still continue."""
         sys.stderr.write(found.said)
-        if not found.finished:
-            self._plans[place] = found.planned
         here = {  # only this machine knows the run folder's path
             "environment.json": RunFolder(place).start(),
             "summary.json": {"run_dir": str(place)},
@@ -211,14 +204,19 @@ class ClusterExecutor:
             remove_empty([path.parent])
 
 
-def _made(maker: Maker, expected: Mapping[str, str], run: PlannedRun) -> Any:
-    """Make a run on a node; return its row in a tuple, because the row may be an error."""
+def _work(expected: Mapping[str, str], work: Callable[..., object], *given: object) -> object:
+    """Do a task on a node; return user-facing errors, because Ray would wrap them."""
     try:
         check_versions(expected)
     except FedldpError as error:
         return error
     torch.set_num_threads(1)
     keep_freed_memory()
+    return work(*given)
+
+
+def _made(maker: Maker, run: PlannedRun) -> tuple[Row | Exception]:
+    """Make a run; return its row in a tuple, because the row may be an error."""
     return (maker.attempt(run, None),)
 
 
@@ -252,66 +250,41 @@ def _stretch(
     planned: Plan | None,
     dataset: Dataset,
     public: Files,
-    expected: Mapping[str, str],
     seconds: float,
-) -> _Done | FedldpError:
-    """Run some rounds, as a task; return user-facing errors, because Ray would wrap them."""
-    try:
-        check_versions(expected)
-    except FedldpError as error:
-        return error
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    assert run.config is not None
-    config, plans, said = run.config, [planned], io.StringIO()
+) -> _Done:
+    """Run some rounds: to the end, or until it is time to stop."""
+    config = run.config
+    assert config is not None
+    plans, said, end = [planned], io.StringIO(), time.monotonic() + seconds
     with scratch() as place:
         folder, data_dir = place / name, place / "data"
 
         def work() -> None:
             _write(folder, files)
             _write(data_dir, public)
-            inputs = Inputs.divided(config, dataset, data_dir if public else None)
-            _go_on(run.labels["recipe"], config, folder, inputs, plans, seconds)
+            begun = RunFolder(folder) if "config.json" in files else None
+            saved = None if begun is None else begun.read_checkpoint()
+            before = 0 if saved is None else len(saved[1])
+
+            def look_at_clock(record: Round) -> None:
+                if time.monotonic() >= end and before < record.round < config.rounds:
+                    raise _Paused
+
+            with suppress(_Paused):
+                simulate(
+                    config,
+                    recipe=run.labels["recipe"],
+                    inputs=Inputs.divided(config, dataset, data_dir if public else None),
+                    out=folder if begun is None else None,
+                    resume=begun,
+                    planned=planned,
+                    before=plans.append,
+                    after_round=look_at_clock,
+                )
 
         with redirect_stdout(said), redirect_stderr(said):
             failed = attempted(work)
         now = _read(folder)
-    return _Done(
-        failed=failed,
-        finished="summary.json" in now,
-        new={name: content for name, content in now.items() if files.get(name) != content},
-        gone=[name for name in files if name not in now],
-        planned=plans[-1],
-        said=said.getvalue(),
-    )
-
-
-def _go_on(
-    recipe: str,
-    config: RunConfig,
-    folder: Path,
-    inputs: Inputs,
-    plans: list[Plan | None],
-    seconds: float,
-) -> None:
-    """Continue a run to its end, or until it is time to stop; add its plan to ``plans``."""
-    begun = RunFolder(folder) if (folder / "config.json").exists() else None
-    saved = None if begun is None else begun.read_checkpoint()
-    before = 0 if saved is None else len(saved[1])
-    end = time.monotonic() + seconds
-
-    def look_at_clock(record: Round) -> None:
-        if time.monotonic() >= end and before < record.round < config.rounds:
-            raise _Paused
-
-    with suppress(_Paused):
-        simulate(
-            config,
-            recipe=recipe,
-            inputs=inputs,
-            out=folder if begun is None else None,
-            resume=begun,
-            planned=plans[-1],
-            before=plans.append,
-            after_round=look_at_clock,
-        )
+    new = {name: content for name, content in now.items() if files.get(name) != content}
+    gone = [name for name in files if name not in now]
+    return _Done(failed, new, gone, plans[-1], said.getvalue())

@@ -22,8 +22,6 @@ from fedldp.experiments.runs import Row
 from fedldp.reporting import words
 from fedldp.reporting.scores import Figure, TestSet
 
-_KINDS = (".svg", ".png", ".pdf")
-
 NAMES = {
     "accuracy": "accuracy",
     "loss": "loss",
@@ -33,9 +31,6 @@ NAMES = {
     "brier": "Brier score",
 }
 """The names of metrics in tables and charts."""
-
-Point = tuple[float, float, float]
-"""An epsilon, a mean and its deviation; shares are in percent."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 _MARKERS = "osD^vPX*<>"
@@ -90,8 +85,7 @@ class Group:
 
     def deviation(self, metric: str) -> float | None:
         """Return the standard deviation over seeds (n - 1); None for fewer than two seeds."""
-        values = self.values(metric)
-        return statistics.stdev(values) if len(values) > 1 else None
+        return deviation_of(self.values(metric))
 
     def figure(self, metric: str) -> Figure:
         """Return the mean over seeds, with its baseline and doubts."""
@@ -217,9 +211,15 @@ class RunTable(Generic[G]):
             ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
+        place = None if path is None else Path(path)
+        if place is not None and place.suffix.lower() not in _UNDATED:
+            raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_UNDATED)}")
         metric = self.first
-        scale = 100 if metric in words.SHARES else 1
-        series: dict[str, list[Point]] = {}
+        scale, unit = (100, " in %") if metric in words.SHARES else (1, "")
+        figure, axes = _new_axes()
+        axes.set_xlabel(self.axis())
+        axes.set_ylabel(f"{NAMES[metric]}{unit}, with its standard deviation over seeds")
+        series: dict[str, list[tuple[float, float, float]]] = {}
         levels: dict[str, tuple[float, float]] = {}
         for group, name, epsilon in self.points():
             mean, deviation = group.mean(metric), group.deviation(metric)
@@ -230,18 +230,22 @@ class RunTable(Generic[G]):
                 levels[name] = value
             else:
                 series.setdefault(name, []).append((epsilon, *value))
-        unit = " in %" if scale == 100 else ""
-        return draw(
-            series,
-            levels,
-            x_label=self.axis(),
-            y_label=f"{NAMES[metric]}{unit}, with its standard deviation over seeds",
-            path=None if path is None else Path(path),
-            figures=[group.figure(metric) for group in self.groups if group.runs],
-            scale=scale,
-            notes=self.facts_in_words(),
-            ticks_at_points=self.ticks_at_points,
-        )
+        _draw(axes, series, levels)
+        epsilons = {epsilon for points in series.values() for epsilon, _, _ in points}
+        _set_ticks(axes, sorted(epsilons), self.ticks_at_points)
+        if notes := [line for note in self.facts_in_words() for line in textwrap.wrap(note, 110)]:
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width, height + 0.12 * len(notes))  # the axes keep their size
+            figure.suptitle("\n".join(notes), fontsize=7, ha="left", x=0.01)
+        figures = [group.figure(metric) for group in self.groups if group.runs]
+        for each in {each.baseline: each for each in figures if each.baseline is not None}.values():
+            height = scale * (each.baseline or 0.0)
+            axes.axhline(height, label=words.baseline(each), color="#666666", linestyle=":")
+        if lines := len(series) + len(levels):
+            figure.legend(loc="outside lower center", ncols=1 if lines < 5 else 2, frameon=False)
+        if place is not None:
+            _save(figure, place)
+        return figure
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
         """Yield what the chart shows: groups, their lines, and epsilons; None for a level."""
@@ -280,74 +284,55 @@ def conditions_in_words(
     return [*words.by_rows("condition", found), *([told] if unknown else [])]
 
 
-def plain(value: Any) -> Any:
-    """Return a value as one cell of a table holds it: lists and mappings are JSON."""
-    return json.dumps(value) if isinstance(value, list | dict) else value
-
-
-def mean_of(values: Sequence[float]) -> float | None:
-    """Return the mean over runs; None if no run has a value."""
-    return statistics.fmean(values) if values else None
-
-
 def deviation_of(values: Sequence[float]) -> float | None:
     """Return the standard deviation over runs (n - 1); None for fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def draw(
-    series: Mapping[str, Sequence[Point]],
+def plain(value: Any) -> Any:
+    """Return a value as one cell of a table holds it: lists and mappings are JSON."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _new_axes() -> tuple[Any, Any]:
+    """Return an empty figure and its axes.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+    """
+    import_extra("matplotlib", extra="report")
+    figures = import_extra("matplotlib.figure", extra="report")
+    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _draw(
+    axes: Any,
+    series: Mapping[str, Sequence[tuple[float, float, float]]],
     levels: Mapping[str, tuple[float, float]],
-    *,
-    x_label: str,
-    y_label: str,
-    path: Path | None,
-    figures: Sequence[Figure],
-    scale: float,
-    notes: Sequence[str],
-    ticks_at_points: bool,
-) -> Any:
+) -> None:
     """Draw means against epsilon, with error bars of one standard deviation in each direction.
 
     Args:
+        axes: Matplotlib's axes.
         series: points by name: epsilon, mean, deviation.
         levels: mean and deviation of what has no epsilon above 0, drawn as horizontal lines.
-        x_label: the label of the epsilon axis, which is logarithmic.
-        y_label: the label of the metric's axis.
-        path: where to write the chart (.svg, .png or .pdf), or None.
-        figures: the scores, whose baselines are dotted lines.
-        scale: the factor by which the scores were multiplied.
-        notes: what a reader must know, written above the chart.
-        ticks_at_points: whether the axis has ticks at the points' epsilons and nowhere else.
-
-    Returns:
-        Matplotlib's figure.
-
-    Raises:
-        ConfigError: Matplotlib is not installed, or the file's name has an unknown extension.
-        RunError: the file cannot be written.
     """
-    if path is not None and path.suffix.lower() not in _KINDS:
-        raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_KINDS)}")
-    figure, axes = _new_axes()
     for place, (name, points) in enumerate(series.items()):
-        _draw_line(axes, name, sorted(points), place)
+        x, y, deviations = zip(*sorted(points), strict=True)
+        axes.errorbar(x, y, yerr=deviations, label=name, color=_COLOURS[place % len(_COLOURS)],
+                      marker=_MARKERS[place % len(_MARKERS)], markersize=5, linewidth=1.6,
+                      capsize=3)  # fmt: skip
     for place, (name, (mean, deviation)) in enumerate(levels.items(), start=len(series)):
-        _draw_level(axes, name, mean, deviation, place)
-    epsilons = sorted({epsilon for points in series.values() for epsilon, _, _ in points})
-    _set_ticks(axes, epsilons, ticks_at_points)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    if notes:
-        lines = [each for note in notes for each in textwrap.wrap(note, 110)]
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.12 * len(lines))  # the axes keep their size
-        figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
-    for each in {each.baseline: each for each in figures if each.baseline is not None}.values():
-        assert each.baseline is not None
-        label = words.baseline(each)
-        axes.axhline(scale * each.baseline, label=label, color="#666666", linestyle=":")
-    return _finished(figure, path, len(series) + len(levels))
+        colour = _COLOURS[place % len(_COLOURS)]
+        axes.axhline(mean, label=name, color=colour, linestyle="--", linewidth=1.4)
+        if deviation:
+            low, high = mean - deviation, mean + deviation
+            axes.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
 
 
 def _set_ticks(axes: Any, epsilons: Sequence[float], at_points: bool) -> None:
@@ -366,61 +351,24 @@ def _set_ticks(axes: Any, epsilons: Sequence[float], at_points: bool) -> None:
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _new_axes() -> tuple[Any, Any]:
-    """Return an empty figure and its axes, in the style of all charts.
-
-    Raises:
-        ConfigError: Matplotlib is not installed.
-    """
-    import_extra("matplotlib", extra="report")
-    figures = import_extra("matplotlib.figure", extra="report")
-    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None:
-    """Draw points with their deviations and the line through them; ``place`` sets the colour."""
-    if points:
-        x, y, deviations = zip(*points, strict=True)
-        axes.errorbar(x, y, yerr=deviations, label=name, color=_COLOURS[place % len(_COLOURS)],
-                      marker=_MARKERS[place % len(_MARKERS)], markersize=5, linewidth=1.6,
-                      capsize=3)  # fmt: skip
-
-
-def _draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) -> None:
-    """Draw a horizontal line for a mean without an epsilon."""
-    colour = _COLOURS[place % len(_COLOURS)]
-    axes.axhline(mean, label=name, color=colour, linestyle="--", linewidth=1.4)
-    if deviation:
-        axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
-
-
-def _finished(figure: Any, path: Path | None, lines: int) -> Any:
-    """Return a figure with a legend for ``lines`` lines, written to ``path`` if one is given.
+def _save(figure: Any, place: Path) -> None:
+    """Write a figure to a file.
 
     Raises:
         RunError: the file cannot be written.
     """
     matplotlib = import_extra("matplotlib", extra="report")
-    if lines:
-        figure.legend(loc="outside lower center", ncols=1 if lines < 5 else 2, frameon=False)
-    if path is None:
-        return figure
     try:
         with matplotlib.rc_context(_STYLE):
-            dated = {} if path.suffix.lower() == ".png" else _UNDATED[path.suffix.lower()]
-            figure.savefig(path, dpi=150, metadata=dated)
+            figure.savefig(place, dpi=150, metadata=_UNDATED[place.suffix.lower()])
     except OSError as error:
-        raise RunError(f"plot {path}: {error.strerror}; choose a writable folder") from error
-    return figure
+        raise RunError(f"plot {place}: {error.strerror}; choose a writable folder") from error
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
 """Keep text as text in files, because some publishers refuse type 3 fonts, the default."""
 
-_UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""Leave the date out of files, so that equal figures give equal files."""
+_UNDATED: Mapping[str, Mapping[str, None]] = {
+    ".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None},
+}  # fmt: skip
+"""The kinds of files. Leave the date out of them, so that equal figures give equal files."""

@@ -258,8 +258,8 @@ def measured(
          "seed": seed, "over_people": people, "at": at or {}, "digest": f"{name} {epsilon} {seed}"}
         for seed, auc in enumerate(aucs)
     ]  # fmt: skip
-    return Measured(name, epsilon, runs, more.get("refused"), max(len(aucs), 1),
-                    settled=more.get("settled", True))  # fmt: skip
+    return Measured(name=name, epsilon=epsilon, runs=runs, refused=more.get("refused"),
+                    seeds=max(len(aucs), 1), settled=more.get("settled", True))  # fmt: skip
 
 
 def advice(
@@ -575,8 +575,8 @@ def test_the_first_page_has_what_an_officer_decides_by(tmp_path: Path) -> None:
 def test_missing_results_are_reported(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9})
     figures = dict(found.figures)
-    figures[ANY, 2.0] = Measured(ANY, 2.0, [], None, 3)
-    figures[SUM, 2.0] = Measured(SUM, 2.0, [], "it diverged", 3)
+    figures[ANY, 2.0] = Measured(name=ANY, epsilon=2.0, seeds=3)
+    figures[SUM, 2.0] = Measured(name=SUM, epsilon=2.0, refused="it diverged", seeds=3)
     less = replace(found, figures=figures)
     assert less.state("none", 2.0) == "not measured"
     assert less.state("sum", 2.0) == "refused"

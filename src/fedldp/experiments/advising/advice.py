@@ -19,7 +19,6 @@ from fedldp.accounting.proven import Proven, Together, together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
-from fedldp.core.facts import Fact
 from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
 from fedldp.data import Dataset
 from fedldp.experiments.advising.intervals import (
@@ -47,9 +46,8 @@ from fedldp.experiments.advising.plan import (
 )
 from fedldp.experiments.comparing.compared import cost_together
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Try
-from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import conditions_in_words, deviation_of, doubts_of, mean_of
+from fedldp.experiments.table import Group, conditions_in_words, doubts_of
 from fedldp.reporting import words
 from fedldp.reporting.html import phrases
 from fedldp.reporting.record import as_json, replace_file
@@ -80,41 +78,22 @@ State = Literal[
 """What intervals say of a kind of trust at an epsilon; "lost" is with the settings tried."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The measurements of one contestant at one epsilon.
+@dataclass(frozen=True, kw_only=True)
+class Measured(Group):
+    """The measurements of one contestant at one epsilon; without a guarantee it has none.
 
     Attributes:
-        name: the contestant's name.
-        epsilon: None for a contestant without a guarantee.
-        runs: the measured runs, with the chosen hyperparameters.
-        refused: why there are no runs, or None.
         seeds: the number of seeds to measure.
-        conditions: what its epsilon rests on, and the warnings; None if that is not known.
         settled: whether the hyperparameters are chosen; if not, the run is a first answer, with
             those that usually do well.
     """
 
-    name: str
-    epsilon: float | None
-    runs: Sequence[Row]
-    refused: str | None
     seeds: int
-    conditions: tuple[Fact, ...] | None = ()
     settled: bool = True
-
-    def values(self, metric: str) -> list[float]:
-        """Return the values of a metric, one per seed."""
-        found = [run["metrics"].get(metric) for run in self.runs]
-        return [each for each in found if each is not None]
 
     def mean(self, metric: str = METRIC) -> float | None:
         """Return the mean over seeds; None if no seed has a value."""
-        return mean_of(self.values(metric))
-
-    def deviation(self, metric: str = METRIC) -> float | None:
-        """Return the standard deviation over seeds (n - 1); None for fewer than two seeds."""
-        return deviation_of(self.values(metric))
+        return super().mean(metric)
 
     @property
     def chosen(self) -> Try | None:
@@ -473,7 +452,7 @@ class Advice:
         if self.unit == "client-run":
             return []
         of, found = self.at(trust, epsilon), []
-        nobody = Measured("", None, [], None, 0)
+        nobody = Measured(name="", seeds=0)
         for site in range(self.sites):
             name, own = site_name(site), self.alone.get(site, nobody)
             for on, part in (("own", ("", name)), ("all", EVERYBODY)):
@@ -549,7 +528,7 @@ class Advice:
         found += filter(None, [self.told("spreads", *self.request.in_need_of_spreads(self.data))])
         for each in self.figures.values():
             if each.refused is not None:
-                found.append(f"{_named(each)}: {each.refused}")
+                found.append(f"{each.full_name}: {each.refused}")
         if missing := self.missing:
             found.append(f"not measured yet: {', '.join(missing)}")
         return found
@@ -558,7 +537,7 @@ class Advice:
         """Return the conditions of the epsilons, and what all runs cost together."""
         done = [each for each in self.figures.values() if each.runs]
         doubtful = {
-            _named(each): [
+            each.full_name: [
                 doubt for metric in METRICS for doubt in self.figure(each, metric).doubts
             ]
             for each in done
@@ -576,7 +555,7 @@ class Advice:
 
         The same command with the same folder measures them.
         """
-        return [_named(each) for each in self.figures.values() if not each.is_whole]
+        return [each.full_name for each in self.figures.values() if not each.is_whole]
 
     # Documents
 
@@ -756,8 +735,9 @@ def advice_of(
             runs, conditions = [first], comparison.conditions(cell, [first])
         name, seeds = cell.contestant, len(comparison.seeds_of(cell))
         figures[name, epsilon] = Measured(
-            name, epsilon, runs, found.refused, seeds, conditions, settled
-        )
+            name=name, epsilon=epsilon, runs=runs, refused=found.refused, seeds=seeds,
+            conditions=conditions, settled=settled,
+        )  # fmt: skip
         worked += found.cpu_seconds
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
     cost = cost_together(comparison, store.rows.values(), shown, data.name)
@@ -779,7 +759,3 @@ def shown(metric: str, value: float | None, interval: tuple[float, float] | None
         low, high = (f"{scale * each:.{decimals}f}" for each in interval)
         between = f" ({low} to {high})"
     return f"{scale * value:.{decimals}f}{unit}{between}"
-
-
-def _named(of: Measured) -> str:
-    return of.name if of.epsilon is None else f"{of.name} at epsilon {of.epsilon:g}"
