@@ -127,9 +127,10 @@ class Noted:
         except FedldpError as error:
             self.note(error)
 
-    def note(self, error: FedldpError) -> None:
-        """Note an error."""
-        self._found.setdefault(one_line(error), error)
+    def note(self, *errors: FedldpError) -> None:
+        """Note errors."""
+        for error in errors:
+            self._found.setdefault(one_line(error), error)
 
     def __bool__(self) -> bool:
         return bool(self._found)

@@ -37,9 +37,9 @@ from fedldp.experiments.advising.plan import (
     FREE,
     LARGER,
     MOST_TRIES,
-    NO_CLIP,
     SUM,
     TABLE,
+    TRIES,
     TRUSTS,
     WHOLE,
     AdviceRequest,
@@ -186,7 +186,7 @@ def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[st
     assert rounds == sorted(rounds)
     assert rounds[0] < rounds[-1]
     free = comparison.tries(Cell(TABLE, 3, FREE, 0.0))[0].config
-    assert (free.clip, free.rounds, free.class_shares) == (NO_CLIP, 50, None)
+    assert (free.clip, free.rounds, free.class_shares) == (TRIES["person"][0]["clip"], 50, None)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_without_a_clip_nothing_is_clipped() -> None:
     shares = draw.dirichlet(np.full(3, 0.1), size=1000)
     off = shares - np.eye(3)[draw.integers(0, 3, 1000)]
     lengths = np.linalg.norm(off, axis=1) * np.sqrt(np.square(rows).sum(1) + 1)  # 1: the intercept
-    assert 0.9 * 2.05 < lengths.max() < 2.05 < NO_CLIP
+    assert 0.9 * 2.05 < lengths.max() < 2.05 < min(tried["clip"] for tried in TRIES["person"])
 
 
 # The rule

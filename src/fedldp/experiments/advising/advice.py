@@ -744,11 +744,6 @@ def advice_of(
     return Advice(request, data, comparison, figures, tested, out, worked, *cost)
 
 
-def document_of(request: AdviceRequest, data: Dataset) -> dict[str, Any]:
-    """Return the record of the request in its folder, with a shareable description of the data."""
-    return {**request.document(), "own_data": data.own_data}
-
-
 def shown(metric: str, value: float | None, interval: tuple[float, float] | None = None) -> str:
     """Format a value with its interval for display; return an empty string if there is none."""
     if value is None:

@@ -7,7 +7,7 @@ to anyone.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -93,17 +93,9 @@ def read_request(
             f"dataset = {found.get('dataset')}: advice is about a .csv or .parquet file, or data "
             "given in Python"
         )
-    _check_answered(found, table)
+    open_ = (name for name in ROLES if found.get(name) == OPEN)
+    refuse(ConfigError(f'{n} = "{OPEN}" in {table}: answer it. {ROLES[n]}') for n in open_)
     return _request_of({key: value for key, value in answered(found).items() if value is not None})
-
-
-def _check_answered(found: Mapping[str, Any], table: Path | str | None) -> None:
-    """Refuse a file of questions whose columns of clients, persons and labels are still open."""
-    noted = Noted()
-    for name, question in ROLES.items():
-        if found.get(name) == OPEN:
-            noted.note(ConfigError(f'{name} = "{OPEN}" in {table}: answer it. {question}'))
-    noted.refuse()
 
 
 def _request_of(found: dict[str, Any]) -> AdviceRequest:
@@ -142,7 +134,7 @@ def checked_data(
     config = request.config
     path = Path(config.dataset).expanduser()
     if not in_memory:
-        _note_undeclared(noted, read_table(path), config)
+        noted.note(*_undeclared(read_table(path), config))
     with noted.check():
         data = source()
     counted = data
@@ -150,7 +142,7 @@ def checked_data(
         with suppress(FedldpError):
             counted = load_counted(path, columns=config.columns)
     if counted is not None and (config.client_column is not None or in_memory):
-        _note_counts(noted, counted, request)
+        noted.note(*_miscounted(counted, request))
         with noted.check():
             check_data(counted, request.settings)
         if data is not None:
@@ -168,25 +160,19 @@ def checked_data(
     return data
 
 
-def _note_counts(noted: Noted, data: Dataset, request: AdviceRequest) -> None:
-    """Note declared numbers of people or sites that are not those of the data."""
+def _miscounted(data: Dataset, request: AdviceRequest) -> Iterator[DataError]:
+    """Yield what is wrong with declared numbers of people or sites: they are not the data's."""
     sites = len(data.clients or ())
     if request.sites is not None and request.sites != sites:
-        noted.note(
-            DataError(
-                f"sites = {request.sites}: {data.name} has rows of {sites}; correct the number, or "
-                "the names of the sites in the table"
-            )
+        yield DataError(
+            f"sites = {request.sites}: {data.name} has rows of {sites}; correct the number, or the "
+            "names of the sites in the table"
         )
-    people = 0
-    for part in (data.train, data.test):
-        people += len(part) if part.people is None else count_of(part.people)
+    people = sum(map(_people_in, (data.train, data.test)))
     if request.people is not None and request.people < people:
-        noted.note(
-            DataError(
-                f"people = {request.people}: {data.name} has rows of more people; round the number "
-                "up, because delta must suit all of them"
-            )
+        yield DataError(
+            f"people = {request.people}: {data.name} has rows of more people; round the number up, "
+            "because delta must suit all of them"
         )
 
 
@@ -200,34 +186,61 @@ def check_data(data: Dataset, settings: Mapping[str, Any]) -> None:
     Raises:
         DataError: there are too few people or sites, or too few examples of a class.
     """
-    name, sites, noted = data.name, len(data.clients or ()), Noted()
+    # Parts of data with so many classes, or with one site, say nothing more.
+    refuse(_unsuitable(data, settings))
+    sites = len(data.clients or ())
+    tried = held_out(with_clients(data, "iid", sites, None, CHOSEN_ON), CHOSEN_ON)
+    parts = {
+        "part that tries train on": tried.train,
+        "part that tries are scored on": tried.test,
+        "test part": data.test,
+    }
+    refuse(each for where, part in parts.items() for each in _lacking(data, part, where))
+
+
+def refuse(errors: Iterable[FedldpError]) -> None:
+    """Raise errors, if there are any, all at once."""
+    noted = Noted()
+    noted.note(*errors)
+    noted.refuse()
+
+
+def _unsuitable(data: Dataset, settings: Mapping[str, Any]) -> Iterator[DataError]:
+    """Yield why there are too few sites or people, or too many classes."""
+    name, unit, sites = data.name, unit_of(data), len(data.clients or ())
     if sites < 2:
-        noted.note(
-            DataError(
-                f"{name}: column {settings.get('client_column')!r} has only one value, so there is "
-                "only one site; use --client to name the column that distinguishes sites or clients"
-            )
+        yield DataError(
+            f"{name}: column {settings.get('client_column')!r} has only one value, so there is "
+            "only one site; use --client to name the column that distinguishes sites or clients"
         )
     if data.num_classes > MOST_CLASSES:
-        noted.note(
-            DataError(
-                f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
-                f"classes, and advice covers at most {MOST_CLASSES}; use --label to name the "
-                "column that holds the classes"
-            )
+        yield DataError(
+            f"{name}: label {settings.get('label_column', 'label')!r} has {data.num_classes} "
+            f"classes, and advice covers at most {MOST_CLASSES}; use --label to name the column "
+            "that holds the classes"
         )
-    unit = unit_of(data)
-    if unit != "client-run":
-        _note_people(noted, data, settings, unit)
-    noted.refuse()  # parts of data with so many classes, or with one site, say nothing more
-    tried = held_out(with_clients(data, "iid", sites, None, CHOSEN_ON), CHOSEN_ON)
-    for part, where in (
-        (tried.train, "part that tries train on"),
-        (tried.test, "part that tries are scored on"),
-        (data.test, "test part"),
-    ):
-        _note_classes(noted, data, part, where)
-    noted.refuse()
+    if unit == "client-run":
+        return
+    what, total = "rows" if unit == "record" else "persons", _people_in(data.train)
+    if total < LEAST_PEOPLE:
+        yield DataError(
+            f"{name}: only {total} {what} to train on: noise that hides one of so few also hides "
+            f"what they have in common; give at least {LEAST_PEOPLE}, or use public data"
+        )
+    column = settings.get("client_column")
+    where = "" if column is None else f" in column {column!r}"
+    for rows in data.clients or ():
+        own = _people_in(data.train.taken(rows))
+        if own < LEAST_AT_SITE:
+            yield DataError(
+                f"{name}: a site{where} has only {own} {what} to train on; leave out sites with "
+                f"fewer than {LEAST_AT_SITE}"
+            )
+
+
+def _people_in(part: Examples) -> int:
+    """Return the number of people in a part of the data, or of rows if these name nobody."""
+    return len(part) if part.people is None else count_of(part.people)
 
 
 def _declared(table: str) -> dict[str, Any]:
@@ -250,17 +263,15 @@ def _declared(table: str) -> dict[str, Any]:
     return {name: found[name] for name in ("dataset", *OF_DATA, *FACTS) if name in found}
 
 
-def _note_undeclared(noted: Noted, table: Table, config: RunConfig) -> None:
-    """Note that no column names the clients, and columns of numbers without a public scale.
+def _undeclared(table: Table, config: RunConfig) -> Iterator[ConfigError]:
+    """Yield that no column names the clients, and which numbers lack a public scale.
 
     Numbers from -1 to 1, and true and false, need no scale.
     """
     if config.client_column is None:
-        noted.note(
-            ConfigError(
-                "client: use --client to name the column with each row's site or device; "
-                f"{table.path} has {', '.join(table.names)}"
-            )
+        yield ConfigError(
+            "client: use --client to name the column with each row's site or device; "
+            f"{table.path} has {', '.join(table.names)}"
         )
     columns = config.columns
     known = {columns.label, columns.client, columns.person, *columns.ignored}
@@ -271,13 +282,11 @@ def _note_undeclared(noted: Noted, table: Table, config: RunConfig) -> None:
         if name not in known and not is_row_number(name) and _is_wide(table, name)
     ]
     if wide:
-        noted.note(
-            ConfigError(
-                f"{table.path}: declare a public range for {_listed(wide)}, from public knowledge "
-                f"and never measured on the rows: --set 'scale_columns.{wide[0]}=[0, 120]', or a "
-                f"typical value and a spread: --set 'spread_columns.{wide[0]}=[60, 16]'; or leave "
-                "columns out with ignore_columns"
-            )
+        yield ConfigError(
+            f"{table.path}: declare a public range for {_listed(wide)}, from public knowledge and "
+            f"never measured on the rows: --set 'scale_columns.{wide[0]}=[0, 120]', or a typical "
+            f"value and a spread: --set 'spread_columns.{wide[0]}=[60, 16]'; or leave columns out "
+            "with ignore_columns"
         )
 
 
@@ -302,43 +311,15 @@ def _centred(config: RunConfig) -> dict[str, Any]:
     return {"centre_columns": found} if found else {}
 
 
-def _note_people(noted: Noted, data: Dataset, settings: Mapping[str, Any], unit: str) -> None:
-    owners, people = data.owners, data.train.people
-    total = len(data.train) if people is None else count_of(people)
-    what = "rows" if unit == "record" else "persons"
-    if total < LEAST_PEOPLE:
-        noted.note(
-            DataError(
-                f"{data.name}: only {total} {what} to train on: noise that hides one of so few "
-                f"also hides what they have in common; give at least {LEAST_PEOPLE}, or use public "
-                "data"
-            )
-        )
-    for site in range(len(data.clients or ())):
-        here = owners == site
-        own = int(here.sum()) if people is None else count_of(people[here])
-        if own < LEAST_AT_SITE:
-            where = (
-                f" in column {settings['client_column']!r}" if "client_column" in settings else ""
-            )
-            noted.note(
-                DataError(
-                    f"{data.name}: a site{where} has only {own} {what} to train on; leave out "
-                    f"sites with fewer than {LEAST_AT_SITE}"
-                )
-            )
-
-
-def _note_classes(noted: Noted, data: Dataset, part: Examples, where: str) -> None:
+def _lacking(data: Dataset, part: Examples, where: str) -> Iterator[DataError]:
+    """Yield which classes have no row in a part of the data."""
     counts = np.bincount(part.labels, minlength=data.num_classes)
     for label in np.flatnonzero(counts == 0).tolist():
         shown = label if data.classes is None else data.classes[label]
-        noted.note(
-            DataError(
-                f"{data.name}: no row in the {where} has the label {shown}, so its AUC is not "
-                "defined; give more rows of that class, merge it with another class, or, if there "
-                'is no such class, list the classes: --set \'classes=["a", "b"]\''
-            )
+        yield DataError(
+            f"{data.name}: no row in the {where} has the label {shown}, so its AUC is not defined; "
+            "give more rows of that class, merge it with another class, or, if there is no such "
+            'class, list the classes: --set \'classes=["a", "b"]\''
         )
 
 

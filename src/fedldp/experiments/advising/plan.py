@@ -8,8 +8,9 @@ six settings of a list.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -68,78 +69,27 @@ WHOLE = "a whole site, trusted server"
 NO_NOISE = 1e4
 """The epsilon of runs whose noise is too small to matter."""
 
-NO_CLIP = 3.0
-"""A clip above every gradient: the norm is sqrt(1.09) for examples, at most 2.05 for gradients."""
-
-_PEOPLE: Settings = {
-    "system": "person_dp_sgd", "model": "logistic", "features": "unit-norm", "epsilon": 1.0,
-    "server_optimizer": "momentum", "rounds": 50, "clip": 1.0, "learning_rate": 4.0,
-}  # fmt: skip
-_NOISELESS: Settings = {"channel": "central", "epsilon": NO_NOISE}
-_FREE_PEOPLE: Settings = {**_PEOPLE, **_NOISELESS}
-_RULED: Settings = {**_PEOPLE, "model": "linear", "server_optimizer": "none"}
-RULED_TRIES: tuple[Try, ...] = tuple({"path": path} for path in PATHS)
-"""Tries by the rule: factors on its learning rate."""
-
 ENOUGH = 500
 """The N from which ranges do as well as declared spreads, nearly."""
 
+_FILE = Path(__file__).with_name("contestants.toml")
+_LISTED: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+"""The settings of contestants, and the tries of those that do not follow the rule."""
 
-def _tries(names: Sequence[str], *points: tuple[float, ...]) -> tuple[Try, ...]:
-    return tuple(dict(zip(names, point, strict=True)) for point in points)
+TRIES: Mapping[str, Sequence[Try]] = _LISTED["tries"]
+RULED_TRIES: Sequence[Try] = [{"path": path} for path in PATHS]
+"""Tries by the rule: factors on its learning rate."""
 
+Configure = Callable[[Settings, Try], RunConfig]
+"""What makes a run's configuration from the settings that all contestants share and a try's."""
 
-_STEPS = ("rounds", "clip", "learning_rate")
-FREE_TRIES = _tries(
-    _STEPS, (50, NO_CLIP, 4.0), (100, NO_CLIP, 2.0), (100, NO_CLIP, 4.0), (100, NO_CLIP, 8.0),
-    (200, NO_CLIP, 4.0), (200, NO_CLIP, 8.0),
-)  # fmt: skip
-
-# For whole clients. Clips are chosen on the scale of u = 10 / (norm of an example), and learning
-# rates on the scale of u squared.
-_ONCE: Settings = {
-    "system": "composed", "model": "logistic", "features": "unit-norm", "mechanism": "k_closest",
-    "bound": "direction", "epsilon": 1.0,
-}  # fmt: skip
-_SUMMED: Settings = {
-    "system": "composed", "model": "logistic", "features": "unit-norm",
-    "mechanism": "gaussian_share", "bound": "norm", "channel": "sum", "epsilon": 1.0,
-}  # fmt: skip
-_CENTRAL: Settings = {
-    "system": "central_dp", "model": "logistic", "features": "unit-norm", "noise_multiplier": 1.0,
-}  # fmt: skip
-_WHOLE: Settings = {**_CENTRAL, "batch_size": 50}
-_CLIPPED: Settings = {**_CENTRAL, "noise_multiplier": 1e-3}
-_FEDAVG: Settings = {"system": "fedavg", "model": "logistic", "features": "unit-norm"}
-_LARGER: Settings = {**_FEDAVG, "model": "mlp_64", "batch_size": 20}
-
-ONCE_TRIES = _tries(
-    _STEPS, (1, 10.0, 40.0), (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 2.5, 10.0), (16, 5.0, 10.0),
-    (64, 1.0, 10.0),
-)  # fmt: skip
-SUMMED_TRIES = _tries(
-    _STEPS, (4, 5.0, 40.0), (16, 2.5, 40.0), (16, 5.0, 40.0), (32, 2.5, 40.0), (32, 5.0, 40.0),
-    (64, 2.5, 40.0),
-)  # fmt: skip
-WHOLE_TRIES = _tries(
-    _STEPS, (1, 5.0, 40.0), (2, 5.0, 40.0), (4, 2.5, 40.0), (4, 5.0, 40.0), (8, 1.0, 10.0),
-    (8, 2.5, 40.0),
-)  # fmt: skip
-FEDAVG_TRIES = _tries(
-    _STEPS[::2], (8, 2.5), (8, 10.0), (8, 40.0), (32, 2.5), (32, 10.0), (32, 40.0)
-)  # fmt: skip
-LARGER_TRIES = _tries(
-    _STEPS[::2], (10, 0.1), (10, 0.3), (10, 1.0), (30, 0.1), (30, 0.3), (30, 1.0)
-)  # fmt: skip
-
+_NOISELESS: Settings = {"channel": "central", "epsilon": NO_NOISE}
 
 _CHANNELS = {"none": "named", "sum": "sum", "central": "central"}
 """The channel that protects a person, or a row, under each kind of trust."""
 
-_CLIENTS = {
-    "none": (_ONCE, ONCE_TRIES), "sum": (_SUMMED, SUMMED_TRIES), "central": (_CENTRAL, SUMMED_TRIES)
-}  # fmt: skip
-"""The settings that protect a whole client under each kind of trust, with their tries."""
+_CLIENTS = {"none": "client-none", "sum": "client-sum", "central": "client-sum"}
+"""The tries of what protects a whole client under each kind of trust."""
 
 
 def starting_point(unit: str, adversary: str) -> Settings:
@@ -160,9 +110,9 @@ def starting_point(unit: str, adversary: str) -> Settings:
             "from these, or give a recipe"
         )
     if unit != "client-run":
-        return {**_PEOPLE, "channel": _CHANNELS[trust]}
-    own, tries = _CLIENTS[trust]
-    return {**own, **tries[len(tries) // 2]}
+        return {**_LISTED["person"], "channel": _CHANNELS[trust]}
+    tries = TRIES[_CLIENTS[trust]]
+    return {**_LISTED[f"client-{trust}"], **tries[len(tries) // 2]}
 
 
 def unit_of(data: Dataset) -> TargetUnit:
@@ -213,7 +163,12 @@ class AdviceRequest:
     def ruled(self) -> dict[str, Any]:
         """The settings of a run for which the rule chooses the others, without its channel."""
         known = ("class_shares",) if "class_shares" in self.settings else ()
-        return {**_RULED, **self.of_data, **{name: self.settings[name] for name in known}}
+        return {
+            **_LISTED["person"],
+            **_LISTED["ruled"],
+            **self.of_data,
+            **{name: self.settings[name] for name in known},
+        }
 
     @cached_property
     def config(self) -> RunConfig:
@@ -260,8 +215,12 @@ class AdviceRequest:
         """
         if self.delta is not None:
             return self.delta
-        protected = self.sites if unit == "client-run" else self.people
+        _, protected = self._declared(unit)
         return _DELTA if protected is None else delta_to_take(protected)
+
+    def _declared(self, unit: TargetUnit) -> tuple[str, int | None]:
+        """Return what guarantees protect, and the declared number of these, if there is one."""
+        return ("sites", self.sites) if unit == "client-run" else ("people", self.people)
 
     @property
     def declares_delta(self) -> bool:
@@ -270,8 +229,7 @@ class AdviceRequest:
 
     def delta_in_words(self, unit: TargetUnit) -> str:
         """Return a sentence on the delta of the guarantees, and what it follows from."""
-        what = "sites" if unit == "client-run" else "people"
-        protected = self.sites if unit == "client-run" else self.people
+        what, protected = self._declared(unit)
         text = f"delta is {self.delta_for(unit):g}"
         if self.delta is not None:
             return f"{text}, as declared"
@@ -305,16 +263,15 @@ class AdviceRequest:
         # The data are divided among clients in advance; with this scheme, tuning runs hold out
         # whole people or clients.
         tasks = [Task(TABLE, load, {}, divided="iid")]
-        delta = self.delta_for(unit)
-        found = (
-            self._of_clients(delta) if unit == "client-run" else self._of_people(data, unit, delta)
-        )
-        if unit != "client-run":
-            for site in alone(data):
-                own = Shared(partial(of_site, load, site))
-                name = own().name
-                tasks.append(Task(name, own, {}, part=f"site {site}"))
-                found.append(self._alone(site, name, unit, delta))
+        found = list(self._contestants(data, unit))
+        for site in alone(data) if unit != "client-run" else ():
+            own = Shared(partial(of_site, load, site))
+            tasks.append(Task(own().name, own, {}, part=f"site {site}"))
+            # A single client cannot be held out, so hold out rows.
+            more = {"num_clients": 1} | ({"client_column": None} if unit == "record" else {})
+            free = self._listed("person", **_NOISELESS, **more)
+            reference = self._contestant(alone_name(site), free, TRIES["person"], unit)
+            found.append(replace(reference, data_of=own().name))
         return Comparison(
             found,
             tasks,
@@ -349,89 +306,64 @@ class AdviceRequest:
 
     def document(self) -> dict[str, Any]:
         """Return the record of the request for its folder."""
-        declared = {"people": self.people, "sites": self.sites, "delta": self.delta}
-        return {"settings": dict(self.settings), "epsilons": list(self.epsilons),
-                "tries": self.tries,
-                **{name: value for name, value in declared.items() if value is not None},
-                "seeds": None if self.seeds is None else list(self.seeds)}  # fmt: skip
+        return asdict(self)
 
-    def _of_people(self, data: Dataset, unit: TargetUnit, delta: float) -> list[Contestant]:
-        """Return the contestants that protect a person, or a row, at few sites."""
-        problem = self.problem(data)
+    def _contestants(self, data: Dataset, unit: TargetUnit) -> Iterator[Contestant]:
+        """Yield the references and what protects people, rows or clients, as the data have them."""
+        problem, made = self.problem(data), partial(self._contestant, unit=unit)
+        larger = made(LARGER, self._listed("larger"), TRIES["larger"])
+        if unit == "client-run":
+            yield made(FREE, self._listed("client-free"), TRIES["client-free"])
+            yield made(CLIPPED, self._listed("client-clipped"), TRIES["client-sum"])
+            yield larger
+            for trust, (name, adversary) in TRUSTS.items():
+                configure, tries = self._listed(f"client-{trust}"), TRIES[_CLIENTS[trust]]
+                yield made(name, configure, tries, against=adversary)
+            return
+        yield made(FREE, self._listed("person", **_NOISELESS), TRIES["person"])
+        yield made(CLIPPED, self._ruled(problem, **_NOISELESS), RULED_TRIES)
+        yield larger
+        for trust, (name, adversary) in TRUSTS.items():
+            configure = self._ruled(problem, channel=_CHANNELS[trust])
+            yield made(name, configure, RULED_TRIES, against=adversary)
+        whole = GuaranteeKind("client-run", "downlink", self.delta_for(unit))
+        site = made(WHOLE, self._listed("whole"), TRIES["whole"], against="downlink")
+        yield replace(site, guarantee=whole)
 
-        def by_the_rule(
-            name: str, own: Settings, guarantee: GuaranteeKind | None = None
-        ) -> Contestant:
-            def configure(shared: Settings, attempt: Try) -> RunConfig:
-                config = from_mapping({**self.ruled, **shared, **own})
-                return by_rule(config, problem, path=attempt["path"])
-
-            return self._made(name, configure, RULED_TRIES, delta, guarantee)
-
-        return [
-            self._of(FREE, _FREE_PEOPLE, FREE_TRIES, delta),
-            by_the_rule(CLIPPED, _NOISELESS),
-            self._of(LARGER, _LARGER, LARGER_TRIES, delta),
-            *(
-                by_the_rule(
-                    name, {"channel": _CHANNELS[trust]}, GuaranteeKind(unit, adversary, delta)
-                )
-                for trust, (name, adversary) in TRUSTS.items()
-            ),
-            self._of(
-                WHOLE, _WHOLE, WHOLE_TRIES, delta, GuaranteeKind("client-run", "downlink", delta)
-            ),
-        ]
-
-    def _of_clients(self, delta: float) -> list[Contestant]:
-        """Return the contestants that protect a whole client."""
-        return [
-            self._of(FREE, _FEDAVG, FEDAVG_TRIES, delta),
-            self._of(CLIPPED, _CLIPPED, SUMMED_TRIES, delta),
-            self._of(LARGER, _LARGER, LARGER_TRIES, delta),
-            *(
-                self._of(
-                    name, *_CLIENTS[trust], delta, GuaranteeKind("client-run", adversary, delta)
-                )
-                for trust, (name, adversary) in TRUSTS.items()
-            ),
-        ]
-
-    def _alone(self, site: int, task: str, unit: TargetUnit, delta: float) -> Contestant:
-        own: Settings = {**_FREE_PEOPLE, "num_clients": 1}
-        if unit == "record":  # a single client cannot be held out, so hold out rows
-            own = {**own, "client_column": None}
-        return replace(self._of(alone_name(site), own, FREE_TRIES, delta), data_of=task)
-
-    def _of(
-        self,
-        name: str,
-        own: Settings,
-        tries: Sequence[Try],
-        delta: float,
-        guarantee: GuaranteeKind | None = None,
-    ) -> Contestant:
-        of_data = self.of_data
+    def _ruled(self, problem: Problem, **own: Any) -> Configure:
+        """Return what makes a configuration by the rule, of a try's factor on its learning rate."""
 
         def configure(shared: Settings, attempt: Try) -> RunConfig:
-            return from_mapping({**of_data, **shared, **own, **attempt})
+            config = from_mapping({**self.ruled, **shared, **own})
+            return by_rule(config, problem, path=attempt["path"])
 
-        return self._made(name, configure, tries, delta, guarantee)
+        return configure
 
-    def _made(
+    def _listed(self, name: str, **more: Any) -> Configure:
+        """Return what makes a configuration of listed settings, of more and of a try's."""
+
+        def configure(shared: Settings, attempt: Try) -> RunConfig:
+            return from_mapping({**self.of_data, **shared, **_LISTED[name], **more, **attempt})
+
+        return configure
+
+    def _contestant(
         self,
         name: str,
-        configure: Callable[[Settings, Try], RunConfig],
+        configure: Configure,
         tries: Sequence[Try],
-        delta: float,
-        guarantee: GuaranteeKind | None,
+        unit: TargetUnit,
+        against: Adversary | None = None,
     ) -> Contestant:
+        """Return a contestant, which is a reference if it protects against nobody."""
+        delta = self.delta_for(unit)
+        nobody = GuaranteeKind("client-run", "server", delta)
         return Contestant(
             name=name,
             configure=configure,
             tries=tries[: self.tries],
-            guarantee=guarantee or GuaranteeKind("client-run", "server", delta),
-            role="reference" if guarantee is None else "calibrated",
+            guarantee=nobody if against is None else GuaranteeKind(unit, against, delta),
+            role="reference" if against is None else "calibrated",
         )
 
 

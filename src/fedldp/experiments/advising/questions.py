@@ -1,7 +1,8 @@
 """The questions that only the owner of a table can answer, as a TOML file to fill in.
 
-The file follows from the names and the kinds of the columns alone. What the rows hold is told to
-the owner, on the terminal: a range, a string or a count in the file would be a release.
+Their text is in ``questions.toml``. The file follows from the names and the kinds of the columns
+alone. What the rows hold is told to the owner, on the terminal: a range, a string or a count in the
+file would be a release.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,61 +31,11 @@ OPEN = "?"
 
 Kind = Literal["numbers", "truths", "strings", "dates", "other"]
 
-ROLES = {
-    "client_column": "The column with each row's site or device.",
-    "person_column": "The column with each row's person. Remove this line if no person has two "
-    "rows.",
-    "label_column": "The column with the classes that a model is to predict.",
-}
+_FILE = Path(__file__).with_name("questions.toml")
+_QUESTIONS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+ROLES: Mapping[str, str] = _QUESTIONS["roles"]
 """The questions about what a column is for, by setting; each must be answered."""
-
-_OF_THE_TABLE = {
-    "people": "How many people the rows are about: a number that may be published, rounded up. "
-    "May stay open; but the answer sets delta.",
-    "sites": "How many sites have rows. May stay open.",
-    "persons_at_sites": "The largest number of sites that may have rows of one person. May stay "
-    "open: then 1.",
-    "delta": "The largest delta of a guarantee. May stay open: then 1e-5, or less for more than "
-    "10,000 people.",
-    "classes": 'All classes, in order, such as ["no", "yes"]. May stay open if the labels are 0, '
-    "1, ..., or if all of them are in the table.",
-    "class_shares": "The published share of each class, in the same order, such as [0.9, 0.1], at "
-    "which training then starts. May stay open: then it is measured, under the same epsilon.",
-    "by_columns": 'Columns by whose values scores are also given, such as ["sex"]. They may be in '
-    "ignore_columns. These scores are exact, and no epsilon covers them. May stay open.",
-}
-
-_OF_COLUMNS: Mapping[str, tuple[Sequence[Kind], str]] = {
-    "scale_columns": (
-        ("numbers",),
-        "The public range of a column, [lowest, highest]; values beyond it are clipped. May stay "
-        "open for a column that has a spread below, or that lies between -1 and 1.",
-    ),
-    "spread_columns": (
-        ("numbers",),
-        "In place of a range: a typical value and how far values usually are from it, as [typical, "
-        "spread]. With few people a range alone costs 0.02 to 0.05 of AUC: where the N of "
-        "docs/table_rule.md is below 500, which takes 3,700 people at epsilon 1 and 1,100 at 4. "
-        "May stay open.",
-    ),
-    "categories": (
-        ("strings",),
-        "All strings that may occur in a column, from a form or a code book, such as "
-        '["never", "former", "current"]. Columns of free text belong in ignore_columns.',
-    ),
-    "fill_columns": (
-        ("numbers", "truths", "strings"),
-        "What stands for a missing value: a public number in the column's unit (for true and "
-        "false: 1 or 0), or one of the column's categories. May stay open for a column without "
-        "missing values.",
-    ),
-    "other_columns": (
-        ("strings",),
-        "The category that stands for every string that is not listed, such as "
-        '"other"; list it, too. May stay open: such strings are then refused.',
-    ),
-}
-"""The questions about single columns, by setting: the kinds of columns, and the question."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\S+)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}", re.ASCII)
 _FEW = 8
@@ -185,15 +137,14 @@ def answered(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _check_names(table: Table, roles: Mapping[str, str | None]) -> None:
-    noted, header = Noted(), f"its columns are {', '.join(table.names)}"
+    noted, known = Noted(), ", ".join(table.names)
     for name, count in Counter(table.names).items():
         if count > 1:
             noted.note(ConfigError(f"{table.path} has the column {name!r} twice; rename one"))
     for setting, given in roles.items():
         if given is not None and given not in table.names:
-            noted.note(
-                ConfigError(f"{setting} = {given}: {table.path} has no such column; {header}")
-            )
+            why = f"{table.path} has no such column; its columns are {known}"
+            noted.note(ConfigError(f"{setting} = {given}: {why}"))
     noted.refuse()
 
 
@@ -235,24 +186,17 @@ def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, st
         if name not in taken and (kind in ("dates", "other") or is_row_number(name))
     ]
     parts = [
-        _comment(
-            f"Questions about {Path(dataset).name} that only its owner can answer. Replace each "
-            f'"{OPEN}" from public knowledge: a text book, a form, published figures. Never look '
-            "an answer up in the rows: all parties see it, and no epsilon covers it. Columns in "
-            f'ignore_columns, and those named below, need no answer. Then run "fedldp advise" on '
-            "this file."
-        ),
+        _comment(_QUESTIONS["head"].format(table=Path(dataset).name)),
         tomli_w.dumps({"dataset": dataset}),
         *(_comment(text) + _line(name, roles[name] or OPEN) for name, text in ROLES.items()),
-        _comment("Columns that no model may use. Dates and row numbers are here already.")
-        + tomli_w.dumps({"ignore_columns": unfit}),
-        *(_comment(text) + _line(name, OPEN) for name, text in _OF_THE_TABLE.items()),
+        _comment(_QUESTIONS["ignored"]) + tomli_w.dumps({"ignore_columns": unfit}),
+        *(_comment(text) + _line(name, OPEN) for name, text in _QUESTIONS["table"].items()),
     ]
-    for setting, (kinds, text) in _OF_COLUMNS.items():
-        names = [n for n, kind in columns.items() if kind in kinds and n not in {*taken, *unfit}]
-        if names:
-            lines = "".join(_line(name, OPEN) for name in names)
-            parts.append(_comment(text) + f"[{setting}]\n{lines}")
+    for setting, asked in _QUESTIONS["columns"].items():
+        kinds, left = asked["kinds"], {*taken, *unfit}
+        lines = [_line(n, OPEN) for n, kind in columns.items() if kind in kinds and n not in left]
+        if lines:
+            parts.append(_comment(asked["text"]) + f"[{setting}]\n{''.join(lines)}")
     return "\n".join(parts)
 
 

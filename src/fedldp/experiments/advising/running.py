@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset, is_table
-from fedldp.experiments.advising.advice import Advice, advice_of, document_of
+from fedldp.experiments.advising.advice import Advice, advice_of
 from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.page import page_of
@@ -166,12 +166,14 @@ class AdviseExperiment(OfComparison[Advice]):
         self._people = held_people(request, data)
 
     def document(self) -> Document:
-        """Return its settings."""
-        return document_of(self._request, self.dataset)
+        """Return its settings, with a description of the data that may be shared."""
+        return {**self._request.document(), "own_data": self.dataset.own_data}
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of other advice."""
-        return _lacks(self.document(), old)
+        ours = json.loads(json.dumps(self.document()))
+        same = all(ours[key] == old.get(key) for key in ours if key != "seeds")
+        return None if same else "is about different data or columns"
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores and delta."""
@@ -187,13 +189,6 @@ class AdviseExperiment(OfComparison[Advice]):
         return found
 
 
-def _lacks(document: Document, old: Document) -> str | None:
-    """Return what advice lacks of the one with another document, or None."""
-    ours = json.loads(json.dumps(document))
-    same = all(ours[key] == old.get(key) for key in ours if key != "seeds")
-    return None if same else "is about different data or columns"
-
-
 def request_in(folder: Path) -> AdviceRequest:
     """Return the request for the advice in a folder.
 
@@ -207,13 +202,11 @@ def request_in(folder: Path) -> AdviceRequest:
             "data: fedldp.advise(dataset=..., out=...)"
         )
     try:
-        seeds = None if found["seeds"] is None else tuple(found["seeds"])
-        declared = {name: found.get(name) for name in ("people", "sites", "delta")}
-        return AdviceRequest(
-            found["settings"], tuple(found["epsilons"]), found["tries"], seeds, **declared
-        )
-    except (KeyError, TypeError) as error:
+        kept: dict[str, Any] = {each.name: found[each.name] for each in fields(AdviceRequest)}
+    except KeyError as error:
         raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
+    tuples = {name: tuple(each) for name, each in kept.items() if isinstance(each, list)}
+    return AdviceRequest(**kept | tuples)
 
 
 def advice_in(folder: Path, means: Means) -> AdviseExperiment:
