@@ -13,11 +13,11 @@ from fedldp.audit.content_linkage import TrainedValues, content_hits, masked_hit
 from fedldp.audit.linkage import timing
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.simulation.shuffler import delay_of_run, draw_schedule
+from fedldp.simulation.shuffler import agree_delay, draw_schedule
 
 DELAYS = Delays(chunk=1, prediction_error=0.0)
 SHORT = replace(DELAYS, delay_seconds=0.1)
@@ -71,7 +71,8 @@ def test_the_attack_works_on_the_schedules_of_a_run() -> None:
             return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
 
         latency, within = (stream(1, -1, name).generator() for name in ("latency", "arrivals"))
-        due = draw_schedule(delays, CLIENTS, delay_of_run(delays, CLIENTS, stream), latency)
+        delay = agree_delay(delays, CLIENTS, stream(0, SERVER, "delay").generator())
+        due = draw_schedule(delays, CLIENTS, delay, latency)
         first, second = due.offsets + within.uniform(0.0, due.delay, (2, CLIENTS))
         senders = np.argsort(first), np.argsort(second)
         for place in range(CLIENTS):

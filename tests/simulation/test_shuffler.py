@@ -41,7 +41,6 @@ from fedldp.simulation.shuffler import (
     ReportShuffler,
     Schedule,
     agree_delay,
-    delay_of_run,
     draw_extremes,
     draw_schedule,
 )
@@ -120,7 +119,8 @@ def test_the_server_gets_counts_and_times(chunk: int, budgets: list[float | None
         sent = -(-SIZE // chunk)
         assert each.uplink_bits == len(own) * (SIZE + sent * math.ceil(math.log2(sent)))
     latency = stream(1, SERVER, "latency").generator()
-    due = draw_schedule(given, 5, delay_of_run(given, 9, stream), latency)
+    delay = agree_delay(given, 9, stream(0, SERVER, "delay").generator())
+    due = draw_schedule(given, 5, delay, latency)
     assert times is not None
     assert (times["delay"], times["response"]) == (due.delay, due.response)
     assert (times["first_wait"], times["last_wait"]) == (due.waits.min(), due.waits.max())

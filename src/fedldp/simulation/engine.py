@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, Spending, check_installed, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
-from fedldp.simulation.recorded import write_report
+from fedldp.simulation.recorded import Saved, write_report
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.trained import check_features, check_frozen
@@ -202,30 +202,16 @@ def simulate(
         return result
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The state from which a run begins or continues; the run extends these rounds and ledger."""
-
-    state: State
-    rounds: list[Round]
-    ledger: MemoryLedger
-
-
-def _start(planned: Plan, server: ServerRole) -> _Start:
+def _start(planned: Plan, server: ServerRole) -> Saved:
     config = planned.config
-    ledger = MemoryLedger(config.budgets)
-    return _Start(server.initial(draws_of_seed(config.seed)(0)), [], ledger)
+    return Saved(server.initial(draws_of_seed(config.seed)(0)), [], MemoryLedger(config.budgets))
 
 
-def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _Start:
+def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> Saved:
     """Return the state of an interrupted run, and repair files that were not fully written."""
     saved = folder.read_checkpoint(planned.config.budgets)
-    start = _start(planned, server) if saved is None else _Start(*saved)
-    if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
-        raise RunError(
-            f"{folder.path / 'checkpoint'} is damaged: it holds a different model; start the run "
-            "again"
-        )
+    start = _start(planned, server) if saved is None else Saved(*saved)
+    start.check_fits(folder, planned.scheduled.layout(planned.problem))
     found, expected = start.ledger.releases(run), planned.releases.before(start.state.round)
     # A run releases less than planned only if clients can leave during a round.
     whole = server.dialogue is None
@@ -244,7 +230,7 @@ def _rounds(
     server: ServerRole,
     executor: Executor,
     test: _Test,
-    start: _Start,
+    start: Saved,
     folder: RunFolder | None,
     run: str,
     after_round: Callable[[Round], None],

@@ -13,15 +13,15 @@ import shutil
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -38,32 +38,36 @@ from fedldp.simulation.in_process import (
     in_order,
     keep_freed_memory,
 )
-from fedldp.simulation.population import Population
+from fedldp.simulation.population import Population, PopulationSpec
 from fedldp.training.tensors import one_thread
 
 _UNGUARDED = 79
 """The exit code of a worker that was about to start the run again."""
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Obtains the clients' answers, and measures models. Use it as a context manager."""
 
+    @abstractmethod
     def answers(
         self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
-        ...
 
+    @abstractmethod
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores of the broadcast's weights on all test pieces."""
-        ...
 
-    def __enter__(self) -> Executor: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
+    def __exit__(  # noqa: B027 (not every executor holds something)
+        self, kind: type[BaseException] | None, *_: object
+    ) -> None:
+        """Release what the executor holds; ``kind`` is the kind of the error, if any."""
 
 
-class Serial:
+class Serial(Executor):
     """Does the work in this process.
 
     Args:
@@ -74,12 +78,6 @@ class Serial:
     def __init__(self, population: Population, ledger: MemoryLedger) -> None:
         self._population = population
         self._ledger = ledger
-
-    def __enter__(self) -> Serial:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        pass
 
     def answers(
         self, request: SentRequest, clients: Sequence[int]
@@ -95,7 +93,7 @@ class Serial:
                 yield self._population.score(broadcast, piece)
 
 
-class Pool:
+class Pool(Executor):
     """Worker processes, which receive the clients' ledgers with each request and return them.
 
     Args:
@@ -117,7 +115,12 @@ class Pool:
             workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
-            initargs=(_PopulationSpec(population, folder),),
+            initargs=(
+                PopulationSpec.of(population, dataset=None),
+                population.dataset.name,
+                population.dataset.num_classes,
+                folder,
+            ),
         )
         # Ctrl-C reaches the whole process group, but only the parent may decide how the run ends,
         # so workers are started with the signal blocked. Each submitted task starts another worker
@@ -133,9 +136,6 @@ class Pool:
             raise
         except BrokenProcessPool:  # the first worker died at once
             raise self._died() from None
-
-    def __enter__(self) -> Pool:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -235,45 +235,17 @@ def _interrupts_blocked() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class _PopulationSpec:
-    """What a worker needs to build its population, except the data, which are in files."""
-
-    def __init__(self, population: Population, folder: Path) -> None:
-        self.config = population.config
-        self.problem = replace(population.problem, data_dir=None)
-        self.name = population.dataset.name
-        self.num_classes = population.dataset.num_classes
-        self.members = population.members
-        self.device = population.device.type
-        self.stores, self.lasting = population.folder, population.lasting
-        self.run = population.run
-        self.folder = folder
-
-    def population(self) -> Population:
-        """Return the population, with mapped data."""
-        return Population(
-            config=self.config,
-            problem=self.problem,
-            dataset=_mapped(self.name, self.num_classes, self.folder),
-            members=self.members,
-            device=torch.device(self.device),
-            folder=self.stores,
-            lasting=self.lasting,
-            run=self.run,
-        )
-
-
 _population: Population
 """The population of a worker process, set once by the process's initialiser."""
 
 
-def _start_worker(recipe: _PopulationSpec) -> None:
+def _start_worker(spec: PopulationSpec, name: str, num_classes: int, folder: Path) -> None:
     global _population
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(recipe.folder,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
-    _population = recipe.population()
+    _population = spec.population(dataset=_mapped(name, num_classes, folder))
 
 
 def _end_with_parent(folder: Path) -> None:

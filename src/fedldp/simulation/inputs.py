@@ -73,17 +73,20 @@ class Inputs:
         Raises:
             FedldpError: the data are incompatible with the configuration.
         """
+        members: Shares | DrawnShares
         if whole.clients is not None:
-            return cls._of_clients(config, whole, whole.clients, data_dir)
-        dataset = _sampled(whole, config)
-        stream = draws_of_seed(config.seed)(0)("partition")
-        members = partition(
-            dataset.train.labels,
-            config.num_clients,
-            config.partition,
-            stream.generator(),
-            dataset.train.people,
-        )
+            _check_divides_nothing(config, whole)
+            dataset, members = whole, whole.clients
+        else:
+            dataset = _sampled(whole, config)
+            stream = draws_of_seed(config.seed)(0)("partition")
+            members = partition(
+                dataset.train.labels,
+                config.num_clients,
+                config.partition,
+                stream.generator(),
+                dataset.train.people,
+            )
         config.composition.calibration.check_shares(members.sizes.tolist())
         problem = problem_with(config, whole, data_dir)
         return cls(dataset, problem, members, whole.own_data, whole.exact_data)
@@ -113,21 +116,16 @@ class Inputs:
         few = int(np.count_nonzero(self.members.sizes < FEW)) if self.dataset.is_public else 0
         return tuple(doubts(tested, confusion, counts, self.schema, few))
 
-    @classmethod
-    def _of_clients(
-        cls, config: RunConfig, dataset: Dataset, members: Shares, data_dir: Path | None
-    ) -> Inputs:
-        """Return inputs for data that name each example's client; nothing is drawn or divided."""
-        fields = type(config).model_fields
-        for name in ("partition", "num_examples"):
-            if getattr(config, name) != fields[name].default:
-                raise ConfigError(
-                    f"{name} = {getattr(config, name)}: the data set {dataset.name} names "
-                    "each example's client; leave it out"
-                )
-        config.composition.calibration.check_shares(members.sizes.tolist())
-        problem = problem_with(config, dataset, data_dir)
-        return cls(dataset, problem, members, dataset.own_data, dataset.exact_data)
+
+def _check_divides_nothing(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse to draw or divide data that name each example's client."""
+    fields = type(config).model_fields
+    for name in ("partition", "num_examples"):
+        if getattr(config, name) != fields[name].default:
+            raise ConfigError(
+                f"{name} = {getattr(config, name)}: the data set {dataset.name} names "
+                "each example's client; leave it out"
+            )
 
 
 def choose_device(name: str) -> torch.device:

@@ -104,9 +104,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         config = config.changed(num_clients=problem.num_clients)
     if config.target is not None:
         config = _calibrated(config, config.target, problem)
-    draws = draws_of_seed(config.seed)
-    scheduled = config.with_schedule(draws)
-    releases = planned_releases(scheduled, problem, draws)
+    scheduled, releases = _scheduled(config, problem)
     delta = delta_of(config) if delta is None else delta
     check_own_code(scheduled.algorithm(problem))
     privacy = state(scheduled, problem, releases, delta=delta)
@@ -208,9 +206,7 @@ def released(config: RunConfig, problem: Problem, privacy: Statement) -> Release
         problem: the shape of the data.
         privacy: the run's statement.
     """
-    draws = draws_of_seed(config.seed)
-    scheduled = config.with_schedule(draws)
-    releases = planned_releases(scheduled, problem, draws)
+    scheduled, releases = _scheduled(config, problem)
 
     def of(releases: ReleaseHistory, privacy: Statement | None = None) -> Released:
         def at(delta: float) -> Statement:
@@ -241,9 +237,15 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> Statement:
     if config.target is not None:
         delta = config.target.delta or delta
         config = _calibrated(config, config.target, problem)
+    scheduled, releases = _scheduled(config, problem)
+    return _stated(scheduled, problem, releases, delta)
+
+
+def _scheduled(config: RunConfig, problem: Problem) -> tuple[RunConfig, ReleaseHistory]:
+    """Return a configuration with what the server draws before the run, and what is released."""
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
-    return _stated(scheduled, problem, planned_releases(scheduled, problem, draws), delta)
+    return scheduled, planned_releases(scheduled, problem, draws)
 
 
 def _stated(
@@ -395,11 +397,9 @@ def check_examples(config: RunConfig, found: int) -> int:
 
 def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
-    draws = draws_of_seed(config.seed)
 
     def candidate_stated(candidate: RunConfig) -> Statement:
-        scheduled = candidate.with_schedule(draws)
-        releases = planned_releases(scheduled, problem, draws)
+        scheduled, releases = _scheduled(candidate, problem)
         return stated(
             scheduled,
             problem,
@@ -429,16 +429,13 @@ def calibrated(
     """
     config.with_budget(1.0)  # refuses if there is nothing to solve for
 
-    def reached(budget: float) -> float:
-        return _epsilon_of(stated(config.with_budget(budget)).guarantees, target)
-
     stated_some, unfit, unproven = False, list[UnfitEvent](), list[_NothingProven]()
 
-    def reached_or_infinite(budget: float) -> float:
+    def reached(budget: float) -> float:
+        """Return the epsilon of a budget; infinity if a mechanism does not accept the budget."""
         nonlocal stated_some
-        # If a mechanism does not accept this budget, this budget does not meet the target.
         try:
-            found = reached(budget)
+            found = _epsilon_of(stated(config.with_budget(budget)).guarantees, target)
             stated_some = True
             return found
         except ConfigError as error:
@@ -453,9 +450,9 @@ def calibrated(
             raise
 
     known = config.composition.calibration.budget_for(target)
-    if known is not None and reached_or_infinite(known) <= target.epsilon:
+    if known is not None and reached(known) <= target.epsilon:
         return config.with_budget(known)
-    below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
+    below = [e for e in GRID if reached(e) <= target.epsilon]
     if not stated_some and (unfit or unproven):
         raise (unfit or unproven)[0]  # another budget would not help
     if not below:
@@ -467,7 +464,7 @@ def calibrated(
     precision = 1e-10 if target.adversary in ("server", "summing-server") else 1e-4
     high = 10.0**0.5 * below[-1]
     return config.with_budget(
-        solve(reached_or_infinite, target.epsilon, start=below[-1], end=high, precision=precision)
+        solve(reached, target.epsilon, start=below[-1], end=high, precision=precision)
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,20 +19,10 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Shares
 from fedldp.data.image_features import MapOnce
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.protocol import roles
 from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, Policy, check_count, naming
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
-from fedldp.protocol.roles import (
-    Batch,
-    Client,
-    ClientRole,
-    Encoder,
-    LocalUpdate,
-    Score,
-    Senders,
-    Tester,
-    Update,
-)
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
@@ -62,11 +53,11 @@ class Population:
     run: str
     layout: Layout = field(init=False)
     policy: Policy = field(init=False)
-    local_update: LocalUpdate = field(init=False)
+    local_update: roles.LocalUpdate = field(init=False)
     encoders: Encoders = field(init=False)
     most_examples: int | None = field(init=False)
     _parts: Composition = field(init=False)
-    _tester: Tester | None = field(init=False)
+    _tester: roles.Tester | None = field(init=False)
     _prepared: MapOnce = field(init=False)
     _model: torch.nn.Module = field(init=False)
 
@@ -150,7 +141,7 @@ class Population:
             for (kind, most), places in found.items()
         ]
 
-    def batch(self, indices: Sequence[int], round: int) -> Batch:
+    def batch(self, indices: Sequence[int], round: int) -> roles.Batch:
         """Return the batch of some clients for their local update, which runs once per round.
 
         Raises:
@@ -161,7 +152,7 @@ class Population:
             for index, own in zip(indices, rows, strict=True):
                 with naming(round, int(index)):
                     check_count(len(own), self.most_examples)
-        return Batch(
+        return roles.Batch(
             indices=indices,
             examples=self.dataset.train,
             rows=rows,
@@ -170,10 +161,10 @@ class Population:
             alone=lambda place: self.client(int(indices[place]), round),
         )
 
-    def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
+    def senders(self, indices: Sequence[int], round: int, phase: int) -> roles.Senders:
         """Return the senders of some clients for their encoder, in one phase of a round."""
         counts = self.members.sizes[np.asarray(indices)].astype(np.int64)
-        return Senders(
+        return roles.Senders(
             indices=indices,
             num_examples=Sensitive(counts),
             fresh=partial(self.fresh, indices, round, phase),
@@ -191,7 +182,7 @@ class Population:
         """Return the kept stream of each client for a purpose; see ``Keys.kept``."""
         return [SimulationKeys(self.config.seed, index).kept(purpose) for index in indices]
 
-    def score(self, broadcast: Broadcast, piece: int) -> Score:
+    def score(self, broadcast: Broadcast, piece: int) -> roles.Score:
         """Return the score on one test piece."""
         test = self.dataset.test
         if self._tester is not None:
@@ -201,24 +192,20 @@ class Population:
         part = slice(piece * PIECE, (piece + 1) * PIECE)
         return evaluate(self._model, test.taken(part), self.device)
 
-    def client(self, index: int, round: int) -> Client:
+    def client(self, index: int, round: int) -> roles.Client:
         """Return one client, for code that handles clients one at a time."""
-        keys, train, own = (
-            SimulationKeys(self.config.seed, index),
-            self.dataset.train,
-            self.members[index],
-        )
-        return Client(
+        keys = SimulationKeys(self.config.seed, index)
+        return roles.Client(
             index=index,
-            examples=train.taken(own),
+            examples=self.dataset.train.taken(self.members[index]),
             fresh=partial(keys.fresh, round, 0),
             kept=keys.kept,
             store=self.store(index),
         )
 
-    def role(self, index: int) -> ClientRole:
+    def role(self, index: int) -> roles.ClientRole:
         """Return the role of one client."""
-        return ClientRole(
+        return roles.ClientRole(
             local_update=self.local_update,
             encoder=self.encoders[index],
             phases=self._parts.channel.phases,
@@ -233,6 +220,30 @@ class Population:
         return FolderStore(place, self.run, lasting=self.lasting)
 
 
+@dataclass(frozen=True)
+class PopulationSpec:
+    """What a worker process needs to build a population.
+
+    Attributes:
+        values: the arguments of ``Population``, without the data folder of this machine.
+    """
+
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, population: Population, **changed: Any) -> PopulationSpec:
+        """Return the specification of a population, with other values for some arguments."""
+        values = {
+            each.name: getattr(population, each.name) for each in fields(Population) if each.init
+        }
+        values["problem"] = replace(population.problem, data_dir=None)
+        return cls(values | changed)
+
+    def population(self, **changed: Any) -> Population:
+        """Return the population, with other values for some arguments."""
+        return Population(**{**self.values, **changed})
+
+
 class Encoders:
     """The encoder of every client; clients with equal encoders share one object.
 
@@ -245,21 +256,19 @@ class Encoders:
         groups = config.encoder_groups()
         algorithm = config.algorithm(problem)
         self._kinds = [algorithm.encoder(group[0]) for group in groups]
-        self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)
+        self._kind = np.zeros(config.num_clients, np.int32)
         for number, group in enumerate(groups[1:], 1):
             self._kind[np.asarray(group)] = number
 
-    def __getitem__(self, client: int) -> Encoder:
-        return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
+    def __getitem__(self, client: int) -> roles.Encoder:
+        return self._kinds[int(self._kind[client])]
 
     def kinds(self, clients: Sequence[int]) -> list[int]:
         """Return the index of each client's encoder, for ``of_kind``."""
-        if len(self._kinds) == 1:
-            return [0] * len(clients)
         found: list[int] = self._kind[np.asarray(clients)].tolist()
         return found
 
-    def of_kind(self, kind: int) -> Encoder:
+    def of_kind(self, kind: int) -> roles.Encoder:
         """Return the encoder with this index."""
         return self._kinds[kind]
 
@@ -275,13 +284,15 @@ class Watched:
         local_update: the local update that trains.
     """
 
-    local_update: LocalUpdate
+    local_update: roles.LocalUpdate
 
     def group(self, most_examples: int) -> int:
         """Return how many clients train together; see ``LocalUpdate``."""
         return self.local_update.group(most_examples)
 
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+    def __call__(
+        self, broadcast: Broadcast, batch: roles.Batch, group: int = 1
+    ) -> Sensitive[roles.Update]:
         """Return a row for each client; see ``LocalUpdate``.
 
         Raises:

@@ -13,7 +13,7 @@ import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -27,14 +27,15 @@ from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.executors import Executor
 from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
-from fedldp.simulation.population import Population
+from fedldp.simulation.population import Population, PopulationSpec
 
 Kept = dict[int, dict[str, bytes]]
 """The files that clients keep, as ``FolderStore.files`` returns them."""
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """The workers of a Ray cluster: one task at a time on each CPU. See ``Executor``.
 
     Args:
@@ -53,14 +54,12 @@ class RayExecutor:
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
-            self._sent = self._cluster.put(_PopulationSpec.of(population))
+            spec = PopulationSpec.of(population, folder=Path(), lasting=False)
+            self._sent = self._cluster.put(spec)
             self._task = self._cluster.task(_work)
         except BaseException:
             self._cluster.close()
             raise
-
-    def __enter__(self) -> RayExecutor:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._cluster.close()
@@ -112,27 +111,6 @@ class RayExecutor:
 
 
 @dataclass(frozen=True)
-class _PopulationSpec:
-    """What a worker needs to build its population; arrays stay in the node's object store."""
-
-    values: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, population: Population) -> _PopulationSpec:
-        values = {f.name: getattr(population, f.name) for f in fields(Population) if f.init}
-        # Leave out folders, which exist only on this machine.
-        values |= {
-            "problem": replace(population.problem, data_dir=None),
-            "folder": Path(),
-            "lasting": False,
-        }
-        return cls(values)
-
-    def population(self) -> Population:
-        return Population(**self.values)
-
-
-@dataclass(frozen=True)
 class _Done:
     """The return value of a task: results, ledgers, and the new files that clients keep."""
 
@@ -176,8 +154,8 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
         check_versions(expected)
         torch.set_num_threads(1)
         _made = None  # first free the memory that the old population holds in the object store
-        recipe: _PopulationSpec = import_ray().get(reference)
-        _made = reference.hex(), recipe.population()
+        spec: PopulationSpec = import_ray().get(reference)
+        _made = reference.hex(), spec.population()
     return _made[1]
 
 

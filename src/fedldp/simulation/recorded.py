@@ -24,6 +24,7 @@ from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
+from fedldp.protocol.wire import Layout
 from fedldp.reporting.record import (
     RunFolder,
     Schema,
@@ -54,11 +55,11 @@ TESTED_BY_SERVER = "the server's test set"
 
 @dataclass(frozen=True)
 class Saved:
-    """What the checkpoint of a run holds.
+    """What a run goes on from, as its checkpoint holds it; a new run begins without rounds.
 
     Attributes:
         state: the server's state after the last complete round.
-        rounds: the records of all complete rounds, at least one.
+        rounds: the records of all complete rounds.
         ledger: what every client released in them.
     """
 
@@ -68,7 +69,7 @@ class Saved:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Saved:
-        """Return what the checkpoint in a folder holds.
+        """Return what the checkpoint in a folder holds, at least one round.
 
         Raises:
             RunError: no round is complete, or the checkpoint is damaged.
@@ -80,6 +81,18 @@ class Saved:
                 f"it with {_how_to_continue(folder)}"
             )
         return cls(*found)
+
+    def check_fits(self, folder: RunFolder, layout: Layout) -> None:
+        """Refuse a checkpoint that holds another model than the run's.
+
+        Raises:
+            RunError: the number of weights differs.
+        """
+        if self.state.weights.size != layout.size:
+            raise RunError(
+                f"{folder.path / 'checkpoint'} is damaged: it holds a different model; start the "
+                "run again"
+            )
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -159,11 +172,7 @@ def read_weights(
     saved = Saved.of(folder)
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     algorithm, layout = scheduled.algorithm(schema.problem), config.layout(schema.problem)
-    if saved.state.weights.size != layout.size:
-        raise RunError(
-            f"{folder.path / 'checkpoint'} is damaged: it holds a different model; start the run "
-            "again"
-        )
+    saved.check_fits(folder, layout)
     trained = layout.split(algorithm.server().result(saved.state))
     weights = {**{name: each.copy() for name, each in trained.items()}, **algorithm.frozen()}
     return weights, progress(config, saved.rounds)

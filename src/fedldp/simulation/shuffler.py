@@ -74,20 +74,6 @@ def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) ->
     return float(np.median(proposals))
 
 
-def delay_of_run(delays: Delays, clients: int, stream: World) -> float:
-    """Return the T on which all clients of a simulated run agree before its first round.
-
-    The value depends only on the seed, not on which clients take part in which round. In a run that
-    is resumed or extended, clients therefore agree on the same T again.
-
-    Args:
-        delays: the time model.
-        clients: the number of clients in the run.
-        stream: returns the stream of random numbers for a round, a client and a purpose.
-    """
-    return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
-
-
 def draw_schedule(
     delays: Delays, clients: int, delay: float, generator: np.random.Generator
 ) -> Schedule:
@@ -136,18 +122,6 @@ def draw_extremes(
     return float(first.min()), float(last.max())
 
 
-def times(schedule: Schedule, first: float, last: float) -> dict[str, float]:
-    """Return the times in a round's record, in seconds."""
-    return {
-        "delay": schedule.delay,
-        "response": schedule.response,
-        "first_wait": float(schedule.waits.min()),
-        "last_wait": float(schedule.waits.max()),
-        "first_arrival": first,
-        "last_arrival": last,
-    }
-
-
 class Counting:
     """A transport that counts the ones at each coordinate of another transport's reports.
 
@@ -172,7 +146,9 @@ class Counting:
     ) -> None:
         self._inner = inner
         self._delays = delays
-        self._delay = delay_of_run(delays, clients, stream)
+        # All clients agree on one T before the first round, whoever takes part in which round. So a
+        # run that is resumed or extended has the same T again.
+        self._delay = agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
         self._stream = stream
         self._arrivals: dict[str, float] | None = None
 
@@ -208,7 +184,15 @@ class Counting:
         )
         reports = sum(each.reports for each in counted)
         schedule = draw_schedule(self._delays, reports, self._delay, latency)
-        return times(schedule, *draw_extremes(schedule, first.num_messages, arrivals))
+        earliest, latest = draw_extremes(schedule, first.num_messages, arrivals)
+        return {
+            "delay": schedule.delay,
+            "response": schedule.response,
+            "first_wait": float(schedule.waits.min()),
+            "last_wait": float(schedule.waits.max()),
+            "first_arrival": earliest,
+            "last_arrival": latest,
+        }
 
 
 def unnamed(sender: object, content: Content) -> Report | Reports:
