@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,73 +24,6 @@ if TYPE_CHECKING:
     from fedldp.experiments.comparing import Compared
     from fedldp.experiments.kept import Means
     from fedldp.experiments.sweeping import Sweep
-
-
-def folder(text: str) -> Path:
-    """Return the path of a folder; refuse an empty string, which would be the working folder."""
-    if not text.strip():
-        raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
-    return Path(text)
-
-
-def file(text: str) -> Path:
-    """Return the path of a file; refuse an empty string."""
-    if not text.strip():
-        raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
-    return Path(text)
-
-
-def recipe_names(incomplete: str) -> list[str]:
-    """Return the names of recipes that complete what the user has typed."""
-    from fedldp.algorithms import recipes
-
-    return [name for name in recipes.recipe_names() if name.startswith(incomplete)]
-
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        parser=folder,
-        metavar="FOLDER",
-        help="the data folder [default: $FEDLDP_DATA, or else the user's cache folder]",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
-]
-
-
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        parser=folder,
-        metavar="FOLDER",
-        help="continue what is in this folder, with its own settings",
-    ),
-]
-SameData = Annotated[
-    bool,
-    typer.Option(
-        "--same-data",
-        help="with a folder whose key is missing here: confirm that private data are the same",
-    ),
-]
-Verify = Annotated[
-    Path | None,
-    typer.Option(
-        "--verify",
-        parser=folder,
-        metavar="FOLDER",
-        help="train nothing: say what is missing or differs in this folder",
-    ),
-]
-Again = Annotated[
-    int | None,
-    typer.Option("--again", help="with --verify: make this many runs again, and compare them"),
-]
 
 
 def tell_differences(lines: Iterable[str]) -> typer.Exit:
@@ -116,16 +50,13 @@ def one_source(what: str, given: bool, out: Path | None, resume: Path | None) ->
 
 def at_most_cores(workers: int | None, stderr: Console) -> int | None:
     """Limit the number of workers to the number of cores; more would only use more memory."""
+    from fedldp.reporting.text import say
     from fedldp.simulation.plan import cores
 
     if workers is None or workers <= (most := cores()):
         return workers
-    stderr.print(
-        f"workers    {most} instead of {workers:,}: this machine has no more cores, and the "
-        "result does not depend on the number of workers",
-        highlight=False,
-        soft_wrap=True,
-    )
+    why = "this machine has no more cores, and the result does not depend on the number of workers"
+    say(stderr, "workers", f"{most} instead of {workers:,}: {why}")
     return most
 
 
@@ -136,14 +67,11 @@ def notice_without_charts(stderr: Console, later: str) -> None:
         stderr: where to print the notice.
         later: the command that can draw them afterwards.
     """
+    from fedldp.reporting.text import say
+
     if not is_installed("report"):
-        stderr.print(
-            "no chart   Matplotlib is not installed: run pip install 'fedldp[report]' now, or "
-            f"before you run {later}, which draws the chart",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
+        install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
+        say(stderr, "no chart", f"{install}, or before you run {later}, which draws the chart")
 
 
 @contextmanager
@@ -235,35 +163,37 @@ def say_missing(missing: Sequence[str], place: object) -> None:
     """Say how many rows are missing, if any are, and how to continue."""
     from rich.console import Console
 
-    if not missing:
-        return
-    Console(stderr=True).print(
-        f"missing    {len(missing)} rows; to continue, give the same command with --out {place}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-    )
+    from fedldp.reporting.text import say
+
+    if missing:
+        again = f"to continue, give the same command with --out {place}"
+        say(Console(stderr=True), "missing", f"{len(missing)} rows; {again}")
+
+
+def table_console() -> Console:
+    """Return a console for tables on stdout, which is wide if stdout is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
 
 
 def print_rows(result: Sweep | Compared, folder: str) -> None:
     """Print a set of runs as a table, with notes, and ``folder`` as the name of its folder."""
-    from rich.console import Console
+    from fedldp.reporting.text import print_table, say
 
-    from fedldp.reporting.text import print_table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no terminal width
-    head, rows = result.shown()
-    print_table(console, head, rows)
+    console = table_console()
+    print_table(console, *result.shown())
     for note in result.notes():
-        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"{folder:10} {result.out}", highlight=False, soft_wrap=True, markup=False)
+        say(console, "note", note)
+    say(console, folder, str(result.out))
 
 
 def draw_charts(result: Sweep | Compared, kinds: tuple[str, str]) -> None:
     """Draw a chart of each kind of file into the result's folder, and name the first."""
     from rich.console import Console
+
+    from fedldp.reporting.text import say
 
     stderr, place = Console(stderr=True), result.out
     if place is None or not is_installed("report"):
@@ -272,9 +202,14 @@ def draw_charts(result: Sweep | Compared, kinds: tuple[str, str]) -> None:
         for kind in kinds:
             result.plot(place / f"chart.{kind}")
     except ConfigError as error:
-        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
+        say(stderr, "no chart", str(error))
     else:
-        stderr.print(f"chart      {place / f'chart.{kinds[0]}'}", highlight=False, soft_wrap=True)
+        say(stderr, "chart", str(place / f"chart.{kinds[0]}"))
+
+
+def summary_of(documented: object) -> str:
+    """Return the first line of a docstring; an empty string without one."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def one_place() -> bool:

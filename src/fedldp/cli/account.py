@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, print_json, recipe_names
+from fedldp.cli._common import print_json
+from fedldp.cli.options import DataDir, Json, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 
 

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedldp.cli import options
 from fedldp.cli._common import (
-    Again,
-    DataDir,
-    Json,
-    Resume,
-    SameData,
-    Settings,
-    Verify,
-    file,
-    folder,
     many_runs,
     one_source,
     print_json,
     say_missing,
+    table_console,
     tell_differences,
 )
 
@@ -55,44 +48,24 @@ def advise(
             "are exact and not charged",
         ),
     ] = None,
-    set_: Settings = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder,
-            metavar="FOLDER",
-            help="the folder for the results; an unfinished one is continued",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one per core]")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
-        ),
-    ] = None,
+    set_: options.Settings = None,
+    budget: options.Budget = None,
+    out: options.Out = None,
+    workers: options.Workers = None,
+    cluster: options.Cluster = None,
     draft: Annotated[
         Path | None,
-        typer.Option(
-            parser=file,
+        options.file_option(
+            "make no runs: write the questions that only the table's owner can answer",
             metavar="FILE.toml",
-            help="make no runs: write the questions that only the table's owner can answer",
         ),
     ] = None,
-    resume: Resume = None,
-    same_data: SameData = False,
-    verify: Verify = None,
-    again: Again = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
+    resume: options.Resume = None,
+    same_data: options.SameData = False,
+    verify: options.Verify = None,
+    again: options.Again = None,
+    data_dir: options.DataDir = None,
+    as_json: options.Json = False,
 ) -> None:
     """Report who can be protected with a table, under which trust model, and at what cost.
 
@@ -145,35 +118,30 @@ def _draft(
     as_json: bool,
 ) -> None:
     """Write a table's questions, and show its owner what the rows hold."""
-    from rich.console import Console
-
     from fedldp.experiments.advising import draft as ask
-    from fedldp.reporting.text import print_table
+    from fedldp.reporting.text import print_table, say
 
     found = ask(table, place, client=client, person=person, label=label)
     if as_json:
         print_json({"file": str(place), "columns": [each.name for each in found.columns]})
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no terminal width
+    console = table_console()
     print_table(console, *found.shown())
     for name, text in (
         ("note", "this table is read from the rows, for your eyes: nothing of it is in the file"),
         ("file", f"{place}: answer its questions from public knowledge"),
         ("next", f"fedldp advise {place}"),
     ):
-        console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)
+        say(console, name, text)
 
 
 def _print(result: Advice) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a file has no terminal width
+    from fedldp.reporting.text import say
+
+    console = table_console()
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
         table = Table(
@@ -185,15 +153,12 @@ def _print(result: Advice) -> None:
             table.add_row(*map(escape, row))
         console.print(table)
 
-    def line(name: str, text: str) -> None:
-        console.print(f"{name:<11}{text}", highlight=False, soft_wrap=True, markup=False)
-
     for text in result.advice:
-        line("advice", text)
+        say(console, "advice", text)
     for text in result.warnings:
-        line("warning", text)
+        say(console, "warning", text)
     place = result.out
     assert place is not None
-    line("page", str(place / "advice.html"))
+    say(console, "page", str(place / "advice.html"))
     if (place / "next.toml").exists():
-        line("next", f"fedldp run {place / 'next.toml'}")
+        say(console, "next", f"fedldp run {place / 'next.toml'}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import Json, at_most_cores, file, print_json, recipe_names
+from fedldp.cli._common import at_most_cores, print_json
+from fedldp.cli.options import Json, file_option, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,11 +77,8 @@ def audit(
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(
-            parser=file,
-            metavar="FILE",
-            help="the HTML page to write; for a single system, it also shows attacks that give no "
-            "bound",
+        file_option(
+            "the HTML page to write; for a single system, it also shows attacks that give no bound"
         ),
     ] = None,
     as_json: Json = False,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import Json, folder, print_json
+from fedldp.cli._common import print_json
+from fedldp.cli.options import Json, folder, folder_option
 from fedldp.core.errors import ConfigError
 
 
@@ -18,12 +19,7 @@ def card(
             parser=folder, metavar="[DIR]", help="the folder of a simulated or deployed run"
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder, metavar="FOLDER", help="the folder to write [default: DIR/card]"
-        ),
-    ] = None,
+    out: Annotated[Path | None, folder_option("the folder to write [default: DIR/card]")] = None,
     scores: Annotated[
         bool,
         typer.Option(

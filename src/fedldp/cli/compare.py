@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedldp.cli import options
 from fedldp.cli._common import (
-    Again,
-    DataDir,
-    Json,
-    Resume,
-    SameData,
-    Settings,
-    Verify,
     draw_charts,
-    folder,
     many_runs,
     one_source,
     print_json,
@@ -56,12 +48,7 @@ def compare(
             "average_precision, balanced_accuracy or brier"
         ),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
-        ),
-    ] = None,
+    budget: options.Budget = None,
     tries: Annotated[
         int | None, typer.Option(help="number of tries per recipe [default: 8]")
     ] = None,
@@ -72,30 +59,16 @@ def compare(
             help="seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]",
         ),
     ] = None,
-    set_: Settings = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder,
-            metavar="FOLDER",
-            help="the folder for the comparison; an unfinished one is continued",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one per core]")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
-        ),
-    ] = None,
-    resume: Resume = None,
-    same_data: SameData = False,
-    verify: Verify = None,
-    again: Again = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
+    set_: options.Settings = None,
+    out: options.Out = None,
+    workers: options.Workers = None,
+    cluster: options.Cluster = None,
+    resume: options.Resume = None,
+    same_data: options.SameData = False,
+    verify: options.Verify = None,
+    again: options.Again = None,
+    data_dir: options.DataDir = None,
+    as_json: options.Json = False,
 ) -> None:
     """Compare recipes under the same guarantee, with the same number of tries for each.
 

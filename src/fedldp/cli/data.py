@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.cli._common import print_json
 from fedldp.cli.list_ import dataset_rows
+from fedldp.cli.options import DataDir, Json
 from fedldp.core.errors import RunError
 
 data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, one_place, print_json
+from fedldp.cli._common import one_place, print_json
 from fedldp.cli.deploy_status import Log, Metrics, logged, restored, retire, status
+from fedldp.cli.options import DataDir, Json, Settings
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import print_json
+from fedldp.cli.options import Json
 from fedldp.core.errors import ConfigError, FedldpError
 
 Metrics = Annotated[

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, file, folder, print_json
+from fedldp.cli._common import print_json
+from fedldp.cli.options import DataDir, Json, file_option, folder
 
 RunDir = Annotated[
     Path,
@@ -32,11 +33,7 @@ def evaluate(
     run_dir: RunDir,
     data: Annotated[
         Path | None,
-        typer.Option(
-            parser=file,
-            metavar="FILE",
-            help="labelled examples (.npz, .csv or .parquet) [default: the run's test set]",
-        ),
+        file_option("labelled examples (.npz, .csv or .parquet) [default: the run's test set]"),
     ] = None,
     threshold: Threshold = None,
     data_dir: DataDir = None,
@@ -78,21 +75,9 @@ def _print(found: dict[str, Any]) -> None:
 
 def predict(
     run_dir: RunDir,
-    data: Annotated[
-        Path,
-        typer.Option(
-            parser=file,
-            metavar="FILE",
-            help="examples (.npz, .csv or .parquet); labels are not needed",
-        ),
-    ],
+    data: Annotated[Path, file_option("examples (.npz, .csv or .parquet); labels are not needed")],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            parser=file,
-            metavar="FILE",
-            help="the .csv file to write, with a probability for each class",
-        ),
+        Path | None, file_option("the .csv file to write, with a probability for each class")
     ] = None,
     threshold: Threshold = None,
     shift: Annotated[

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import print_json
+from fedldp.cli.options import Json
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     from fedldp.accounting.accountants import UNITS
     from fedldp.core.formatting import number
     from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
+    from fedldp.reporting.text import say
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
@@ -52,7 +54,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         ]
     lines.append(("last hash", summary["last_hash"] or "none: nothing was released"))
     for name, value in lines:
-        console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
+        say(console, name, value)
     if entries:
         heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
         table = Table("release", "run", "round", "phase", "event", *heads)

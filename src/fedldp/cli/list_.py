@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.cli._common import print_json, summary_of
+from fedldp.cli.options import DataDir, Json
 from fedldp.core.errors import ConfigError, first_line
 
 Rows = list[dict[str, Any]]
@@ -133,18 +134,14 @@ def _class_name(statement: ast.stmt) -> str:
 def _model_rows(_: Path | None, left_out: list[str]) -> Rows:
     from fedldp.models import models
 
-    return [{"name": name, "description": _first_line(each)} for name, each in models().items()]
+    return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
 
 
 def _module_rows(found: dict[str, Any]) -> Rows:
     return [
-        {"name": name, "description": _first_line(inspect.getmodule(member))}
+        {"name": name, "description": summary_of(inspect.getmodule(member))}
         for name, member in found.items()
     ]
-
-
-def _first_line(documented: object) -> str:
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 _KINDS: dict[str, Callable[[Path | None, list[str]], Rows]] = {

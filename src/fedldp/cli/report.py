@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, file, folder, notice_without_charts, print_json
+from fedldp.cli._common import notice_without_charts, print_json
+from fedldp.cli.options import Json, file_option, folder
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -18,10 +19,7 @@ def report(
         list[Path],
         typer.Argument(parser=folder, metavar="DIR...", help="folders of runs"),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(parser=file, metavar="FILE", help="the page to write [default: report.html]"),
-    ] = None,
+    out: Annotated[Path | None, file_option("the page to write [default: report.html]")] = None,
     tensorboard: Annotated[
         Path | None,
         typer.Option(

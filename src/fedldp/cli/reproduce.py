@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json, shown_progress
+from fedldp.cli._common import at_most_cores, print_json, shown_progress
+from fedldp.cli.options import DataDir, Json, file_option
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,10 +52,7 @@ def reproduce(
             "--check", help="exit with status 1 if a measured cell is outside its tolerance"
         ),
     ] = False,
-    svg: Annotated[
-        Path | None,
-        typer.Option(parser=file, metavar="FILE", help="the .svg file for a chart of the target"),
-    ] = None,
+    svg: Annotated[Path | None, file_option("the .svg file for a chart of the target")] = None,
     device: Annotated[
         str, typer.Option(help="cpu or cuda: where the measurements that count were made")
     ] = "cpu",

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import (
-    DataDir,
-    Json,
-    Settings,
     at_most_cores,
-    folder,
     notice_without_charts,
     one_place,
     print_json,
-    recipe_names,
     results_folder,
 )
+from fedldp.cli.options import DataDir, Json, Settings, folder_option, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,13 +49,8 @@ def run(
         str | None,
         typer.Option(help="use a Ray cluster (auto or HOST:PORT) instead of --workers"),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(parser=folder, metavar="FOLDER", help="the run folder to create")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(parser=folder, metavar="FOLDER", help="continue the run in this folder"),
-    ] = None,
+    out: Annotated[Path | None, folder_option("the run folder to create")] = None,
+    resume: Annotated[Path | None, folder_option("continue the run in this folder")] = None,
     data_dir: DataDir = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
@@ -164,7 +155,7 @@ def _simulate(
 
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)
-        stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
+        text.say(stderr, "run", what)
         asked = lines.asked_for(plan.config.model_dump())
         text.print_statement(stderr, lines.asked_first(plan.privacy, asked))
         shown.append(plan.privacy)

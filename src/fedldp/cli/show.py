@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import print_json, summary_of
+from fedldp.cli.options import Json
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
     return {
         "kind": "system",
         "name": name,
-        "description": _summary(inspect.getmodule(system)),
+        "description": summary_of(inspect.getmodule(system)),
         "settings": [dataclasses.asdict(each) for each in describe_settings(system)],
     }
 
@@ -118,7 +119,7 @@ def _parts(config: RunConfig) -> dict[str, str]:
         "estimate": parts.estimate,
         "participation": parts.participation,
     }
-    return {slot: _summary(type(part)) for slot, part in slots.items()}
+    return {slot: summary_of(type(part)) for slot, part in slots.items()}
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
     return {
         "kind": "mechanism",
         "name": name,
-        "description": _summary(inspect.getmodule(mechanism)),
+        "description": summary_of(inspect.getmodule(mechanism)),
         "epsilon_unit": mechanism.epsilon_unit,
         "report": "one bit for each weight" if bits else "one message for the whole vector",
         "settings": [
@@ -176,14 +177,10 @@ def _of_model(name: str) -> dict[str, Any]:
     return {
         "kind": "model",
         "name": name,
-        "description": _summary(builder),
+        "description": summary_of(builder),
         "weights": sizes,
         "settings": [],
     }
-
-
-def _summary(documented: object) -> str:
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import (
-    Again,
-    DataDir,
-    Json,
-    SameData,
-    Settings,
-    Verify,
-    draw_charts,
-    file,
-    folder,
-    many_runs,
-    print_json,
-    print_rows,
-    tell_differences,
-)
+from fedldp.cli import options
+from fedldp.cli._common import draw_charts, many_runs, print_json, print_rows, tell_differences
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,34 +38,16 @@ def sweep(
             metavar="SEEDS", help="seeds, such as 0-4 or 0,2,5 [default: the recipe's own]"
         ),
     ] = None,
-    set_: Settings = None,
+    set_: options.Settings = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds in every run")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder,
-            metavar="FOLDER",
-            help="the folder for the sweep; an unfinished one is continued",
-        ),
-    ] = None,
+    out: options.Out = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            parser=folder,
-            metavar="FOLDER",
-            help="continue the sweep in this folder; other options extend it",
-        ),
+        options.folder_option("continue the sweep in this folder; other options extend it"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one per core]")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
-        ),
-    ] = None,
+    workers: options.Workers = None,
+    cluster: options.Cluster = None,
     guarantee: Annotated[
         str | None,
         typer.Option(
@@ -95,15 +64,14 @@ def sweep(
             "labels]"
         ),
     ] = None,
-    same_data: SameData = False,
-    verify: Verify = None,
-    again: Again = None,
-    data_dir: DataDir = None,
+    same_data: options.SameData = False,
+    verify: options.Verify = None,
+    again: options.Again = None,
+    data_dir: options.DataDir = None,
     csv: Annotated[
-        Path | None,
-        typer.Option(parser=file, metavar="FILE", help="also write the runs into this CSV file"),
+        Path | None, options.file_option("also write the runs into this CSV file")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 

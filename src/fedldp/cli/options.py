@@ -1,0 +1,89 @@
+"""The arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.core.errors import ConfigError
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder; refuse an empty string, which would be the working folder."""
+    if not text.strip():
+        raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
+    return Path(text)
+
+
+def file(text: str) -> Path:
+    """Return the path of a file; refuse an empty string."""
+    if not text.strip():
+        raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
+    return Path(text)
+
+
+def folder_option(help: str, *names: str) -> Any:
+    """Return the option for the path of a folder."""
+    return typer.Option(*names, parser=folder, metavar="FOLDER", help=help)
+
+
+def file_option(help: str, metavar: str = "FILE") -> Any:
+    """Return the option for the path of a file."""
+    return typer.Option(parser=file, metavar=metavar, help=help)
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Return the names of recipes that complete what the user has typed."""
+    from fedldp.algorithms import recipes
+
+    return [name for name in recipes.recipe_names() if name.startswith(incomplete)]
+
+
+DataDir = Annotated[
+    Path | None,
+    folder_option("the data folder [default: $FEDLDP_DATA, or else the user's cache folder]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
+]
+Resume = Annotated[
+    Path | None, folder_option("continue what is in this folder, with its own settings", "--resume")
+]
+SameData = Annotated[
+    bool,
+    typer.Option(
+        "--same-data",
+        help="with a folder whose key is missing here: confirm that private data are the same",
+    ),
+]
+Verify = Annotated[
+    Path | None,
+    folder_option("train nothing: say what is missing or differs in this folder", "--verify"),
+]
+Again = Annotated[
+    int | None,
+    typer.Option("--again", help="with --verify: make this many runs again, and compare them"),
+]
+
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
+    ),
+]
+Out = Annotated[
+    Path | None, folder_option("the folder for the results; an unfinished one is continued")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="number of runs at a time [default: one per core]")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
+    ),
+]
