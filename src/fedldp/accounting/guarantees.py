@@ -268,9 +268,8 @@ def local_guarantees(
     Proposition 1.9. A Gaussian whose inputs are ``shift`` times as far apart has ``shift`` times
     the mu.
     """
-    is_kept = {event: _is_kept(event) for event in history}
-    once = Counter({event: n for event, n in history.items() if is_kept[event]})
-    again = Counter({event: n for event, n in history.items() if not is_kept[event]})
+    once = Counter({event: n for event, n in history.items() if _is_kept(event)})
+    again = history - once
     drawn = unfolded(once) + unfolded(again)
     released = Counter({event: copies * n for event, n in drawn.items()})
     lines = _lines(released, unit, delta, attained, shift)
@@ -467,9 +466,8 @@ def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> f
     Raises:
         ConfigError: no accountant knows the event.
     """
-    released: Event | None = on_side(event, "client")
-    if unit == "weight":
-        released = coordinate_of(on_side(event, "client"))
+    report = on_side(event, "client")
+    released = coordinate_of(report) if unit == "weight" else report
     if released is None:
         return None
     lines = local_guarantees(Counter({released: rounds}), unit, delta)

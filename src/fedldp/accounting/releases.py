@@ -107,9 +107,6 @@ class ReleaseHistory:
             assert clients[0] >= 0
             assert np.all(np.diff(clients) > 0)  # every client appears once
             groups_there = group_of[clients]
-            if np.all(groups_there == groups_there[0]):
-                blocks[events[groups_there[0]]].append(Cohort(clients, 1 << round))
-                continue
             order = np.argsort(groups_there, kind="stable")
             found, starts = np.unique(groups_there[order], return_index=True)
             for group, part in zip(found, np.split(clients[order], starts[1:]), strict=True):
@@ -169,9 +166,6 @@ class ReleaseHistory:
         if len(events) == 1:  # a shortcut, because there may be a million clients
             return [Counter({events[0]: int(counted[0][1].max())})]
         clients = _joined([clients for clients, _ in counted])
-        if np.unique(clients).size == clients.size:  # nobody released two kinds of events
-            most_times = (int(times.max()) for _, times in counted)
-            return [Counter({event: n}) for event, n in zip(events, most_times, strict=True)]
         numbers = np.repeat(np.arange(len(events)), [each.size for each, _ in counted])
         times = _joined([times for _, times in counted])
         order = np.argsort(clients, kind="stable")
