@@ -51,7 +51,7 @@ def of_the_authors(
 def test_the_ddg_authors_accountant_is_slightly_above_and_never_below(
     squared_distance: int, variance: int, shares: int, size: int, rounds: int, delta: float
 ) -> None:
-    mu = compose_mu({shares_mu(squared_distance, variance, shares): rounds})
+    mu = compose_mu([(shares_mu(squared_distance, variance, shares), rounds)])
     ours = gaussian_epsilon(mu, delta)
     theirs = of_the_authors(squared_distance, variance, shares, size, rounds, delta)
     # Ours is the exact curve; theirs converts Renyi orders to a curve, with some loss.

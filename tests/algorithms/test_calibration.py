@@ -19,7 +19,7 @@ CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=
 
 def spent(calibration: PerRun, client: int, rounds: int) -> float:
     event = calibration.gaussian(client).event(100)
-    return gaussian_epsilon(compose_mu({event.mu: rounds}), calibration.budget(client)[1])
+    return gaussian_epsilon(compose_mu([(event.mu, rounds)]), calibration.budget(client)[1])
 
 
 @pytest.mark.parametrize("calibration", [COMMON, CHOSEN])

@@ -262,7 +262,7 @@ def test_the_noise_is_enough_and_hardly_more(epsilon: float, shares: int, size: 
     )
     event = found.event(size)
     reached = shares_mu(event.squared_distance, event.variance, shares)
-    assert gaussian_epsilon(compose_mu({reached: rounds}), 1e-5) <= epsilon
+    assert gaussian_epsilon(compose_mu([(reached, rounds)]), 1e-5) <= epsilon
     assert reached > 0.99 * mu
     # The part of the cost that is left for the vectors after that of the grid.
     signal = 2**31 / found.step / math.sqrt(shares * event.variance)

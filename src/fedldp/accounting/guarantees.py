@@ -307,10 +307,10 @@ def _lines(
         )
     if delta < SMALLEST_DELTA:
         return [_nothing_proven(unit, "server", kinds.NOT_PURE)]
-    rhos = Counter[float]()
-    for event, times in history.items():
-        rhos[_times(shift**2, cost(event, "zcdp"))] += times
-    epsilon, method = gaussian.zcdp_epsilon(gaussian.compose_rho(rhos), delta), kinds.ZCDP
+    rho = gaussian.compose_rho(
+        (_times(shift**2, cost(event, "zcdp")), times) for event, times in history.items()
+    )
+    epsilon, method = gaussian.zcdp_epsilon(rho, delta), kinds.ZCDP
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
     if len(normal) == len(losses) and delta >= LEAST_FOR_MU:
         # Discrete Gaussian noise is nearly as private as continuous noise.
@@ -441,12 +441,8 @@ def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: fl
         shares: the number of honest reports in each sum; 1 for reports that are seen individually.
         delta: at least 1e-100 and below 1.
     """
-    mus = Counter[float]()
-    for loss, times in losses:
-        mus[loss.mu(shares)] += times
-    epsilon = (
-        gaussian.gaussian_epsilon(gaussian.compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
-    )
+    mu = gaussian.compose_mu((loss.mu(shares), times) for loss, times in losses)
+    epsilon = gaussian.gaussian_epsilon(mu, math.nextafter(delta, 0)) + LEAST_FOR_MU
     return math.nextafter(epsilon, math.inf)
 
 

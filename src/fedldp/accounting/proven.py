@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from fedldp.accounting.accountants import (
     Normal,
@@ -442,19 +442,13 @@ def _hidden_epsilon(hidden: _Hidden, times: tuple[int, int], delta: float) -> fl
 
 
 def _mu(history: History) -> float:
-    mus = Counter[float]()
-    for event, times in history.items():
-        loss = loss_of(event)
-        assert isinstance(loss, Normal)
-        mus[loss.mu(1)] += times
-    return compose_mu(mus)
+    return compose_mu(
+        (cast(Normal, loss_of(event)).mu(1), times) for event, times in history.items()
+    )
 
 
 def _rho(history: History) -> float:
-    rhos = Counter[float]()
-    for event, times in history.items():
-        rhos[cost(event, "zcdp")] += times
-    return compose_rho(rhos)
+    return compose_rho((cost(event, "zcdp"), times) for event, times in history.items())
 
 
 def _by_lines(known: Sequence[Sequence[Chosen]], delta: float) -> float:

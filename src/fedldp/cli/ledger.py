@@ -33,7 +33,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 
     from fedldp.accounting.accountants import UNITS
     from fedldp.core.formatting import number
-    from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
+    from fedldp.ledgers.sqlite import SqliteLedger, renewals
     from fedldp.reporting.text import say
 
     ledger = SqliteLedger(path)
@@ -43,18 +43,11 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         print_json({**summary, "releases": [_row(entry) for entry in entries]})
         return
     console = Console()
-    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
-    lines = []
-    recent = ledger.all_spent(since_renewal(entries))
-    for budget, cost, rest, used in zip(ledger.budgets, spent, left, recent, strict=True):
-        lines += [
-            ("budget", f"{budget}"),
-            ("spent", _spent(budget, cost, used, renewals(entries))),
-            ("remaining", budget.amount(rest, up=False)),
-        ]
-    lines.append(("last hash", summary["last_hash"] or "none: nothing was released"))
-    for name, value in lines:
-        say(console, name, value)
+    for budget, spent, recent, left in _states(ledger, entries):
+        say(console, "budget", str(budget))
+        say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
+        say(console, "remaining", budget.amount(left, up=False))
+    say(console, "last hash", summary["last_hash"] or "none: nothing was released")
     if entries:
         heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
         table = Table("release", "run", "round", "phase", "event", *heads)
@@ -111,16 +104,15 @@ def renew(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
     """Let the whole budget be spent once more; only the owner of the data may decide this."""
-    from fedldp.ledgers.sqlite import SqliteLedger, renewals, since_renewal
+    from fedldp.ledgers.sqlite import SqliteLedger, renewals
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
     often = renewals(entries)
-    spent, recent = ledger.all_spent(entries), ledger.all_spent(since_renewal(entries))
-    for budget, cost, used in zip(ledger.budgets, spent, recent, strict=True):
+    for budget, spent, recent, _ in _states(ledger, entries):
         typer.echo(f"budget     {budget}")
-        typer.echo(f"spent      {_spent(budget, cost, used, often)}")
-        most = budget.amount(cost + budget.limit)
+        typer.echo(f"spent      {_spent(budget, spent, recent, often)}")
+        most = budget.amount(spent + budget.limit)
         typer.echo(f"from now   at most {most} in total since the ledger was created")
     if not yes:
         typer.echo(
@@ -134,6 +126,17 @@ def renew(
     typer.echo(
         f"renewed    entry {entry.number}, hash {entry.hash}: note the hash, as for a release"
     )
+
+
+def _states(
+    ledger: SqliteLedger, entries: list[Release]
+) -> list[tuple[Budget, float, float, float]]:
+    """Return each budget, what is spent of it, what since the last renewal, and what is left."""
+    from fedldp.ledgers.sqlite import since_renewal
+
+    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
+    recent = ledger.all_spent(since_renewal(entries))
+    return list(zip(ledger.budgets, spent, recent, left, strict=True))
 
 
 def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
@@ -160,27 +163,25 @@ def _check_has(path: Path, entries: list[Release], hash: str) -> None:
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:
-    from fedldp.ledgers.sqlite import renewals, since_renewal
+    from fedldp.ledgers.sqlite import renewals
 
-    recent = ledger.all_spent(since_renewal(entries))
-    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
     budgets = [
         {
             "unit": budget.unit,
             "kind": budget.kind,
             "limit": _finite(budget.limit),
-            "spent": _finite(cost),
-            "remaining": _finite(rest),
-            "spent_since_renewal": _finite(used),
+            "spent": _finite(spent),
+            "remaining": _finite(left),
+            "spent_since_renewal": _finite(recent),
         }
-        for budget, cost, rest, used in zip(ledger.budgets, spent, left, recent, strict=True)
+        for budget, spent, recent, left in _states(ledger, entries)
     ]
     return {
         "ledger": str(path),
         # The first budget, in the format for a ledger with a single budget.
-        "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
-        "spent": _finite(spent[0]),
-        "remaining": _finite(left[0]),
+        "budget": {name: budgets[0][name] for name in ("kind", "limit")},
+        "spent": budgets[0]["spent"],
+        "remaining": budgets[0]["remaining"],
         "budgets": budgets,
         "num_releases": len(entries) - renewals(entries),
         "renewals": renewals(entries),

@@ -152,7 +152,7 @@ class Pool(Executor):
 
         def begin(batch: Sequence[int]) -> Future[Any]:
             asked = request if isinstance(request, bytes) else request.only(batch)
-            return self._executor.submit(_answer, asked, batch, self._ledger.extract(batch))
+            return self._executor.submit(_work, answer, asked, batch, self._ledger.extract(batch))
 
         for _, (found, ledger) in self._map(begin, clients, self._group):
             self._ledger.absorb(ledger)
@@ -162,9 +162,9 @@ class Pool(Executor):
         """Yield the scores; see ``Executor``."""
 
         def begin(batch: Sequence[int]) -> Future[Any]:
-            return self._executor.submit(_score, broadcast, batch)
+            return self._executor.submit(_work, score, broadcast, batch, None)
 
-        for _, scores in self._map(begin, range(self._num_tests), 1):
+        for _, (scores, _) in self._map(begin, range(self._num_tests), 1):
             yield from scores
 
     def _map(
@@ -256,14 +256,28 @@ def _end_with_parent(folder: Path) -> None:
         os._exit(1)
 
 
-def _answer(
-    request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
-) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
-    return list(answers_of(_population.runtime(ledger), request, clients)), ledger
+Work = Callable[[Population, Any, Sequence[int], Any], list[Any]]
+"""What a worker does with a population for a batch: ``answer`` or ``score``."""
 
 
-def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:
-    return [_population.score(broadcast, piece) for piece in pieces]
+def answer(
+    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
+) -> list[tuple[Sequence[int], Packed]]:
+    """Return the answers of ``clients``, whose ledgers are charged."""
+    return list(answers_of(population.runtime(ledger), request, clients))
+
+
+def score(
+    population: Population, broadcast: Broadcast, pieces: Sequence[int], _: None
+) -> list[Score]:
+    """Return the scores of the broadcast's weights on some test pieces."""
+    return [population.score(broadcast, piece) for piece in pieces]
+
+
+def _work(
+    work: Work, request: SentRequest | Broadcast, items: Sequence[int], ledger: MemoryLedger | None
+) -> tuple[list[Any], MemoryLedger | None]:
+    return work(_population, request, items, ledger), ledger
 
 
 def _share(dataset: Dataset, folder: Path) -> None:

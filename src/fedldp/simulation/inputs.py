@@ -12,21 +12,20 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt
 from fedldp.data import (
     SUFFIXES,
     Dataset,
     DrawnShares,
     Shares,
-    load_dataset,
     partition,
 )
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import FEW, doubts
-from fedldp.simulation.plan import check_examples, problem_with, with_few_rows
+from fedldp.simulation.plan import check_examples, dataset_of, problem_with, with_few_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +156,14 @@ def load(
         config: the configuration.
         dataset: the data, if given.
         data_dir: the data folder.
-        started_in: the folder in which an earlier run of the configuration was started; the user's
-            own files are searched for there first.
+        started_in: see ``dataset_of``.
 
     Raises:
         FedldpError: the data cannot be loaded, or are not the data set that the configuration
             names.
     """
     if dataset is None:
-        return with_few_rows(config, _loaded(config, data_dir, started_in))
+        return with_few_rows(config, dataset_of(config, data_dir, started_in))
     if config.standardise:
         raise ConfigError(
             "standardise = true: only data sets loaded by name have published means and "
@@ -178,31 +176,6 @@ def load(
             "loads"
         )
     return with_few_rows(config, dataset)
-
-
-def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -> Dataset:
-    own, test = config.dataset.lower().endswith(SUFFIXES), config.test_file
-    try:
-        return load_dataset(
-            _from(started_in, config.dataset) if own else config.dataset,
-            data_dir=data_dir,
-            columns=config.columns,
-            test_file=None if test is None else _from(started_in, test),
-            standardise=config.standardise,
-        )
-    except DataMissing as error:
-        if not own or started_in is None:
-            raise
-        raise DataMissing(
-            f"{error.what} here, or in {started_in.resolve()}, where the run was started",
-            "put the file there",
-        ) from error
-
-
-def _from(folder: Path | None, name: str) -> str:
-    """Return the path of the file ``name`` in a folder; if there is none, return ``name``."""
-    path = Path() if folder is None else folder / Path(name).expanduser()
-    return str(path) if path.is_file() else name
 
 
 def _is_named(dataset: Dataset, name: str) -> bool:

@@ -28,7 +28,7 @@ from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import notes, own_code, stated
-from fedldp.core.errors import ConfigError, OverBudget, UnfitEvent
+from fedldp.core.errors import ConfigError, DataMissing, OverBudget, UnfitEvent
 from fedldp.core.kinds import FEWER_THAN_PLANNED, HELD_OUT, ROWS_DRAWN, SHARED_EXAMPLES
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
@@ -292,19 +292,48 @@ def sum_of(config: RunConfig) -> SumInPath | None:
 def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data; built-in data sets are not read for it."""
     if config.dataset.lower().endswith(SUFFIXES):
-        dataset = load_dataset(
-            config.dataset,
-            data_dir=data_dir,
-            columns=config.columns,
-            test_file=config.test_file,
-            standardise=config.standardise,
-        )
-        return problem_with(config, dataset, data_dir)
+        return problem_with(config, dataset_of(config, data_dir), data_dir)
     check_rows_per_person(config, None)
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
     if config.standardise:
         check_standardise(source)
     return _problem(config, source.input_shape, source.num_classes, source.num_train, data_dir)
+
+
+def dataset_of(config: RunConfig, data_dir: Path | None, started_in: Path | None = None) -> Dataset:
+    """Return the data set that a configuration names.
+
+    Args:
+        config: the configuration.
+        data_dir: the data folder.
+        started_in: the folder in which an earlier run of the configuration was started; the user's
+            own files are searched for there first.
+
+    Raises:
+        FedldpError: the data cannot be loaded.
+    """
+    own, test = config.dataset.lower().endswith(SUFFIXES), config.test_file
+    try:
+        return load_dataset(
+            _from(started_in, config.dataset) if own else config.dataset,
+            data_dir=data_dir,
+            columns=config.columns,
+            test_file=None if test is None else _from(started_in, test),
+            standardise=config.standardise,
+        )
+    except DataMissing as error:
+        if not own or started_in is None:
+            raise
+        raise DataMissing(
+            f"{error.what} here, or in {started_in.resolve()}, where the run was started",
+            "put the file there",
+        ) from error
+
+
+def _from(folder: Path | None, name: str) -> str:
+    """Return the path of the file ``name`` in a folder; if there is none, return ``name``."""
+    path = Path() if folder is None else folder / Path(name).expanduser()
+    return str(path) if path.is_file() else name
 
 
 def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> Problem:

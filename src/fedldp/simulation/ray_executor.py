@@ -27,8 +27,8 @@ from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.executors import Executor
-from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
+from fedldp.simulation.executors import Executor, Work, answer, score
+from fedldp.simulation.in_process import Packed, SentRequest, in_order
 from fedldp.simulation.population import Population, PopulationSpec
 
 Kept = dict[int, dict[str, bytes]]
@@ -68,18 +68,18 @@ class RayExecutor(Executor):
         self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients``; see ``Executor``."""
-        for found in self._map(_answer, request, clients, self._ledger.extract, self._group):
+        for found in self._map(answer, request, clients, self._ledger.extract, self._group):
             yield from found
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
         pieces = range(self._population.num_tests)
-        for scores in self._map(_score, broadcast, pieces, lambda _: None, 1):
+        for scores in self._map(score, broadcast, pieces, lambda _: None, 1):
             yield from scores
 
     def _map(
         self,
-        work: Callable[..., list[Any]],
+        work: Work,
         request: SentRequest | Broadcast,
         items: Sequence[int],
         ledgers: Callable[[Sequence[int]], MemoryLedger | None],
@@ -126,7 +126,7 @@ _made: tuple[str, Population] | None = None
 def _work(
     sent: Sequence[Any],
     expected: Mapping[str, str],
-    work: Callable[[Population, Any, Sequence[int], Any], list[Any]],
+    work: Work,
     request: SentRequest | Broadcast,
     items: Sequence[int],
     ledger: MemoryLedger | None,
@@ -170,18 +170,6 @@ def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
     return found
 
 
-def _answer(
-    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
-) -> list[tuple[Sequence[int], Packed]]:
-    return list(answers_of(population.runtime(ledger), request, clients))
-
-
-def _score(
-    population: Population, broadcast: Broadcast, pieces: Sequence[int], _: None
-) -> list[Score]:
-    return [population.score(broadcast, piece) for piece in pieces]
-
-
 RETRIES = 3
 """How many times Ray repeats a task whose worker died."""
 
@@ -194,7 +182,7 @@ class LostTask(RunError):
 
 
 class Cluster:
-    """A connection to a Ray cluster, as a context manager.
+    """A connection to a Ray cluster, until it is closed.
 
     Args:
         address: "auto", or the address HOST:PORT of a cluster of which this machine is a node. If
@@ -215,12 +203,6 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop all workers, even busy ones, and disconnect, if this object connected."""

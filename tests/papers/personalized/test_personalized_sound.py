@@ -98,7 +98,7 @@ def test_the_reports_of_a_run_cost_a_client_almost_its_whole_budget(
     except ConfigError:
         return  # more noise than the mechanism can draw
     assert isinstance(event, GaussianReport)
-    mu = compose_mu({event.mu: rounds})
+    mu = compose_mu([(event.mu, rounds)])
     assert gaussian_epsilon(mu, delta) <= epsilon
     # The clip is a whole number of grid steps, 400 or more.
     assert mu >= (1 - 3e-3) / gaussian_sigma(epsilon, delta)
@@ -109,7 +109,7 @@ def test_clients_have_their_own_budget_and_clip() -> None:
     for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
         event = roles_of(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
-        spent = gaussian_epsilon(compose_mu({event.mu: 4}), delta)
+        spent = gaussian_epsilon(compose_mu([(event.mu, 4)]), delta)
         assert spent == pytest.approx(epsilon, rel=1e-4)
         assert spent <= epsilon
 
@@ -144,7 +144,7 @@ def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
         assert noise(settings).rounds_of(client) == len(sent)
         event = roles_of(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
-        spent = gaussian_epsilon(compose_mu({event.mu: len(sent)}), 1e-5)
+        spent = gaussian_epsilon(compose_mu([(event.mu, len(sent))]), 1e-5)
         assert spent == pytest.approx([1.0, 5.0, 10.0][client], rel=1e-4)
     counts = [len(chosen) for chosen in selected]
     assert [record.clients for record in result.rounds] == counts

@@ -15,7 +15,7 @@ Gaussian for Differential Privacy", NeurIPS 2020.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
@@ -130,22 +130,23 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     return math.nextafter(1 / mu, math.inf)
 
 
-def compose_mu(mus: Mapping[float, int]) -> float:
+def compose_mu(mus: Iterable[tuple[float, int]]) -> float:
     """Return the mu of all releases together: the root of the sum of squares, rounded up.
 
     Args:
-        mus: the number of releases with each mu, at least 0; adaptive composition is covered.
+        mus: pairs of a mu and the number of its releases, at least 0; adaptive composition is
+            covered.
 
     Raises:
         ConfigError: a mu is negative or not finite.
 
     Source: Dong, Roth, Su 2022, Corollary 3.3.
 
-    >>> compose_mu({3.0: 1, 4.0: 1}) >= 5.0
+    >>> compose_mu([(3.0, 1), (4.0, 1)]) >= 5.0
     True
     """
     total = Fraction(0)
-    for mu, count in mus.items():
+    for mu, count in mus:
         numbers.check_not_negative("mu", mu)
         total += count * Fraction(mu) ** 2
     return _root_up(total)
@@ -196,11 +197,11 @@ def _root_up(square: Fraction) -> float:
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
-def compose_rho(rhos: Mapping[float, int]) -> float:
+def compose_rho(rhos: Iterable[tuple[float, int]]) -> float:
     """Return the rho of all releases together, even adaptive ones: their sum, rounded up.
 
     Args:
-        rhos: the number of releases with each rho.
+        rhos: pairs of a rho and the number of its releases.
 
     Raises:
         ConfigError: a rho is negative or not finite.
@@ -208,7 +209,7 @@ def compose_rho(rhos: Mapping[float, int]) -> float:
     Source: Bun, Steinke, "Concentrated Differential Privacy", TCC 2016, Lemma 1.7.
     """
     total = Fraction(0)
-    for rho, count in rhos.items():
+    for rho, count in rhos:
         numbers.check_not_negative("rho", rho)
         total += count * Fraction(rho)
     return numbers.round_up(total)

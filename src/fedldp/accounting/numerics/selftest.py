@@ -31,15 +31,11 @@ def selftest() -> None:
     Raises:
         FedldpError: a result differs, so no guarantee can be trusted.
     """
-    single = [(two_valued_losses(1.0, 1), 100)]
+    single, ten = [(two_valued_losses(1.0, 1), 100)], two_valued_losses(1.0, 10)
     seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
     checks = {
         "two_valued_epsilon": (two_valued_epsilon(1.0, 100, 1e-5), 79.8413223649645, 1e-10),
-        "two_valued_losses": (
-            two_valued_losses(1.0, 10).delta(5.0),
-            0.36359118271451957,
-            1e-10,
-        ),
+        "two_valued_losses": (ten.delta(5.0), 0.36359118271451957, 1e-10),
         "compose_upper": (compose_upper(single, 1e-5), 79.8413223649645, 1e-5),
         "compose_lower": (compose_lower(single, 1e-5), 79.8413223649645, 1e-5),
         "gaussian_epsilon": (gaussian_epsilon(1.0, 1e-5), 4.37717809568122, 1e-10),

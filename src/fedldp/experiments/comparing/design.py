@@ -15,13 +15,13 @@ from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.numbers import SMALLEST_DELTA
-from fedldp.data import Dataset, is_table, load_dataset
+from fedldp.data import Dataset, is_table
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Role, Try
 from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
-from fedldp.simulation.plan import problem_with
+from fedldp.simulation.plan import dataset_of, problem_with
 from fedldp.simulation.settings import from_mapping, named, nested
 
 Recipe = str | Path | RunConfig
@@ -123,14 +123,7 @@ class Design:
         Raises:
             FedldpError: they cannot be loaded.
         """
-        config = self.first
-        return load_dataset(
-            config.dataset,
-            data_dir=data_dir,
-            columns=config.columns,
-            test_file=config.test_file,
-            standardise=config.standardise,
-        )
+        return dataset_of(self.first, data_dir)
 
     def comparison(self, load: Callable[[], Dataset], data_dir: Path | None = None) -> Comparison:
         """Return the comparison, under the rule of equal guarantees and equal effort.
