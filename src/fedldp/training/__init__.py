@@ -2,7 +2,8 @@
 
 ``local_sgd`` trains a client, and ``batched_sgd`` many clients at once. ``private_sgd`` is DP-SGD,
 whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person,
-and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``.
+and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
+``questions`` are what people are counted by.
 ``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
 rounds. ``losses`` has losses that a setting may name, ``exported_encoder`` an encoder from a file,
 and ``tensors`` what all of them need from torch.
@@ -24,6 +25,7 @@ __all__ = [
     "person_gradients",
     "portions",
     "private_sgd",
+    "questions",
     "ridge",
     "tensors",
 ]
