@@ -9,6 +9,7 @@ Parts, by slot
     ``solution``         local updates in closed form; training is in the room ``training``
     ``people``           gradients summed by person, with their calibration
     ``stages``           what else people are asked for in their first and last rounds
+    ``evaluation``       what people are asked about a finished model, and what it tells
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
     ``calibration``      which mechanism a client gets for a budget
@@ -40,6 +41,7 @@ __all__ = [
     "channel",
     "composition",
     "config",
+    "evaluation",
     "features",
     "own_code",
     "participation",
