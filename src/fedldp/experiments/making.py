@@ -171,7 +171,7 @@ class Maker:
         """
         config, data = self.fitted(run), self.data_for(run)
         problem = problem_with(config, data, self.data_dir)
-        return self._budgets.calibrated(config, problem, quick=run.quick)
+        return self._budgets.calibrated(config, problem)
 
     @property
     def given(self) -> Dataset | None:

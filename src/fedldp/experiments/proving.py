@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from fedldp.accounting.guarantees import Adversary
-from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
@@ -18,12 +16,6 @@ from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 """The budgets that can be solved for to meet a target; a system has only one of them."""
-
-QUICK = ("server", "summing-server", "downlink")
-"""The adversaries for which a statement takes only milliseconds to compute."""
-
-_COARSE = 1e-3
-"""The relative precision of a budget if its statement takes a second to compute."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +31,6 @@ class GuaranteeKind:
     unit: TargetUnit
     adversary: Adversary
     delta: float
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether a statement takes only milliseconds to compute. If not, budgets are coarser."""
-        return self.adversary in QUICK
 
     def target(self, epsilon: float) -> PrivacyTarget:
         """Return the target of a run that must meet ``epsilon``."""
@@ -62,7 +49,7 @@ class Budgets:
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
 
-    def calibrated(self, config: RunConfig, problem: Problem, *, quick: bool) -> RunConfig:
+    def calibrated(self, config: RunConfig, problem: Problem) -> RunConfig:
         """Return a configuration without a target, whose budget meets the target.
 
         The same budget is assumed for every learning rate, and for every seed if all clients take
@@ -71,7 +58,6 @@ class Budgets:
         Args:
             config: the configuration; without a target, it is returned unchanged.
             problem: the shape of the data.
-            quick: whether the statement takes milliseconds; if not, the budget is coarser.
 
         Raises:
             ConfigError: no budget meets it, or the settings are incompatible.
@@ -87,7 +73,7 @@ class Budgets:
         key = (alike.model_dump_json(), problem)
         if key not in self._found:
             try:
-                found = plan(alike, problem).config if quick else _coarsely(alike, problem)
+                found = plan(alike, problem).config
             except ConfigError:
                 plan(
                     alike.changed(target=None), problem
@@ -107,26 +93,6 @@ def alike_in_privacy(config: RunConfig) -> RunConfig:
     takes_steps = getattr(config, "learning_rate", None) is not None
     alike = config.changed(learning_rate=1.0) if takes_steps else config
     return alike.changed(seed=0) if config.round_size == config.num_clients else alike
-
-
-def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
-    """Return ``config`` with the largest budget that meets its target, to within a thousandth."""
-    target = config.target
-    assert target is not None
-    free = config.changed(target=None)
-
-    def reached(budget: float) -> float:
-        try:
-            return proven(plan(free.with_budget(budget), problem).privacy, target).size
-        except ConfigError:
-            return math.inf
-
-    low = 1e-3
-    if math.isinf(reached(low)):
-        proven(plan(free.with_budget(low), problem).privacy, target)  # raises, with the reason
-    while reached(2 * low) <= target.epsilon:
-        low *= 2
-    return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
 
 
 def proven(privacy: Statement, kind: GuaranteeKind | PrivacyTarget) -> Proven:

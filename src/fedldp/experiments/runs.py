@@ -93,8 +93,6 @@ class PlannedRun:
         task: the name of the task whose data the run uses.
         held_out: whether the run is tested on a part of the training set that no client then has.
         calibrated: whether the budget is solved for so that the statement meets ``config.target``.
-        quick: whether the statement takes milliseconds to compute. If not, the budget is found only
-            to within a thousandth, and never exceeds the budget that meets the target.
         place: the name of the run's own folder, with which an interrupted run continues; None for
             a run that is made in one go.
         keeps_curve: whether the run keeps its metrics after every round in its row, and not its
@@ -112,7 +110,6 @@ class PlannedRun:
     task: str = ""
     held_out: bool = False
     calibrated: bool = False
-    quick: bool = True
     place: str | None = None
     keeps_curve: bool = False
     decides: bool = False

@@ -46,8 +46,7 @@ class Group:
         runs: the rows of its finished runs.
         each: what is proven for each of them, or stated by the user's own code; no epsilon if
             nothing is. Empty for runs of which this does not matter.
-        conditions: what their epsilons rest on, and the warnings of their statements; None if that
-            is not known of all.
+        conditions: what their epsilons rest on, and the warnings of their statements.
         on: the test set.
         refused: why there are no scores, or not all, or None.
     """
@@ -56,7 +55,7 @@ class Group:
     epsilon: float | None = None
     runs: Sequence[Row] = ()
     each: Sequence[Proven] = ()
-    conditions: tuple[Fact, ...] | None = ()
+    conditions: tuple[Fact, ...] = ()
     on: TestSet = field(default_factory=TestSet)
     refused: str | None = None
 
@@ -166,7 +165,7 @@ class RunTable(Generic[G]):
         done = [each for each in self.groups if each.runs]
         figures = {each.full_name: each.figure(self.first) for each in done}
         return [
-            *conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done]),
+            *conditions_in_words(done),
             *words.conditions_together(self.together),
             *words.baselines(figures.values()),
             *words.by_rows("doubt", {name: each.doubts for name, each in figures.items()}),
@@ -261,27 +260,18 @@ def doubts_of(runs: Sequence[Row]) -> list[Doubt]:
     return [Doubt.from_json(each) for row in runs for each in row.get("doubts", ())]
 
 
-def conditions_in_words(
-    rows: Sequence[tuple[str, float | None, tuple[Fact, ...] | None]],
-) -> list[str]:
-    """Return the conditions of rows in sentences, by name, or by row where these differ.
-
-    Args:
-        rows: each row's name, epsilon, and conditions; None if they are unknown.
-    """
-    by_name: dict[str, dict[float | None, tuple[Fact, ...]]] = {}
-    for name, epsilon, conditions in rows:
-        if conditions is not None:
-            by_name.setdefault(name, {})[epsilon] = conditions
-    found: dict[str, tuple[Fact, ...]] = {}
-    for name, own in by_name.items():
-        if len(set(own.values())) == 1:
-            found[name] = next(iter(own.values()))
-        else:
-            found |= {f"{name} at epsilon {epsilon:g}": each for epsilon, each in own.items()}
-    unknown = dict.fromkeys(name for name, _, conditions in rows if conditions is None)
-    told = f"the conditions of {', '.join(unknown)} were not recorded and are unknown"
-    return [*words.by_rows("condition", found), *([told] if unknown else [])]
+def conditions_in_words(groups: Sequence[Group]) -> list[str]:
+    """Return the conditions of groups in sentences, by name, or by row where these differ."""
+    by_name: dict[str, set[tuple[Fact, ...]]] = {}
+    for each in groups:
+        by_name.setdefault(each.name, set()).add(each.conditions)
+    return words.by_rows(
+        "condition",
+        {
+            each.name if len(by_name[each.name]) == 1 else each.full_name: each.conditions
+            for each in groups
+        },
+    )
 
 
 def deviation_of(values: Sequence[float]) -> float | None:

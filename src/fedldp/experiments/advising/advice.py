@@ -543,7 +543,7 @@ class Advice:
             for each in done
         }
         return [
-            *conditions_in_words([(each.name, each.epsilon, each.conditions) for each in done]),
+            *conditions_in_words(done),
             *words.conditions_together(self.together),
             *words.by_rows("doubt", doubtful),
             *words.together_lines(self.together, self.uncounted),
@@ -576,7 +576,7 @@ class Advice:
                 "deviation": of.deviation(metric),
                 "baseline": self.baseline(metric),
                 "viable": self.state(trust, epsilon) == "viable",
-                "conditions": None if of.conditions is None else words.facts(of.conditions),
+                "conditions": words.facts(of.conditions),
                 "figure": words.figure(self.figure(of, metric)),
                 **(self._parts(trust, epsilon) if metric == METRIC else {}),
             }

@@ -94,8 +94,8 @@ class Compared(RunTable[Line]):
         and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
         "proven", the epsilon that the statement proves: None if the statement proves nothing, or if
         only the user's own code, which "stated_by" then names, states the epsilon; "idealised",
-        whether the epsilon holds only for real numbers; "conditions", what it rests on and warnings
-        (None if that is unknown); "refused", why there is no mean, or None.
+        whether the epsilon holds only for real numbers; "conditions", what it rests on, and
+        warnings; "refused", why there is no mean, or None.
         """
         return [
             {
@@ -108,7 +108,7 @@ class Compared(RunTable[Line]):
                 "proven": line.proven_here,
                 "idealised": line.idealised,
                 "stated_by": line.stated_by,
-                "conditions": None if line.conditions is None else words.facts(line.conditions),
+                "conditions": words.facts(line.conditions),
                 "figure": words.figure(line.figure(self.metric)),
                 "refused": line.refused,
             }

@@ -347,7 +347,6 @@ class Comparison:
             task=task.name,
             held_out=tried,
             calibrated=contestant.is_calibrated,
-            quick=contestant.guarantee.is_quick,
             decides=tried,
         )
 
@@ -358,7 +357,7 @@ class Comparison:
 
         A reference protects nothing here, whatever its statement has: its noise was not chosen.
         It is not known for runs of other settings or code; nor for rows of older versions, which
-        lack statements, if the statement is slow to compute or the run did not end.
+        lack statements, if the run did not end.
         """
         run = self.planned(row)
         if run is None or "settings" not in row:
@@ -367,16 +366,13 @@ class Comparison:
         config = alike_in_privacy(self.maker.fitted(run).changed(target=None, **budgets))
         problem = problem_with(config, self.maker.data_for(run), self.maker.data_dir)
         key = config.model_dump_json(), problem
+        privacy = None if "privacy" not in row else Statement.from_json(row["privacy"])
         if key not in self._released:
-            if "privacy" not in row and not run.quick:
-                return None
-            privacy = None if "privacy" not in row else Statement.from_json(row["privacy"])
-            privacy = privacy or plan(config, problem).privacy
-            whole = released(config, problem, privacy)
+            whole = released(config, problem, privacy or plan(config, problem).privacy)
             self._released[key] = replace(whole, at=functools.cache(whole.at))
         found = self._released[key]
-        if "privacy" in row:
-            found = replace(found, statement=Statement.from_json(row["privacy"]))
+        if privacy is not None:
+            found = replace(found, statement=privacy)
         if not run.calibrated:
             found = replace(found, statement=replace(found.statement, guarantees=()))
         return found
@@ -392,12 +388,12 @@ class Comparison:
         run = self.run(cell, row["try"], row["purpose"], row["seed"])
         return run if run.digest == row["digest"] else None
 
-    def conditions(self, cell: Cell, runs: Sequence[Row]) -> tuple[Fact, ...] | None:
-        """Return what the epsilons of a cell's runs rest on; None if that is not known of all."""
+    def conditions(self, cell: Cell, runs: Sequence[Row]) -> tuple[Fact, ...]:
+        """Return what the epsilons of a cell's runs rest on, and warnings of their statements."""
         contestant, found = self.contestant(cell), dict[Fact, None]()
         for row in runs:
-            if (run := self.released(row)) is None:
-                return None
+            run = self.released(row)
+            assert run is not None  # a run of a cell is one that would be made now
             rests_on: Sequence[Fact] = run.statement.warnings
             if contestant.is_calibrated:
                 rests_on = proven(run.statement, contestant.guarantee).conditions
@@ -463,14 +459,13 @@ class Measured:
         runs: the measured runs with the chosen try; none if one of them was refused, because the
             mean of the others would be too favourable.
         refused: why there is no score: every try was refused, or a measured run was; else None.
-        conditions: what the epsilons of the runs rest on, and the warnings of their statements;
-            None if that is not known of all.
+        conditions: what the epsilons of the runs rest on, and the warnings of their statements.
     """
 
     tries: Sequence[Row]
     runs: Sequence[Row]
     refused: str | None
-    conditions: tuple[Fact, ...] | None
+    conditions: tuple[Fact, ...]
 
     @property
     def cpu_seconds(self) -> float:

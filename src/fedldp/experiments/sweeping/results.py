@@ -144,7 +144,7 @@ class Sweep(RunTable[Combination]):
                 "deviation": group.deviation("accuracy"),
                 "seeds": len(group.runs),
                 "stated_by": group.proven.stated_by,
-                "conditions": words.facts(group.conditions or ()),
+                "conditions": words.facts(group.conditions),
                 "figure": words.figure(group.figure(self.first)),
             }
             for group in self.groups
