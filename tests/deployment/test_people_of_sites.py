@@ -252,3 +252,38 @@ def test_a_demo_states_what_its_sites_pay_for_one_row(tmp_path: Path, channel: A
         assert policy.budgets == (Budget("zcdp", math.inf, "record"),)
         assert not policy.allow_in_clear
         assert 0 < policy.costs(made.agreement)[1] < math.inf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        (*STAGED, "rounds=8", "evaluation_share=0.2"),
+        ("held_out_people=0.3", "class_count_rounds=1", "rounds=3"),
+        ('ask=["shares"]', "rounds=1", "server_optimizer=none"),
+    ],
+    ids=lambda more: more[-1],
+)
+def test_sites_answer_questions_like_the_simulation(
+    tmp_path: Path, channel: str, more: tuple[str, ...]
+) -> None:
+    """The server's figures are the simulation's, bit for bit, and each round is charged once."""
+    env = environment_of(tmp_path, *more, channel=channel)
+    pipe = env.pipe()
+    served = env.serve(pipe)
+    simulated = simulate(env.config)
+    assert bits(served) == bits(simulated)
+    told, expected = (
+        [(each.round, name, value) for each in result.rounds
+         for name, value in each.metrics.items() if name.startswith("private ")]
+        for result in (served, simulated)
+    )  # fmt: skip
+    assert told == expected
+    assert told[-1][0] == env.config.rounds
+    phases = range(1 if channel == "named" else 4)
+    every = [(r, phase) for r in range(1, env.config.rounds + 1) for phase in phases]
+    _, run = env.policies[0].costs(env.agreement)
+    for index in range(3):
+        assert env.releases(index) == every
+        assert env.ledger(index).spent() == pytest.approx(run)

@@ -577,7 +577,8 @@ class Algorithm:
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
             finish=release.bound.accept if parts.finish is None else parts.finish(release),
             averaged=last_of(
-                parts.trained or range(1, config.rounds + 1), parts.share_averaged(config)
+                range(1, config.rounds + 1) if parts.trained is None else parts.trained,
+                parts.share_averaged(config),
             ),
             restarts=parts.trained is not None,
             model_of=parts.model_of,

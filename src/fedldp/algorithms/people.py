@@ -32,6 +32,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
+from fedldp.algorithms.asking import EVALUATION, asked_tables
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Central, Channel, Named, Sum
@@ -66,7 +67,13 @@ from fedldp.algorithms.stages import (
 )
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
-from fedldp.core.kinds import CLASS_COUNT_NOISE, CLASS_COUNT_ROUNDS, PRIVATE_SUMS, STAGE
+from fedldp.core.kinds import (
+    CLASS_COUNT_NOISE,
+    CLASS_COUNT_ROUNDS,
+    COUNT_NOISE,
+    PRIVATE_SUMS,
+    STAGE,
+)
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -101,6 +108,7 @@ from fedldp.training.questions import (
     VOTES,
     Labels,
     Question,
+    Table,
 )
 
 if TYPE_CHECKING:
@@ -187,9 +195,9 @@ class PersonSteps(Local):
                 sampled=taken,
                 count_rounds=settings.class_count_rounds,
                 num_classes=problem.num_classes,
-                questions=questions_of(settings, problem.num_classes),
+                questions=questions_of(settings, problem),
                 votes=votes_of(settings),
-                size=sum_size(settings, algorithm.layout.size, problem.num_classes),
+                size=sum_size(settings, algorithm.layout.size, problem),
                 measured=rounds_of(settings, "measure"),
                 intercepts=rounds_of(settings, "intercept"),
                 intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
@@ -205,10 +213,15 @@ class PersonSteps(Local):
     def check(self, algorithm: Algorithm) -> None:
         """Refuse questions and stages of another model; see ``Local.check``."""
         classes = algorithm.problem.num_classes
-        if self.settings.evaluation_share and classes != 2:
+        if rounds_of(self.settings, "look") and classes != 2:
+            given = _first_set(self.settings, ("evaluation_share", "ask"))
             raise ConfigError(
-                f"evaluation_share = {self.settings.evaluation_share:g}: an evaluation is for two "
-                f"classes, but there are {classes}; leave it out"
+                f"{given}: an evaluation is for two classes, but there are {classes}; leave it out"
+            )
+        if EVALUATION in self.settings.ask and algorithm.config.initial is None:
+            raise ConfigError(
+                f"ask = {self.settings.ask}: which model is to be evaluated? give its file: "
+                "initial = RUN/model.safetensors"
             )
         self._check_shares(algorithm)
         given = _first_set(self.settings, (*_OF_TRAINING, "class_shares"))
@@ -287,17 +300,24 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
     return next((f"{n} = {getattr(settings, n)}" for n in names if getattr(settings, n)), "")
 
 
-def questions_of(settings: Settings, classes: int) -> tuple[tuple[range, Question], ...]:
+def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
     """Return what all people are asked instead of giving gradients, with the rounds."""
+    classes = problem.num_classes
     found = (
         (
             range(1, 1 + settings.class_count_rounds),
             Question((Labels(classes),), norm_of(settings)),
         ),
+        (rounds_of(settings, "ask"), Question(tables_of(settings, problem))),
         (rounds_of(settings, "look"), LOOK),
         (rounds_of(settings, "question"), QUESTION),
     )
     return tuple((rounds, question) for rounds, question in found if rounds)
+
+
+def tables_of(settings: Settings, problem: Problem) -> list[Table]:
+    """Return the tables that a run asks for which trains nothing."""
+    return [asked.table for asked in asked_tables(settings, problem)]
 
 
 def votes_of(settings: Settings) -> Question:
@@ -310,10 +330,12 @@ def norm_of(settings: Settings) -> int:
     return NORM**2 if rate_of(settings) < 1 else 2 * NORM**2
 
 
-def sum_size(settings: Settings, size: int, classes: int) -> int:
+def sum_size(settings: Settings, size: int, problem: Problem) -> int:
     """Return the number of coordinates of a sum, given the number of the model's weights."""
+    asked = [question.cells for _, question in questions_of(settings, problem)]
+    if settings.ask:
+        return max(asked)
     voted = votes_of(settings).cells if settings.held_out_people else 0
-    asked = [question.cells for _, question in questions_of(settings, classes)]
     return max(size + voted, *asked, 0)
 
 
@@ -398,7 +420,7 @@ class PersonRelease(Release):
             the same person.
         people: the total number of people across all clients; public.
         sampled: the probability that a step samples a given person.
-        classes: the number of classes.
+        problem: the public facts about the data.
         unmeasured: the places of the columns that keep their declared scale; see ``Measured.of``.
         mechanisms: the mechanism of each stage, with the stage's rounds, if there are several
             stages. They have the same modulus, so that all rounds' reports are equally long.
@@ -408,7 +430,7 @@ class PersonRelease(Release):
     of_rows: bool
     people: int
     sampled: float
-    classes: int
+    problem: Problem
     unmeasured: tuple[int, ...] = ()
     mechanisms: tuple[tuple[Stage, Mechanism], ...] = ()
 
@@ -452,11 +474,11 @@ def sums_of_people(
     people, stages = people_of(settings, problem), stages_of(settings)
     mechanism = release.mechanism
     noisy = isinstance(mechanism, IntegerGaussian) and len(stages) > 1
-    size = sum_size(settings, release.size, problem.num_classes)
+    size = sum_size(settings, release.size, problem)
     return PersonRelease(
         bound=OfPeople(
             rate=settings.learning_rate * per_step(settings, problem),
-            coordinates=lambda weights: sum_size(settings, weights, problem.num_classes),
+            coordinates=lambda weights: sum_size(settings, weights, problem),
         ),
         mechanism=mechanism,
         size=release.size,
@@ -464,7 +486,7 @@ def sums_of_people(
         of_rows=problem.people is None,
         people=people,
         sampled=rate_of(settings),
-        classes=problem.num_classes,
+        problem=problem,
         unmeasured=tuple(
             place
             for place, name in enumerate(problem.features or ())
@@ -506,7 +528,8 @@ def _last_digit(people: int) -> int:
 
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
-    asks = settings.class_count_rounds or settings.held_out_people or settings.evaluation_share
+    names = ("class_count_rounds", "held_out_people", "evaluation_share", "ask")
+    asks = _first_set(settings, names)
     return ASKED if asks and norm_of(settings) > NORM**2 else NORM
 
 
@@ -541,10 +564,12 @@ class MeanOfPeople:
             return self._measured(mean, deviation, state)
         if stage.kind == "intercept":
             return self._intercept(mean, state, factor)
-        for rounds, question in questions_of(self.settings, self.release.classes):
+        for rounds, question in questions_of(self.settings, self.release.problem):
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
                 counts, noise = mean[: question.cells] * unit, deviation * unit
+                if stage.kind == "ask":
+                    return self._answered(counts, noise)
                 if stage.kind == "look":
                     return self._looked(counts, noise, state)
                 if stage.kind == "question":
@@ -561,7 +586,7 @@ class MeanOfPeople:
     @property
     def _shares(self) -> NDArray[np.float64]:
         """The declared class shares, or else equal ones, shape (classes,)."""
-        return shares_of(self.settings, self.release.classes)
+        return shares_of(self.settings, self.release.problem.num_classes)
 
     def _counted(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the counts of classes so far, and after the last round of them, class weights."""
@@ -580,6 +605,14 @@ class MeanOfPeople:
         """Return the accuracy on held-out people, from those who are wrong and those right."""
         accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
         return as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
+
+    def _answered(self, counts: NDArray[np.float64], noise: float) -> Estimated:
+        """Return the answers to the tables that people were asked for."""
+        answers: list[Answer] = []
+        for asked in asked_tables(self.settings, self.release.problem):
+            own, counts = np.split(counts, [asked.table.cells])
+            answers += asked.answers(own, noise)
+        return Estimated(values=None, metrics=as_metrics(answers))
 
     def _looked(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the edges of the question's bands."""
@@ -623,7 +656,7 @@ class MeanOfPeople:
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
         unit = self.clients / (self.release.people * BLOCK)
-        classes = self.release.classes
+        classes = self.release.problem.num_classes
         columns = state.weights.size // classes - 1
         told = mean[: classes + 2 * columns] * unit
         found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
@@ -650,9 +683,11 @@ def _noise_of_shares(
 ) -> tuple[Caveat, ...]:
     """Return how far noise moves class shares that are counted; this is public before the run."""
     counted = settings.class_count_rounds
+    if settings.ask:
+        return _noise_of_counts(settings, calibration, problem)
     if not counted and not settings.measure_share:
         return ()
-    size = sum_size(settings, settings.layout(problem).size, problem.num_classes)
+    size = sum_size(settings, settings.layout(problem).size, problem)
     norm = math.isqrt(norm_of(settings)) if counted else BLOCK
     reports = 1 if calibration.channel == "central" else settings.round_size
     deviation = math.sqrt(reports * float(calibration.noise(size).variance(np.zeros(1))[0]))
@@ -660,6 +695,20 @@ def _noise_of_shares(
     asked *= settings.round_size / settings.num_clients * math.sqrt(max(1, counted))
     noise = deviation / norm / asked
     return (CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise),)
+
+
+def _noise_of_counts(
+    settings: Settings, calibration: PerPersonRun, problem: Problem
+) -> tuple[Caveat, ...]:
+    """Return how far noise moves the counts of each round that asks."""
+    size, found = sum_size(settings, settings.layout(problem).size, problem), []
+    reports = 1 if calibration.channel == "central" else settings.round_size
+    for rounds, question in questions_of(settings, problem):
+        variance = calibration.noise_at(size, rounds[0]).variance(np.zeros(1))[0]
+        half = TWO_SIDED * math.sqrt(reports * float(variance)) / question.norm
+        people = people_of(settings, problem)
+        found.append(COUNT_NOISE(round=rounds[0], half_width=half, of=people))
+    return tuple(found)
 
 
 def _first_arrays(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
@@ -671,7 +720,7 @@ def _first_arrays(settings: Settings, release: Release, problem: Problem) -> Fir
     if settings.class_count_rounds:
         counts = np.zeros(problem.num_classes)
         found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: np.zeros(0)}
-    if settings.evaluation_share:
+    if rounds_of(settings, "look"):
         found |= {EDGES: np.zeros(0), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
     return lambda draw: found
 
@@ -759,12 +808,20 @@ class PerPersonRun(Calibration):
         divided among fewer rounds.
         """
         settings = self.settings
-        if len(stages_of(settings)) == 1:
+        if len(stages_of(settings)) == 1 and not settings.ask:
             return
-        given = _first_set(settings, (*_OF_TRAINING, "evaluation_share"))
+        given = _first_set(settings, ("ask", *_OF_TRAINING, "evaluation_share"))
         for_training = bool(_first_set(settings, _OF_TRAINING))
         together = {
-            "class_count_rounds": for_training and settings.class_count_rounds,
+            **{
+                name: settings.ask and getattr(settings, name)
+                for name in (
+                    *_OF_TRAINING,
+                    "evaluation_share",
+                    "class_shares",
+                )
+            },
+            "class_count_rounds": (for_training or settings.ask) and settings.class_count_rounds,
             "class_weights": for_training and settings.class_weights,
             "held_out_people": settings.held_out_people,
             "steps_per_round": settings.steps_per_round - 1,
@@ -819,7 +876,7 @@ class PerPersonRun(Calibration):
             return Integers("sums of people's gradients")
         if self.settings.steps_per_round > 1:  # the steps have already added their noise
             return Plain()
-        size = sum_size(self.settings, self.settings.layout(problem).size, problem.num_classes)
+        size = sum_size(self.settings, self.settings.layout(problem).size, problem)
         return self.noise(size, client, people_of(self.settings, problem))
 
     def noise(
@@ -922,7 +979,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         )
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
-        coordinates = sum_size(settings, size, problem.num_classes)
+        coordinates = sum_size(settings, size, problem)
         taken, noise = rate_of(settings), calibration.noise_at(coordinates, round)
         of_one: Event = noise.event(coordinates)
         if taken < 1:
@@ -935,7 +992,7 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         everybody = settings.round_size == settings.num_clients
         notes = (CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),)
     asked: dict[str, Any] = {}
-    if len(stages) > 1:
+    if len(stages) > 1 or settings.ask:
         asked = {
             "stages": tuple(stage.rounds for stage in stages),
             "trained": rounds_of(settings, "train"),

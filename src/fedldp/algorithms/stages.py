@@ -5,6 +5,7 @@
     intercept   the gradient of the intercept alone
     look        last but one: people by the model's score
     question    last: people by label and band of the score; see ``evaluation``
+    ask         in a run that trains nothing: people by classes and columns; see ``asking``
 
 mu^2 adds up over releases of Gaussian noise. So a stage has a share of the run's mu^2, and divides
 it equally among its own rounds. The shares are rational numbers whose sum is exactly 1: training
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.answers import SEEN, Answer, as_metrics
+from fedldp.algorithms.asking import ASK, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
@@ -68,6 +70,7 @@ STAGES = (
         "measure_share measures, or else at 0",
         None,
     ),
+    *ASK,
 )
 
 MEASURE_ROUNDS, INTERCEPT_ROUNDS, EVALUATION_ROUNDS = 1, 3, 2
@@ -87,7 +90,7 @@ _CURVATURE = 0.7
 """What is left of p (1 - p) once a model separates the classes, roughly."""
 
 
-Kind = Literal["measure", "train", "intercept", "look", "question"]
+Kind = Literal["measure", "train", "intercept", "look", "question", "ask"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,8 @@ def stages_of(settings: Any) -> tuple[Stage, ...]:
     Raises:
         ConfigError: no round, or nothing of the budget, would be left for training.
     """
+    if settings.ask:
+        return _asking(settings)
     names = ("measure_share", "intercept_share", "evaluation_share")
     measure, intercept, evaluation = (_exact(getattr(settings, name)) for name in names)
     left = 1 - measure - intercept - evaluation
@@ -139,6 +144,27 @@ def stages_of(settings: Any) -> tuple[Stage, ...]:
         for kind, rounds, share in zip(kinds, itertools.pairwise(ends), shares, strict=True)
         if range(*rounds)
     )
+
+
+def _asking(settings: Any) -> tuple[Stage, ...]:
+    """Return the stages of a run that trains nothing; tables and an evaluation cost the same."""
+    tables, evaluation = rounds_to_ask(settings.ask)
+    if settings.rounds != tables + evaluation:
+        raise ConfigError(
+            f"rounds = {settings.rounds} and ask = {settings.ask}: asking takes as many rounds as "
+            f"there are questions; set rounds = {tables + evaluation}"
+        )
+    share = Fraction(1, tables + evaluation // 2)
+    every = (
+        Stage(kind="ask", rounds=range(1, 1 + tables), share=share),
+        Stage(kind="look", rounds=range(1 + tables, tables + evaluation), share=LOOK_SHARE * share),
+        Stage(
+            kind="question",
+            rounds=range(tables + evaluation, 1 + tables + evaluation) if evaluation else range(0),
+            share=(1 - LOOK_SHARE) * share,
+        ),
+    )
+    return tuple(stage for stage in every if stage.rounds)
 
 
 def stage_at(stages: Sequence[Stage], round: int) -> Stage:

@@ -20,6 +20,7 @@ import typer.core
 from fedldp.cli import (
     account,
     advise,
+    ask,
     audit,
     card,
     compare,
@@ -81,6 +82,7 @@ def fedldp(
 app.command()(run.run)
 app.command()(account.account)
 app.command()(advise.advise)
+app.command()(ask.ask)
 app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)

@@ -128,6 +128,9 @@ CLASS_COUNT_ROUNDS = Kind(
 CLASS_COUNT_NOISE = Kind(
     "noise-of-class-counts", Caveat, {"half_width": float, "least": float}, binds=False
 )
+COUNT_NOISE = Kind(
+    "noise-of-counts", Caveat, {"round": int, "half_width": float, "of": int}, binds=False
+)
 STAGE = Kind("stage", Caveat, {"sums": str, "first": int, "last": int, "share": str})
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()
 OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})

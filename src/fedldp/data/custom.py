@@ -31,7 +31,14 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(TABLES)
 
 
-def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None = None) -> Dataset:
+def load_file(
+    path: Path,
+    *,
+    columns: Columns,
+    seed: int,
+    test_file: Path | None = None,
+    test_share: float = 0.2,
+) -> Dataset:
     """Load a user's own data set.
 
     A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which a
@@ -53,6 +60,7 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
         seed: the seed of the split.
         test_file: a table with the same columns, to test on; its client and person columns may be
             missing. If it has a person column, nobody may be in both tables.
+        test_share: the share that is split off without a test set of its own; 0 for none.
 
     Raises:
         DataMissing: there is no such file.
@@ -69,8 +77,8 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
                 f"set {setting} to the path of a .npz, .csv or .parquet file",
             )
     if path.suffix.lower() == ".npz":
-        return _load_npz(path, seed)
-    return _load_table(path, columns, seed, test_file)
+        return _load_npz(path, seed, test_share)
+    return _load_table(path, columns, seed, test_file, test_share)
 
 
 def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None = None) -> Examples:
@@ -233,7 +241,9 @@ def _of_rows(
     return found.features, found.problems(), ids
 
 
-def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:
+def _load_table(
+    path: Path, columns: Columns, seed: int, test_file: Path | None, test_share: float
+) -> Dataset:
     table = read_table(path)
     every: list[Encoded] = []
     noted = Noted()
@@ -254,6 +264,7 @@ def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None)
         held[0] if held else None,
         clients=owners,
         classes=columns.classes,
+        test_share=test_share,
         seed=seed,
         name=path.name,
     )
@@ -308,7 +319,7 @@ def _gathered(*parts: Encoded) -> list[Gathered]:
     ]
 
 
-def _load_npz(path: Path, seed: int) -> Dataset:
+def _load_npz(path: Path, seed: int, test_share: float) -> Dataset:
     arrays = _read_npz(path)
     divided = arrays.keys() >= set(_WITH_TEST_SET)
     wrong = [_PEOPLE] if divided else [f"{_PEOPLE}_train", f"{_PEOPLE}_test"]
@@ -330,7 +341,9 @@ def _load_npz(path: Path, seed: int) -> Dataset:
     if arrays.keys() >= set(_WITHOUT_TEST_SET):
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
         groups = arrays.get(_PEOPLE)
-        return Dataset.from_arrays(features, labels, groups=groups, seed=seed, name=path.name)
+        return Dataset.from_arrays(
+            features, labels, groups=groups, test_share=test_share, seed=seed, name=path.name
+        )
     raise DataError(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
         f"{', '.join(_WITH_TEST_SET)}, or {' and '.join(_WITHOUT_TEST_SET)}"

@@ -83,6 +83,7 @@ def load_dataset(
     columns: Columns = Columns(),  # noqa: B008 (it is frozen)
     test_file: str | None = None,
     seed: int = 0,
+    test_share: float = 0.2,
     standardise: bool = False,
 ) -> Dataset:
     """Load a data set from memory or disk, without the network.
@@ -101,6 +102,7 @@ def load_dataset(
         test_file: a second file with the same columns, to test on.
         seed: the seed for splitting a user's own file that has no test set; it affects nothing
             else.
+        test_share: the share that is then split off; 0 for no test set.
         standardise: shift and scale images by the published means and deviations of the data set.
             These are public constants; constants measured on clients' data would be a release.
 
@@ -115,7 +117,8 @@ def load_dataset(
     """
     if name.lower().endswith(SUFFIXES):
         test = None if test_file is None else Path(test_file).expanduser()
-        own = load_file(Path(name).expanduser(), columns=columns, seed=seed, test_file=test)
+        path = Path(name).expanduser()
+        own = load_file(path, columns=columns, seed=seed, test_file=test, test_share=test_share)
         if standardise:
             raise _no_constants(name)
         return own

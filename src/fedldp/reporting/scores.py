@@ -479,11 +479,15 @@ _ASKED = {
 """The metrics among the figures that people are asked for."""
 
 
-def asked_figures(metrics: Mapping[str, float]) -> list[Figure]:
+_ON_TRAINED = {*_ASKED.values()} - {"accuracy"}
+
+
+def asked_figures(metrics: Mapping[str, float], *, trained_on: bool = True) -> list[Figure]:
     """Return the figures that people were asked for; a statement covers them.
 
     Args:
         metrics: the system's own metrics.
+        trained_on: whether these people are those the model was trained on.
     """
     found = []
     for name, half in metrics.items():
@@ -499,7 +503,7 @@ def asked_figures(metrics: Mapping[str, float]) -> list[Figure]:
                     interval=None if value is None else (value - half, value + half),
                     baseline=known.baseline(metric),
                     rows="covered",
-                    doubts=(TRAINED_ON,) if name in _ASKED and metric != "accuracy" else (),
+                    doubts=(TRAINED_ON,) if trained_on and metric in _ON_TRAINED else (),
                 )
             )
     return found

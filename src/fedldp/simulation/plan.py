@@ -319,6 +319,7 @@ def dataset_of(config: RunConfig, data_dir: Path | None, started_in: Path | None
             data_dir=data_dir,
             columns=config.columns,
             test_file=None if test is None else _from(started_in, test),
+            test_share=0.0 if getattr(config, "ask", None) else 0.2,  # who only asks, tests nothing
             standardise=config.standardise,
         )
     except DataMissing as error:

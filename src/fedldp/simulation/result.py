@@ -300,7 +300,8 @@ def result_document(
         "doubts": words.facts(doubts),
     }
     on = TestSet.of_run(found["final"], found["confusion"], privacy)
-    every = [*figures(found["final"], on, doubts), *asked_figures(mean_metrics(rounds))]
+    of_people = asked_figures(mean_metrics(rounds), trained_on=not getattr(config, "ask", None))
+    every = [*figures(found["final"], on, doubts), *of_people]
     return found | {"figures": list(map(words.figure, every))}
 
 

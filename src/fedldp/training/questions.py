@@ -166,6 +166,67 @@ class LabelsByBand:
         return cell
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """A cell for each range of a column's numbers between public edges, and one for missing ones.
+
+    Numbers that are NaN or infinite are missing, too.
+
+    Attributes:
+        column: the place of the column among the features.
+        edges: the edges, ascending; a number on an edge is above it.
+        missing: the place of the feature that is 1 where the number is missing, if there is one.
+    """
+
+    column: int
+    edges: tuple[float, ...]
+    missing: int | None = None
+
+    @property
+    def cells(self) -> int:
+        """The ranges below, between and from the last edge on, and one cell for missing ones."""
+        return len(self.edges) + 2
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+        """Return the ranges of the rows' numbers; see ``Table``."""
+        edges = np.array(self.edges, np.float32).astype(np.float64)  # rounded as features are
+
+        def cell(rows: Rows) -> Cells:
+            features = rows.examples.features
+            found = features[:, self.column].astype(np.float64)
+            lost = ~np.isfinite(found)
+            if self.missing is not None:
+                lost |= features[:, self.missing] > 0
+            return bands(np.where(lost, np.nan, found), edges, self.cells - 1)
+
+        return cell
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A cell for each feature of a column of categories, and one for rows that have none of them.
+
+    Attributes:
+        columns: the places of these features, which are above 0 where a row has the category.
+    """
+
+    columns: tuple[int, ...]
+
+    @property
+    def cells(self) -> int:
+        """The categories, and one cell for none of them."""
+        return len(self.columns) + 1
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+        """Return the categories of the rows; see ``Table``."""
+
+        def cell(rows: Rows) -> Cells:
+            given = rows.examples.features[:, list(self.columns)] > 0
+            return np.where(given.any(axis=1), given.argmax(axis=1), self.cells - 1)
+
+        return cell
+
+
 def log_odds(logits: Floats) -> Floats:
     """Return the log odds of class 1 from the outputs for two classes, shape (n,)."""
     return np.asarray(logits[:, 1] - logits[:, 0], np.float64)

@@ -1,0 +1,167 @@
+"""Questions about a table: what a run asks that trains nothing, and what its answers tell.
+
+    ask         the classes of people, and cells of columns, in one round
+    look, question    an evaluation of a given model; see ``evaluation``
+
+Source of the intervals of quantiles: they are the quantiles at which an interval of the noisy
+distribution function ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError
+from fedldp.training.questions import Categories, Labels, Numbers, Table
+
+Floats = NDArray[np.float64]
+
+SHARES_OF_CLASSES, EVALUATION = "shares", "evaluation"
+
+Edges = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
+
+ASK = (
+    Offer(
+        "ask",
+        list[str],
+        "what people are asked in a run that trains nothing: shares (of the classes), evaluation "
+        "(of the model in initial), and names of columns; such a run has one round, two for an "
+        "evaluation, or three for both",
+        [],
+    ),
+    Offer(
+        "edges",
+        dict[str, Edges],
+        "for each column of numbers that people are asked for, the public edges of its cells, "
+        "ascending; there is a cell below them, one from the last edge on, and one for missing "
+        "values",
+        {},
+    ),
+)
+
+_QUANTILES = {"first quartile": 0.25, "median": 0.5, "third quartile": 0.75}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A table by which people are counted, and the names of its cells.
+
+    Attributes:
+        table: the table.
+        names: the name of each cell.
+        edges: for numbers, the edges of the cells; empty for categories.
+    """
+
+    table: Table
+    names: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+
+    def answers(self, counts: Floats, noise: float) -> list[Answer]:
+        """Return the share of people in each cell, and quartiles of numbers.
+
+        Args:
+            counts: the noisy number of people in each cell.
+            noise: the standard deviation of each count's noise.
+        """
+        found = [
+            Answer.of(name, *mean_of(cell, counts, noise), seen=is_seen(counts[at : at + 1], noise))
+            for at, (name, cell) in enumerate(zip(self.names, np.eye(counts.size), strict=True))
+        ]
+        if self.edges:
+            column = self.names[-1].removesuffix("=missing")
+            found += _quartiles(column, np.array(self.edges), counts[:-1], noise)
+        return found
+
+
+def rounds_to_ask(ask: Sequence[str]) -> tuple[int, int]:
+    """Return how many rounds ask for tables, and how many evaluate."""
+    evaluates = EVALUATION in ask
+    return int(len(set(ask) - {EVALUATION}) > 0), 2 * evaluates
+
+
+def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
+    """Return the tables of a run that asks, in the order of ``ask``.
+
+    Raises:
+        ConfigError: a column is not one of the table's, or its cells are not declared.
+    """
+    found = []
+    for name in dict.fromkeys(settings.ask):
+        if name == SHARES_OF_CLASSES:
+            classes = problem.num_classes
+            names = tuple(f"share of class {label}" for label in range(classes))
+            found.append(Asked(Labels(classes), names))
+        elif name != EVALUATION:
+            found.append(_column(name, settings, problem))
+    return found
+
+
+def _column(name: str, settings: Any, problem: Problem) -> Asked:
+    columns, features = settings.columns, problem.features or ()
+    made = [f"{name}={text}" for text in columns.categories.get(name, ())]
+    if settings.features != "none":
+        raise ConfigError(
+            f"ask: {name!r} and features = {settings.features}: columns are asked for as they are; "
+            "set features = none, and evaluate a model in a run of its own"
+        )
+    if made and set(made) <= set(features):
+        places = tuple(map(features.index, made))
+        return Asked(Categories(places), (*made, f"{name}=none of these"))
+    if name not in features:
+        known = ", ".join(dict.fromkeys(each.split("=")[0] for each in features)) or "none"
+        raise ConfigError(
+            f"ask: {name!r}: the table has no such column of features; give shares, evaluation, or "
+            f"some of its columns: {known}"
+        )
+    edges = settings.edges.get(name)
+    if edges is None or any(low >= high for low, high in itertools.pairwise(edges)):
+        raise ConfigError(
+            f"ask: {name!r} and edges.{name} = {edges}: numbers are counted between public edges; "
+            f"give at least one, ascending: edges.{name} = [20, 40, 60, 80]"
+        )
+    if name in {**columns.scaled, **columns.spreads, **columns.centres}:
+        raise ConfigError(
+            f"ask: {name!r}: values beyond a range, or centred, would be in other cells; leave "
+            f"the column out of scale_columns, spread_columns and centre_columns"
+        )
+    missing = f"{name}=missing"
+    table = Numbers(
+        features.index(name),
+        tuple(edges),
+        features.index(missing) if missing in features else None,
+    )
+    between = [f"{name} {low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
+    names = (f"{name} below {edges[0]:g}", *between, f"{name} from {edges[-1]:g} on", missing)
+    return Asked(table, names, tuple(edges))
+
+
+def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list[Answer]:
+    """Return quartiles of numbers; one whose interval does not end between the edges is not seen.
+
+    Between two edges, numbers are taken to be spread evenly.
+    """
+    below = [
+        mean_of((np.arange(counts.size) <= at).astype(float), counts, noise)
+        for at in range(edges.size)
+    ]
+    share = np.maximum.accumulate([each for each, _ in below])
+    half = TWO_SIDED * np.array([deviation for _, deviation in below])
+    found = []
+    for name, level in _QUANTILES.items():
+        low, high = edges[share + half <= level], edges[share - half >= level]
+        seen = is_seen(counts, noise) and low.size > 0 and high.size > 0
+        value = float(np.interp(level, share + 1e-12 * np.arange(share.size), edges))
+        reach = max(value - low[-1], high[0] - value) if seen else math.inf
+        found.append(Answer.of(f"{name} of {column}", value, reach / TWO_SIDED, seen=seen))
+    return found

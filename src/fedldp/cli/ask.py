@@ -1,0 +1,60 @@
+"""The command line: fedldp ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.cli._common import print_json
+from fedldp.cli.options import DataDir, Json, Settings, file, folder
+
+
+def ask(
+    questions: Annotated[
+        Path, typer.Argument(parser=file, metavar="FILE.toml", help="the questions, as settings")
+    ],
+    table: Annotated[
+        Path | None,
+        typer.Argument(parser=file, metavar="TABLE", help="the table [default: dataset in FILE]"),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            parser=folder, metavar="RUN_DIR", help="the run whose model an evaluation is about"
+        ),
+    ] = None,
+    set_: Settings = None,
+    account: Annotated[
+        bool,
+        typer.Option("--account", help="say how wide the intervals will be, and ask nobody"),
+    ] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the people of a table privately: class shares, columns, or how good a model is."""
+    from rich.console import Console
+
+    from fedldp.reporting import text, words
+    from fedldp.simulation.asking import answers_of, config_to_ask
+    from fedldp.simulation.engine import simulate
+    from fedldp.simulation.plan import plan, problem_of
+
+    config = config_to_ask(questions, table, model, set_ or [])
+    planned = plan(config, problem_of(config, data_dir))
+    metrics: dict[str, float] = {}
+    if not account:
+        result = simulate(config, data_dir=data_dir)
+        metrics = result.metrics
+    if as_json:
+        found: dict[str, Any] = {
+            "answers": answers_of(metrics),
+            "privacy": words.document(planned.privacy),
+        }
+        print_json(found)
+        return
+    console = Console()
+    for place, answer in enumerate(words.asked(metrics)):
+        text.say(console, "" if place else "asked", answer)
+    text.print_statement(console, planned.privacy)

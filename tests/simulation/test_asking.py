@@ -1,0 +1,222 @@
+"""Questions about a table, and the evaluation of a given model: answers, prices and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedldp.algorithms.asking import Asked, rounds_to_ask
+from fedldp.cli import app
+from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import COUNT_NOISE
+from fedldp.data.examples import Examples
+from fedldp.simulation.asking import answers_of, config_to_ask
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.training.questions import Categories, Numbers, Question, Rows
+
+NUMBER = 4_000
+
+FILE = """
+ask = ["shares", "sex", "age"]
+num_clients = 3
+client_column = "site"
+person_column = "who"
+channel = "{channel}"
+epsilon = {epsilon}
+edges.age = [20, 40, 60, 80]
+categories.sex = ["f", "m", "other"]
+other_columns.sex = "other"
+fill_columns.age = 0
+ignore_columns = ["crea"]
+"""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a table of people with one row each, at three sites; some ages are missing."""
+    generator = np.random.default_rng(1)
+    ages = generator.normal(60, 15, NUMBER).clip(18, 100).round()
+    crea = generator.normal(size=NUMBER).round(3)
+    sexes = generator.choice(["f", "m", "x"], NUMBER, p=[0.5, 0.4, 0.1])
+    odds = 0.05 * (ages - 60) + crea - 1
+    labels = (generator.random(NUMBER) < 1 / (1 + np.exp(-odds))).astype(int)
+    rows = [
+        f"{age if who % 40 else ''},{c},{sex},{'abc'[who % 3]},{who},{label}"
+        for who, (age, c, sex, label) in enumerate(zip(ages, crea, sexes, labels, strict=True))
+    ]
+    path = tmp_path_factory.mktemp("asking") / "visits.csv"
+    path.write_text("\n".join(["age,crea,sex,site,who,label", *rows]) + "\n")
+    return path
+
+
+def read(table: Path) -> list[list[str]]:
+    return [line.split(",") for line in table.read_text().splitlines()[1:]]
+
+
+def written(folder: Path, text: str = FILE, channel: str = "sum", epsilon: float = 2.0) -> Path:
+    path = folder / "questions.toml"
+    path.write_text(text.format(channel=channel, epsilon=epsilon))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_answers_hold_the_shares_of_all_people(tmp_path: Path, table: Path, channel: str) -> None:
+    """Nobody is held out for testing, and no score is taken on private rows."""
+    config = config_to_ask(written(tmp_path, channel=channel), table, None, [])
+    result = simulate(config)
+    answers = {each["question"]: each for each in answers_of(result.metrics)}
+    rows = read(table)
+    ages = [float(row[0]) for row in rows if row[0]]
+    truth = {
+        "share of class 1": np.mean([row[5] == "1" for row in rows]),
+        "sex=f": np.mean([row[2] == "f" for row in rows]),
+        "sex=other": np.mean([row[2] == "x" for row in rows]),
+        "age 40 to 60": np.sum([40 <= age < 60 for age in ages]) / NUMBER,
+        "age from 80 on": np.sum([age >= 80 for age in ages]) / NUMBER,
+        "age=missing": 1 - len(ages) / NUMBER,
+        "median of age": np.median(ages),
+    }
+    for question, value in truth.items():
+        answer = answers[question]
+        assert answer["seen"], question
+        assert abs(answer["value"] - value) <= 1.5 * answer["half_width"], question
+    assert not answers["sex=none of these"]["seen"]
+    assert result.rounds[-1].accuracy is None
+    (note,) = COUNT_NOISE.among(result.privacy.warnings)
+    half = answers["sex=none of these"]["half_width"] * NUMBER
+    assert half == pytest.approx(note.values["half_width"], rel=0.1)
+
+
+def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Path) -> None:
+    found = CliRunner().invoke(app, ["ask", str(written(tmp_path)), str(table), "--account"])
+    assert found.exit_code == 0, found.output
+    assert "the number of people in a cell is known to within" in found.output
+    assert "asked" not in found.output
+    halves = []
+    for epsilon in (0.5, 2.0):
+        config = config_to_ask(written(tmp_path, epsilon=epsilon), table, None, [])
+        privacy = plan(config, problem_of(config, None)).privacy
+        halves.append(COUNT_NOISE.among(privacy.warnings)[0].values["half_width"])
+        (line,) = [
+            each for each in privacy.guarantees
+            if (each.unit, each.adversary) == ("person", "summing-server")
+        ]  # fmt: skip
+        assert line.epsilon is not None
+        assert 0.99 * epsilon < line.epsilon <= epsilon
+    assert halves[0] > 3 * halves[1]
+
+
+@pytest.mark.slow
+def test_a_given_model_is_evaluated_on_the_people_of_a_table(tmp_path: Path, table: Path) -> None:
+    """Of the model in a run's folder, with that run's declarations of columns."""
+    settings = {
+        "system": "person_dp_sgd", "dataset": str(table), "model": "logistic", "rounds": 20,
+        "learning_rate": 2.0, "epsilon": 8.0, "num_clients": 3, "channel": "sum",
+        "client_column": "site", "person_column": "who", "ignore_columns": ["sex"],
+        "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]}, "fill_columns": {"age": 60.0},
+    }  # fmt: skip
+    import fedldp
+
+    run = fedldp.run(fedldp.simulation.settings.from_mapping(settings), out=tmp_path / "run")
+    text = 'ask = ["evaluation"]\nnum_clients = 3\nchannel = "sum"\nepsilon = 4.0\n'
+    path = written(tmp_path, text)
+    arguments = ["ask", str(path), str(table), "--model", str(tmp_path / "run"), "--json"]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    answers = {each["question"]: each for each in document["answers"]}
+    assert abs(answers["AUC"]["value"] - run.rounds[-1].auc) < answers["AUC"]["half_width"] + 0.03
+    assert answers["AUC"]["half_width"] < 0.03
+    kinds = [each["kind"] for each in document["privacy"]["warnings"]]
+    assert "scores-on-private-rows" not in kinds
+
+
+def rows_of(features: Any) -> Rows:
+    found = np.asarray(features, np.float32)
+    return Rows(
+        examples=Examples(found, np.zeros(len(found), np.int64)),
+        logits=lambda: np.zeros((len(found), 2)),
+    )
+
+
+def test_numbers_below_above_and_missing_have_cells_of_their_own() -> None:
+    given = [[v, 0] for v in (-1e30, 0.7, 1.9, 2.0, 7.0, 3e38, np.nan, np.inf, -np.inf)]
+    cell = Numbers(0, (0.7, 2.0), 1).told({})
+    assert cell(rows_of([*given, [1.0, 1.0]])).tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+    assert Numbers(0, (0.7, 2.0)).cells == 4
+
+
+def test_a_category_that_a_row_lacks_is_a_cell() -> None:
+    cell = Categories((1, 2)).told({})
+    assert cell(rows_of([[9, 1, 0], [9, 0, 1], [9, 0, 0], [9, 1, 1]])).tolist() == [0, 1, 2, 0]
+
+
+def test_quartiles_are_those_of_numbers_without_noise() -> None:
+    generator = np.random.default_rng(0)
+    edges = tuple(np.arange(0.0, 10.1, 0.5))
+    numbers = generator.gamma(4, 1, 50_000)
+    counts = np.bincount(np.searchsorted(edges, numbers, side="right"), minlength=len(edges) + 2)
+    asked = Asked(Numbers(0, edges), (*map(str, range(counts.size - 1)), "x=missing"), edges)
+    found = {each.name: each for each in asked.answers(counts.astype(float), 0.0)}
+    for name, level in (("first quartile", 0.25), ("median", 0.5), ("third quartile", 0.75)):
+        assert found[f"{name} of x"].value == pytest.approx(np.quantile(numbers, level), abs=0.05)
+        assert 0 < found[f"{name} of x"].half_width < 0.6
+
+
+def test_a_quartile_outside_the_edges_is_not_seen() -> None:
+    asked = Asked(Numbers(0, (0.0, 1.0)), ("x below 0", "x 0 to 1", "x from 1 on", "x=missing"),
+                  (0.0, 1.0))  # fmt: skip
+    found = {e.name: e for e in asked.answers(np.array([10.0, 10.0, 980.0, 0.0]), 3.0)}
+    assert found["median of x"].value is None
+    assert found["x from 1 on"].value == pytest.approx(0.98)
+
+
+@pytest.mark.parametrize(
+    ("ask", "rounds"),
+    [(["shares"], (1, 0)), (["evaluation"], (0, 2)), (["age", "evaluation"], (1, 2))],
+)
+def test_a_run_that_asks_has_as_many_rounds_as_questions(
+    ask: list[str], rounds: tuple[int, int]
+) -> None:
+    assert rounds_to_ask(ask) == rounds
+
+
+def test_several_tables_share_a_persons_norm() -> None:
+    one, three = (Question([Categories((0,))] * count).norm for count in (1, 3))
+    assert three == pytest.approx(one / 3**0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ('ask=["weight"]', "no such column of features; .* age, sex"),
+        ("ask=[]", "give what people are asked"),
+        ('ask=["evaluation"]', "give its file: initial = RUN/model.safetensors"),
+        ("edges={age=[40,20]}", "give at least one, ascending"),
+        ("edges={}", "numbers are counted between public edges"),
+        ("rounds=3", "rounds = 3 and ask = .* set rounds = 1"),
+        ("evaluation_share=0.1", "ask = .* and evaluation_share = 0.1"),
+        ("held_out_people=0.1", "ask = .* and held_out_people = 0.1"),
+        ("class_count_rounds=1", "class_count_rounds = 1"),
+        ("scale_columns={age=[0,100]}", "leave the column out of scale_columns"),
+        ("features=unit-norm", "set features = none"),
+    ],
+)
+def test_questions_refuse_what_cannot_be_asked(
+    tmp_path: Path, table: Path, change: str, said: str
+) -> None:
+    path = written(tmp_path)
+
+    def asked() -> None:
+        config = config_to_ask(path, table, None, [change])
+        plan(config, problem_of(config, None))
+
+    with pytest.raises(ConfigError, match=said):
+        asked()
