@@ -154,7 +154,7 @@ def comparison(dataset: str, features: str, epsilon: float) -> Comparison:
     settings = {"dataset": dataset} | ({} if features == "pixels" else {"features": features})
     task = Task(f"{dataset}, {features}", lambda: data(dataset), settings)
     seeds = range(10) if epsilon <= 1 else range(3)
-    return Comparison(contestants(features), [task], chosen_on=100, seeds=list(seeds))
+    return Comparison(contestants(features), [task], seeds=list(seeds))
 
 
 def _say(line: str) -> None:

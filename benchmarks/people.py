@@ -158,7 +158,7 @@ def comparison(place: Place) -> Comparison:
         part=place.features,
     )
     seeds = list(range(10 if total <= 1_000 else 3))  # results with few people vary more
-    return Comparison(contestants(place), [task], chosen_on=100, seeds=seeds)
+    return Comparison(contestants(place), [task], seeds=seeds)
 
 
 def cell(place: Place, name: str) -> Cell:

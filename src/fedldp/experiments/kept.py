@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, FedldpError, one_line
+from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
 from fedldp.core.locks import OwnedFolder, scratch
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
@@ -23,9 +23,18 @@ from fedldp.experiments.executors import executor_of
 from fedldp.experiments.making import Maker, whole
 from fedldp.experiments.own import code_digest
 from fedldp.experiments.runs import Experiment, PlannedRun, Row, Shared
-from fedldp.experiments.scheduling import Lines, carry_out
-from fedldp.experiments.store import RESULTS, Document, Own, RunStore, read_document
+from fedldp.experiments.scheduling import Lines, carry_out, end_of
+from fedldp.experiments.store import (
+    RESULTS,
+    WORDS,
+    Document,
+    Own,
+    RunStore,
+    read_document,
+    settings_in,
+)
 from fedldp.reporting.record import environment
+from fedldp.simulation.given import path_of
 
 View = TypeVar("View", covariant=True)
 """What an experiment makes of its rows."""
@@ -82,6 +91,22 @@ class Means:
         if given is not None:
             return Shared(lambda: given, travels=True)
         return Shared(partial(load, self.data_dir), travels=self.cluster is not None)
+
+    @classmethod
+    def of(
+        cls,
+        out: Path | str | None,
+        data_dir: Path | str | None,
+        budget: str | float | None = None,
+        **others: Any,
+    ) -> Means:
+        """Return the means that a user of Python gives; ``budget`` says when to end.
+
+        Raises:
+            ConfigError: a path is empty, or the budget is not a time.
+        """
+        place, folder = path_of("out", out), path_of("data_dir", data_dir)
+        return cls(out=place, data_dir=folder, end=end_of(budget), **others)
 
     def go_on(self) -> bool:
         """Return whether another run may begin."""
@@ -164,9 +189,24 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
     return found[0]
 
 
-def with_own_code(folder: Path) -> None:
-    """Let copies of own code in a folder be imported, where the user's own files are missing."""
+def settings_of(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the settings of the experiment in a folder.
+
+    The folder's copies of own code can then be imported, where the user's own files are missing.
+
+    Raises:
+        RunError: there is no such experiment, or its file is damaged.
+    """
     sys.path += [str(place) for place in sorted(folder.glob("own/*"))]
+    return settings_in(folder, read_document(folder, kind))
+
+
+def of_given_data(folder: Path, kind: str) -> RunError:
+    """Return the error that the data of the experiment in a folder were given in Python."""
+    return RunError(
+        f"{folder}: that {WORDS[kind]} used data given in Python; continue it in Python with the "
+        f"same data: fedldp.{kind}(..., dataset=...)"
+    )
 
 
 def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Iterator[str]:

@@ -26,7 +26,8 @@ from fedldp.data.rules import is_row_number
 from fedldp.data.tables import Table
 from fedldp.experiments.advising.plan import AdviceRequest, unit_of
 from fedldp.experiments.advising.questions import OPEN, ROLES, answered
-from fedldp.experiments.comparing.design import CHOSEN_ON, SHARED
+from fedldp.experiments.comparing.comparison import CHOSEN_ON
+from fedldp.experiments.comparing.design import SHARED
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.simulation.settings import beside, nested
 

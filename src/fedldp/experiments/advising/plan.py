@@ -28,7 +28,6 @@ from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try, in_turn
-from fedldp.experiments.comparing.design import CHOSEN_ON
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Shared, Task
 from fedldp.simulation.plan import problem_with
@@ -275,11 +274,9 @@ class AdviceRequest:
         return Comparison(
             found,
             tasks,
-            chosen_on=CHOSEN_ON,
             seeds=SEEDS if self.seeds is None else self.seeds,
             seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
             metric=METRIC,
-            fewer_tries="allowed",
             data_dir=data_dir,
         )
 

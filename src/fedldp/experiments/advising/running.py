@@ -24,12 +24,11 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.running import OfComparison
-from fedldp.experiments.kept import Means, carried_out
-from fedldp.experiments.scheduling import end_of
-from fedldp.experiments.store import Document, RunStore, read_document, settings_in
+from fedldp.experiments.kept import Means, carried_out, of_given_data, settings_of
+from fedldp.experiments.store import Document, RunStore
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
-from fedldp.simulation.given import Data, given_data, path_of
+from fedldp.simulation.given import Data, given_data
 
 PAGE = "advice.html"
 
@@ -115,10 +114,9 @@ def advise(
     )
     if not 2 <= tries <= MOST_TRIES:
         raise ConfigError(f"tries = {tries}: give 2 to {MOST_TRIES}")
-    means = Means(
-        out=path_of("out", out), data_dir=path_of("data_dir", data_dir), end=end_of(budget),
-        workers=workers, cluster=cluster, say=say, same_data=same_data,
-    )  # fmt: skip
+    means = Means.of(
+        out, data_dir, budget, workers=workers, cluster=cluster, say=say, same_data=same_data
+    )
     asked = str(table).endswith(".toml")
     return carried_out(AdviseExperiment(request, given, means, asked=asked), means)
 
@@ -195,12 +193,9 @@ def request_in(folder: Path) -> AdviceRequest:
     Raises:
         RunError: there is none.
     """
-    found = settings_in(folder, read_document(folder, "advise"))
+    found = settings_of(folder, "advise")
     if not is_table(str(found.get("settings", {}).get("dataset"))):
-        raise RunError(
-            f"{folder}: that advice used data given in Python; continue it in Python with the same "
-            "data: fedldp.advise(dataset=..., out=...)"
-        )
+        raise of_given_data(folder, "advise")
     try:
         kept: dict[str, Any] = {each.name: found[each.name] for each in fields(AdviceRequest)}
     except KeyError as error:

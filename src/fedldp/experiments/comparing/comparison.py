@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from fedldp.accounting.proven import Released
 from fedldp.accounting.statement import Statement
@@ -156,7 +156,8 @@ def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
 
 Purpose = Literal["tried", "measured"]
 
-Named = TypeVar("Named", Contestant, Task)
+CHOSEN_ON = 100
+"""The seed on which tries are scored; it is never measured."""
 
 
 class Comparison:
@@ -165,7 +166,6 @@ class Comparison:
     Attributes:
         contestants: the contestants, by name.
         tasks: the tasks, by name.
-        chosen_on: the seed on which hyperparameters are chosen.
         seeds: the seeds to measure.
         metric: the metric by which tries are chosen, one of ``METRICS``.
         maker: makes the runs.
@@ -176,34 +176,28 @@ class Comparison:
         contestants: Iterable[Contestant],
         tasks: Iterable[Task],
         *,
-        chosen_on: int = 100,
         seeds: Sequence[int] = (0, 1, 2),
         seeds_of_small: Sequence[int] | None = None,
         metric: str = "accuracy",
-        fewer_tries: Literal["refused", "allowed"] = "refused",
         data_dir: Path | None = None,
     ) -> None:
         """Check that the comparison is fair.
 
         Args:
-            contestants: the contestants, any number.
-            tasks: the tasks, any number.
-            chosen_on: the seed on which hyperparameters are chosen.
+            contestants: the contestants, with different names. If they have different numbers of
+                tries, any display of the result must say this.
+            tasks: the tasks, with different names.
             seeds: the seeds to measure.
             seeds_of_small: the seeds at an epsilon of 1 or less, where accuracy varies more; with
                 None, the same seeds.
             metric: the metric by which tries are chosen, one of ``METRICS``.
-            fewer_tries: whether contestants may have different numbers of tries. If so, any display
-                of the result must say this.
             data_dir: the data folder, for data that runs load in addition to their task's data.
 
         Raises:
-            ConfigError: a name occurs twice, contestants have different numbers of tries,
-                hyperparameters are chosen on a measured seed, or there is no such metric.
+            ConfigError: hyperparameters are chosen on a measured seed, or there is no such metric.
         """
-        self.contestants = _by_name("contestant", contestants)
-        self.tasks = _by_name("task", tasks)
-        self.chosen_on = chosen_on
+        self.contestants = {each.name: each for each in contestants}
+        self.tasks = {each.name: each for each in tasks}
         self.seeds = tuple(seeds)
         self.metric = metric
         self.maker = Maker(self.tasks, data_dir)
@@ -211,15 +205,9 @@ class Comparison:
         self._runs: dict[tuple[Cell, str, Purpose, int], PlannedRun] = {}
         self._released: dict[tuple[str, Problem], Released] = {}
         for each in (self.seeds, self._seeds_of_small):
-            check_seeds(each, chosen_on)
+            check_seeds(each, CHOSEN_ON)
         if metric not in METRICS:
             raise ConfigError(f"metric = {metric}: choose {', '.join(METRICS)}")
-        numbers = {each.name: len(each.tries) for each in self.contestants.values()}
-        if len(set(numbers.values())) > 1 and fewer_tries == "refused":
-            told = ", ".join(f"{name} {number}" for name, number in numbers.items())
-            raise ConfigError(
-                f"tries: give all contestants the same number of tries; they have: {told}"
-            )
 
     def cells(self, clients: Sequence[int], epsilons: Sequence[float]) -> list[Cell]:
         """Return all cells, ordered by task, number of clients, epsilon and contestant.
@@ -261,7 +249,7 @@ class Comparison:
     def tries(self, cell: Cell) -> list[PlannedRun]:
         """Return the runs that try the hyperparameters of a cell, in order."""
         tries = self.contestant(cell).tries
-        return [self.run(cell, attempt, "tried", self.chosen_on) for attempt in tries]
+        return [self.run(cell, attempt, "tried", CHOSEN_ON) for attempt in tries]
 
     def is_tried(self, cell: Cell, known: Mapping[str, Row]) -> bool:
         """Return whether all tries of a cell are in."""
@@ -498,12 +486,3 @@ def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:
 def _words(attempt: Try) -> str:
     return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                      for name, value in attempt.items())  # fmt: skip
-
-
-def _by_name(kind: str, given: Iterable[Named]) -> dict[str, Named]:
-    found: dict[str, Named] = {}
-    for each in given:
-        if each.name in found:
-            raise ConfigError(f"{kind} {each.name}: two have this name; rename one")
-        found[each.name] = each
-    return found

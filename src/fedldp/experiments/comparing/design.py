@@ -15,7 +15,7 @@ from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.numbers import SMALLEST_DELTA
-from fedldp.data import Dataset, is_table
+from fedldp.data import Dataset
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Role, Try
 from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.proving import GuaranteeKind
@@ -28,9 +28,6 @@ Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
 
 TRIES, MOST_TRIES, DELTA = 8, 100, 1e-5
-CHOSEN_ON = 100
-"""The seed on which tries are scored."""
-
 SEEDS, SEEDS_OF_SMALL = range(3), range(10)
 """The seeds that are measured, and the seeds at an epsilon of 1 or less."""
 
@@ -158,11 +155,9 @@ class Design:
         return Comparison(
             contestants,
             [task],
-            chosen_on=CHOSEN_ON,
             seeds=SEEDS if self.seeds is None else self.seeds,
             seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
             metric=self.metric,
-            fewer_tries="allowed",
             data_dir=data_dir,
         )
 
@@ -196,7 +191,7 @@ class Design:
         """Return the design that a comparison's document has.
 
         Raises:
-            RunError: it is damaged, or its data or models were given in Python.
+            RunError: it is damaged, or its models were given in Python.
         """
         try:
             entries = {
@@ -207,7 +202,7 @@ class Design:
                 )
                 for name, each in found["contestants"].items()
             }
-            design = cls(
+            return cls(
                 guarantee=GuaranteeKind(*found["guarantee"]),
                 epsilons=tuple(found["epsilons"]),
                 entries=entries,
@@ -217,12 +212,6 @@ class Design:
             )
         except (KeyError, TypeError, AttributeError, FedldpError) as error:
             raise RunError(f"compare.json is damaged ({error}): choose another folder") from error
-        if found.get("own_data") is not None and not is_table(design.first.dataset):
-            raise RunError(
-                "compare.json: that comparison used data given in Python; continue it in Python "
-                "with the same data: fedldp.compare(..., dataset=...)"
-            )
-        return design
 
 
 def design_of(
@@ -242,7 +231,7 @@ def design_of(
     Raises:
         ConfigError: an argument is wrong, or two contestants have the same name.
     """
-    said: dict[str, Any] = {}
+    said: dict[str, Any] | None = None
     entries: dict[str, Entry] = {}
     one = isinstance(contestants, str | Path | RunConfig)
     pairs = (
@@ -251,20 +240,20 @@ def design_of(
         else [("", each) for each in cast(Iterable[Recipe], [contestants] if one else contestants)]
     )
     for name, recipe in pairs:
-        if not name and is_compare_file(recipe):
-            if said:
-                raise ConfigError(
-                    f"{recipe}: a comparison has only one compare file; leave one out"
-                )
-            said, found = read_compare_file(Path(str(recipe)))
-        else:
+        file = None if name else _compare_file(recipe)
+        if file is None:
             config = recipe if isinstance(recipe, RunConfig) else read(str(recipe), settings)
             found = {name or _name_of(recipe): Entry(config)}
+        elif said is not None:
+            raise ConfigError(f"{recipe}: a comparison has only one compare file; leave one out")
+        else:
+            said, found = file, _entries_in(recipe, file)
         for each, entry in found.items():
             add(entries, each, entry)
     targets = [entry.config.target for entry in entries.values() if entry.config.target is not None]
     kinds = {f"{target.unit}:{target.adversary}": target.delta for target in targets}
-    said |= {key: value for key, value in asked.items() if value is not None}
+    given = {key: value for key, value in asked.items() if value is not None}
+    said = {**(said or {}), **given}
     if "guarantee" not in said and len(kinds) == 1:
         ((kind, delta),) = kinds.items()
         said = {"guarantee": kind, "delta": delta, **said}
@@ -370,23 +359,23 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
     return found
 
 
-def is_compare_file(recipe: Recipe) -> bool:
-    """Return whether a TOML file lists contestants and is therefore not a recipe."""
+def _compare_file(recipe: Recipe) -> dict[str, Any] | None:
+    """Return the contents of a TOML file that lists contestants; None if it is a recipe."""
     if isinstance(recipe, RunConfig) or not str(recipe).endswith(".toml"):
-        return False
+        return None
     try:
-        return "contestants" in tomllib.loads(Path(recipe).read_text(encoding="utf-8"))
+        found = tomllib.loads(Path(recipe).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # reading it as a recipe reports the error
+        return None  # reading it as a recipe reports the error
+    return found if "contestants" in found else None
 
 
-def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """Return the contents of a compare file: the comparison's settings, and the contestants.
+def _entries_in(path: Recipe, found: dict[str, Any]) -> dict[str, Entry]:
+    """Take the contestants out of the contents of a compare file, and return them.
 
     Raises:
         ConfigError: a key or a contestant is wrong.
     """
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
     for key in found:
         if key not in _OF_FILES:
             raise ConfigError(
@@ -403,10 +392,10 @@ def read_compare_file(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
     entries: dict[str, Entry] = {}
     for name, table in tables.items():
         add(entries, name, _entry(path, name, table, shared))
-    return found, with_settings(entries, shared)
+    return with_settings(entries, shared)
 
 
-def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entry:
+def _entry(path: Recipe, name: str, table: Any, shared: Mapping[str, Any]) -> Entry:
     where = f"{path}: contestant {name}"
     if not isinstance(table, dict) or ("recipe" in table) == ("system" in table):
         raise ConfigError(f"{where}: give either a recipe (a name or a file) or a system")

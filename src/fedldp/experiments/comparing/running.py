@@ -9,17 +9,23 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.data import Dataset
+from fedldp.data import Dataset, is_table
 from fedldp.experiments.comparing.compared import Compared, compared
 from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison, score
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
-from fedldp.experiments.kept import KeptExperiment, Means, View, carried_out, with_own_code
+from fedldp.experiments.kept import (
+    KeptExperiment,
+    Means,
+    View,
+    carried_out,
+    of_given_data,
+    settings_of,
+)
 from fedldp.experiments.own import sum_of
 from fedldp.experiments.runs import Experiment, PlannedRun, Row
-from fedldp.experiments.scheduling import end_of
-from fedldp.experiments.store import Document, RunStore, read_document, settings_in
+from fedldp.experiments.store import Document, RunStore
 from fedldp.reporting import words
-from fedldp.simulation.given import Data, given_data, path_of
+from fedldp.simulation.given import Data, given_data
 from fedldp.simulation.settings import from_mapping
 
 
@@ -94,14 +100,8 @@ def compare(
         contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,
         tries=tries, seeds=seeds,
     )  # fmt: skip
-    means = Means(
-        out=path_of("out", out),
-        data_dir=path_of("data_dir", data_dir),
-        end=end_of(budget),
-        workers=workers,
-        cluster=cluster,
-        say=say,
-        same_data=same_data,
+    means = Means.of(
+        out, data_dir, budget, workers=workers, cluster=cluster, say=say, same_data=same_data
     )
     return carried_out(CompareExperiment(design, given, means), means)
 
@@ -174,7 +174,17 @@ class CompareExperiment(OfComparison[Compared]):
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another comparison."""
-        return _lacks(self.document(), old)
+        new = json.loads(json.dumps(self.document()))
+        if old.get("guarantee") != new["guarantee"]:
+            return "is for a different guarantee"
+        if old.get("own_data") != new["own_data"]:
+            return "has other data"
+        for name, entry in old.get("contestants", {}).items():
+            if name not in new["contestants"]:
+                return f"also has {name}"
+            if _as_now(entry) != _as_now(new["contestants"][name]):
+                return f"has different settings or a different grid for {name}"
+        return None
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores."""
@@ -195,30 +205,16 @@ def design_in(folder: Path) -> Design:
     Raises:
         RunError: there is none, or it used data or models given in Python.
     """
-    with_own_code(folder)
-    return Design.of(settings_in(folder, read_document(folder, "compare")))
+    found = settings_of(folder, "compare")
+    design = Design.of(found)
+    if found.get("own_data") is not None and not is_table(design.first.dataset):
+        raise of_given_data(folder, "compare")
+    return design
 
 
 def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
     """Return the comparison in a folder, as it would be made now; see ``design_in``."""
     return CompareExperiment(design_in(folder), None, Means(data_dir=data_dir))
-
-
-def _lacks(document: Document, old: Document) -> str | None:
-    """Return what a comparison lacks of the one with another document, or None."""
-    new = json.loads(json.dumps(document))
-    contestants = {name: _as_now(entry) for name, entry in new["contestants"].items()}
-    problem = None
-    if old.get("guarantee") != new["guarantee"]:
-        problem = "is for a different guarantee"
-    elif old.get("own_data") != new["own_data"]:
-        problem = "has other data"
-    for name, entry in old.get("contestants", {}).items():
-        if name not in contestants:
-            problem = problem or f"also has {name}"
-        elif _as_now(entry) != contestants[name]:
-            problem = problem or f"has different settings or a different grid for {name}"
-    return problem
 
 
 def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.accounting.proven import Proven
-from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt, Fact, Note
 from fedldp.core.formatting import number
 from fedldp.core.kinds import (
@@ -23,6 +21,7 @@ from fedldp.core.kinds import (
     NOT_PROVEN_HERE,
     ONLY_IDEALISED,
 )
+from fedldp.core.registry import import_extra
 from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import NAMES, Group, RunTable, plain
@@ -279,16 +278,9 @@ class Sweep(RunTable[Combination]):
         """Return the runs as a pandas DataFrame.
 
         Raises:
-            ConfigError: pandas is not installed.
+            ConfigError: pandas is not installed; ``to_records`` does not need it.
         """
-        try:
-            pandas = import_module("pandas")
-        except ImportError as error:
-            raise ConfigError(
-                f"to_frame: {error}: install it with pip install pandas, or use .to_records(), "
-                "which returns a list of mappings"
-            ) from error
-        return pandas.DataFrame(self.to_records())
+        return import_extra("pandas").DataFrame(self.to_records())
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
         """Yield what the chart shows; a level if nothing is proven, or nothing is sent."""

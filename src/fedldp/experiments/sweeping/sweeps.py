@@ -15,20 +15,20 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import WHOLE_RUN, Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
+from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.registry import is_address
 from fedldp.data import SUFFIXES, Dataset
-from fedldp.experiments.kept import KeptExperiment, Means, carried_out, with_own_code
+from fedldp.experiments.kept import KeptExperiment, Means, carried_out, of_given_data, settings_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, WorkerLost
-from fedldp.experiments.store import Document, RunStore, read_document, settings_in
+from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
 from fedldp.reporting.lines import behind_sums, headline
 from fedldp.reporting.scores import CHOSEN_BY, TestSet, is_imbalanced
 from fedldp.reporting.words import percent
-from fedldp.simulation.given import Data, given_data, path_of
+from fedldp.simulation.given import Data, given_data
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
 
@@ -103,14 +103,7 @@ def sweep(
         device=device,
         own_data=None if given is None else given.own_data,
     )
-    means = Means(
-        out=path_of("out", out),
-        data_dir=path_of("data_dir", data_dir),
-        workers=workers,
-        cluster=cluster,
-        say=say,
-        same_data=same_data,
-    )
+    means = Means.of(out, data_dir, workers=workers, cluster=cluster, say=say, same_data=same_data)
     shown = View.of(guarantee, metric)
     return carried_out(SweepExperiment(design, given, means.data_dir, shown), means)
 
@@ -400,13 +393,9 @@ def design_in(folder: Path) -> Design:
     Raises:
         RunError: there is no sweep, its file is damaged, or it used data given in Python.
     """
-    with_own_code(folder)
-    found = Design.of(settings_in(folder, read_document(folder, "sweep")))
+    found = Design.of(settings_of(folder, "sweep"))
     if found.own_data is not None:
-        raise RunError(
-            f"resume = {folder}: that sweep used data given in Python; continue it in Python with "
-            "the same data: fedldp.sweep(..., dataset=...)"
-        )
+        raise of_given_data(folder, "sweep")
     return found
 
 
