@@ -476,9 +476,9 @@ def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> 
     assert (target["unit"], target["adversary"]) == ("person", "summing-server")
     assert target["epsilon"] == 4
     assert "this choice is a release" in config
-    statement = found.statement("sum", 4.0)
-    assert statement is not None
-    (line,) = [each for each in statement.guarantees
+    released = found.released("sum", 4.0)
+    assert released is not None
+    (line,) = [each for each in released.statement.guarantees
                if (each.unit, each.adversary) == ("person", "summing-server")]  # fmt: skip
     assert line.epsilon is not None
     assert 3.9 < line.epsilon <= 4

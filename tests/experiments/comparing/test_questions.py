@@ -130,7 +130,7 @@ def test_a_file_is_refused_until_it_is_answered(
     answer(place, **ANSWERS)
     answer(place, class_shares="[0.5, 0.5]", by_columns='["sex"]')
     request, data = checked(place)
-    assert request.by == ("sex",)
+    assert request.by_columns == ("sex",)
     assert request.config.class_shares == [0.5, 0.5]
     assert data.classes == ("no", "yes")
     assert data.features == ("age", "age=missing", "sex=f", "sex=m")

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedldp.accounting.proven import Proven, Together, together
-from fedldp.accounting.statement import Statement
+from fedldp.accounting.proven import Proven, Released, Together, together
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
@@ -307,21 +306,18 @@ class Advice:
         """Return the mean of a metric on a part of the test set, with interval and doubts."""
         if not self.tested.parts[part].any():
             return Figure(metric=metric, value=None, rows="uncovered")
-        found, error = self.estimate(of, metric, part), None
-        if metric == METRIC:
-            error = of.mean("calibration_error")
+        found = self.estimate(of, metric, part)
         figure = Figure.of(
             metric,
             [] if found is None else [found.value] * len(of.runs),
             self.test_set(part),
             doubts_of(of.runs),
-            calibration_error=error,
+            calibration_error=of.mean("calibration_error") if metric == METRIC else None,
         )
         if found is None:
             return figure
-        between = found.interval
-        if between is not None:
-            between = max(0.0, between[0]), min(1.0, between[1])
+        low, high = found.interval or (0.0, 1.0)
+        between = None if found.interval is None else (max(0.0, low), min(1.0, high))
         return replace(figure, value=found.value, interval=between)
 
     def difference(self, one: Measured, other: Measured, part: Part = EVERYBODY) -> Estimate | None:
@@ -391,10 +387,8 @@ class Advice:
         signs = [each.sign for each in needed if each is not None]
         if self.learns is None or not of.settled:
             return "not clear"
-        below: tuple[State, ...] = ("lost", "no gain")
-        for sign, state in zip(signs, below, strict=False):
-            if sign == -1:
-                return state
+        if -1 in signs:
+            return "lost" if signs[0] == -1 else "no gain"
         return "viable" if set(signs) == {1} else "not clear"
 
     def viable(self, trust: str) -> list[float]:
@@ -418,18 +412,17 @@ class Advice:
         final = all(each.is_whole for each in wanted)
         if ways:
             epsilon, _, run = min(ways)
-            unlike = [each for each, state in states.items() if each >= epsilon
-                      and state not in ("viable", "not measured")]  # fmt: skip
+            done = ("viable", "not measured")
+            unlike = [each for each in states if each >= epsilon and states[each] not in done]
             return Verdict(trust, "viable", epsilon, run, unlike, final)
         known: list[State] = [state for state in states.values() if state != "not measured"]
         order: tuple[State, ...] = ("nothing learned", "not clear", "no gain", "lost", "refused")
         found: State = next((each for each in order if each in known), "not measured")
         if known and len(known) < len(states) and found in ("no gain", "lost", "refused"):
             found = "not clear"
-        measured = [each for each, state in states.items() if state == found] or [
-            each for each, state in states.items() if state != "not measured"
-        ]
-        return Verdict(trust, found, (measured or self.epsilons)[-1], trust, (), final)
+        like = [each for each, state in states.items() if state == found]
+        measured = [each for each, state in states.items() if state != "not measured"]
+        return Verdict(trust, found, (like or measured or self.epsilons)[-1], trust, (), final)
 
     @property
     def best(self) -> tuple[str, float] | None:
@@ -462,7 +455,7 @@ class Advice:
         return found
 
     def by_group(self, trust: str, epsilon: float) -> list[Beside]:
-        """Return a line for each group of ``request.by``: with and without protection.
+        """Return a line for each group of ``request.by_columns``: with and without protection.
 
         The scores are exact, on held-out rows, and no epsilon covers them.
         """
@@ -482,11 +475,9 @@ class Advice:
     def yearly(self) -> list[tuple[int, Proven]]:
         """What training the advised model so often a year costs, on the same people."""
         trust, epsilon = self.subject
-        config, statement = self._config(trust, epsilon), self.statement(trust, epsilon)
-        if config is None or statement is None:
+        one, who = self.released(trust, epsilon), TRUSTS[trust][1]
+        if one is None:
             return []
-        one = released(config, problem_with(config, self.data, None), statement)
-        who = TRUSTS[trust][1]
         return [(n, together([one] * n, self.unit, who, self.data.name).proven) for n in TRAININGS]
 
     def told(self, macro: str, *given: Any) -> str:
@@ -608,9 +599,8 @@ class Advice:
             "unit": self.unit,
             "rows": self.rows,
             "together": [words.together_document(each) for each in self.together],
-            "complete": not any(
-                each.refused or not each.is_whole for each in self.figures.values()
-            ),
+            "complete": not any(each.refused for each in self.figures.values())
+            and not self.missing,
             "advice": self.advice,
             "warnings": self.warnings,
         }
@@ -657,12 +647,13 @@ class Advice:
             "" if kept is None else f"{100 * kept:.0f} %",
         ]
 
-    def statement(self, trust: str, epsilon: float) -> Statement | None:
-        """Return the statement of a measured run; None if there is none."""
+    def released(self, trust: str, epsilon: float) -> Released | None:
+        """Return what a measured run releases, with its statement; None if there is none."""
         config = self._config(trust, epsilon)
         if config is None:
             return None
-        return plan(config, problem_with(config, self.data, None)).privacy
+        problem = problem_with(config, self.data, None)
+        return released(config, problem, plan(config, problem).privacy)
 
     def next_run(self, folder: Path | None = None) -> str | None:
         """Return a file for ``fedldp run`` under the least trust that is viable, or None.

@@ -24,26 +24,16 @@ from fedldp.data.custom import load_counted
 from fedldp.data.people import count_of
 from fedldp.data.rules import is_row_number
 from fedldp.data.tables import Table
-from fedldp.experiments.advising.plan import AdviceRequest, unit_of
+from fedldp.experiments.advising.plan import FACTS, AdviceRequest, unit_of
 from fedldp.experiments.advising.questions import OPEN, ROLES, answered
 from fedldp.experiments.comparing.comparison import CHOSEN_ON
 from fedldp.experiments.comparing.design import SHARED
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.simulation.settings import beside, nested
 
-OF_DATA = (
-    *(
-        name
-        for name in SHARED
-        if name not in ("dataset", "standardise", "partition", "num_examples", "num_clients")
-    ),
-    "by_columns",
-    "class_shares",
-)
+_OF_RUNS = ("dataset", "standardise", "partition", "num_examples", "num_clients")
+OF_DATA = tuple(name for name in SHARED if name not in _OF_RUNS)
 """The settings that declare a table's columns and classes, and each row's client and person."""
-
-FACTS = ("people", "sites", "delta")
-"""What else a file about a table declares: public facts that are no settings of all runs."""
 
 LEAST_PEOPLE, LEAST_AT_SITE, MOST_CLASSES = 100, 10, 50
 _SHOWN = 8
@@ -108,7 +98,9 @@ def _request_of(found: dict[str, Any]) -> AdviceRequest:
     delta = facts["delta"]
     if delta is not None and not (type(delta) is float and SMALLEST_DELTA <= delta < 1):
         raise ConfigError(f"delta = {delta}: give a number above 0 and below 1")
-    request = AdviceRequest(found, **facts)
+    by = facts.pop("by_columns") or ()
+    columns = tuple(map(str, by if isinstance(by, list | tuple) else [by]))
+    request = AdviceRequest(found, by_columns=columns, **facts)
     return replace(request, settings={**found, **_centred(request.config)})
 
 

@@ -231,7 +231,7 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
     parts: dict[Part, NDArray[np.bool_]] = {}
     file, client = config.test_file or config.dataset, config.client_column
     if client is None:
-        if request.by:
+        if request.by_columns:
             raise ConfigError("by_columns: groups are read from a table; give one by its path")
         return HeldPeople(data.test, data.num_classes, parts)
     table = read_table(Path(file).expanduser())
@@ -240,7 +240,7 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
         here = np.array(of_each(table.texts(client), identity))[rows]
         for site, name in enumerate(sorted({identity(text) or "" for text in whole})):
             parts["", site_name(site)] = here == name
-    for name in request.by:
+    for name in request.by_columns:
         if name not in table.names:
             raise ConfigError(
                 f"by_columns: {file} has no column {name!r}; its columns are "

@@ -29,7 +29,7 @@ MOST_SITES = 10
 def page_of(advice: Advice) -> str:
     """Return the page; without Matplotlib it lacks the chart."""
     trust, epsilon = advice.subject
-    statement, about = advice.statement(trust, epsilon), (advice.unit, TRUSTS[trust][1])
+    one, about = advice.released(trust, epsilon), (advice.unit, TRUSTS[trust][1])
     sites, trusting = advice.by_site(trust, epsilon), words.names("trusting")
     series = _series(advice)
     return render(
@@ -38,7 +38,7 @@ def page_of(advice: Advice) -> str:
         verdicts=[advice.verdict(each) for each in TRUSTS],
         next_file=NEXT,
         subject=f"{trusting[trust].lower()}, epsilon {epsilon:g}",
-        proven=statement and Proven.of(statement, *about),
+        proven=one and Proven.of(one.statement, *about),
         sites={
             on: lines for on in ("own", "all") if (lines := [one for one in sites if one.on == on])
         },
@@ -47,7 +47,7 @@ def page_of(advice: Advice) -> str:
         kept=KEPT,
         guess=GUESS,
         no_noise=NO_NOISE,
-        privacy=statement and {"privacy": asked_first(statement, about), "chart": None},
+        privacy=one and {"privacy": asked_first(one.statement, about), "chart": None},
         curves=_curves(advice, series) if series and charts.available() else None,
         curves_text="; ".join(
             f"AUC, {name}: " + ", ".join(f"{mean:.3f} at {at:g}" for at, mean, _ in points)

@@ -121,14 +121,16 @@ def unit_of(data: Dataset) -> TargetUnit:
     return "client-run" if len(data.clients or ()) >= MANY else "record"
 
 
+FACTS = ("people", "sites", "delta", "class_shares", "by_columns")
+"""What an owner declares about a table besides settings of all runs."""
+
+
 @dataclass(frozen=True)
 class AdviceRequest:
     """A request for advice about a table; it can be pickled.
 
     Attributes:
-        settings: the data's settings: the table, its columns, and the declarations about them; and
-            "by_columns", the columns by whose values scores are also given, which no run has, and
-            "class_shares", which only runs by the rule have.
+        settings: the data's settings: the table, its columns, and the declarations about them.
         epsilons: the epsilons, ascending.
         tries: the largest number of tries per contestant; the rule has three.
         seeds: the seeds to measure; None for the default seeds.
@@ -136,6 +138,8 @@ class AdviceRequest:
             declared.
         sites: the declared number of sites, or None.
         delta: the declared delta of the guarantees, or None.
+        class_shares: the declared shares of the classes, which only runs by the rule have.
+        by_columns: the columns by whose values scores are also given.
     """
 
     settings: Settings
@@ -145,29 +149,20 @@ class AdviceRequest:
     people: int | None = None
     sites: int | None = None
     delta: float | None = None
+    class_shares: Any = None
+    by_columns: Sequence[str] = ()
 
     @property
-    def by(self) -> tuple[str, ...]:
-        """The columns by whose values scores are also given."""
-        given = self.settings.get("by_columns", [])
-        return tuple(map(str, given if isinstance(given, list | tuple) else [given]))
-
-    @property
-    def of_data(self) -> dict[str, Any]:
-        """The settings that every run has."""
-        rare = ("by_columns", "class_shares")
-        return {name: each for name, each in self.settings.items() if name not in rare}
+    def declared(self) -> dict[str, Any]:
+        """All that the owner declares."""
+        facts = {name: getattr(self, name) for name in FACTS}
+        return {**self.settings, **{name: each for name, each in facts.items() if each}}
 
     @property
     def ruled(self) -> dict[str, Any]:
         """The settings of a run for which the rule chooses the others, without its channel."""
-        known = ("class_shares",) if "class_shares" in self.settings else ()
-        return {
-            **_LISTED["person"],
-            **_LISTED["ruled"],
-            **self.of_data,
-            **{name: self.settings[name] for name in known},
-        }
+        own = {} if self.class_shares is None else {"class_shares": self.class_shares}
+        return {**_LISTED["person"], **_LISTED["ruled"], **self.settings, **own}
 
     @cached_property
     def config(self) -> RunConfig:
@@ -285,21 +280,14 @@ class AdviceRequest:
 
         The middle epsilon comes first, because it is the most informative.
         """
-        middle = (len(self.epsilons) - 1) / 2
+        middle, last = (len(self.epsilons) - 1) / 2, self.epsilons[-1]
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
-        contestants = comparison.contestants
-        found = [
-            Cell(TABLE, sites, name, 0.0)
-            for name, each in contestants.items()
-            if not each.is_calibrated
+        return [
+            Cell(TABLE, sites, name, epsilon)
+            for epsilon in (0.0, *order)
+            for name, each in comparison.contestants.items()
+            if each.is_calibrated == (epsilon > 0) and (name != WHOLE or epsilon == last)
         ]
-        for epsilon in order:
-            found += [
-                Cell(TABLE, sites, name, epsilon)
-                for name, each in contestants.items()
-                if each.is_calibrated and (name != WHOLE or epsilon == self.epsilons[-1])
-            ]
-        return found
 
     def document(self) -> dict[str, Any]:
         """Return the record of the request for its folder."""
@@ -340,7 +328,7 @@ class AdviceRequest:
         """Return what makes a configuration of listed settings, of more and of a try's."""
 
         def configure(shared: Settings, attempt: Try) -> RunConfig:
-            return from_mapping({**self.of_data, **shared, **_LISTED[name], **more, **attempt})
+            return from_mapping({**self.settings, **shared, **_LISTED[name], **more, **attempt})
 
         return configure
 
