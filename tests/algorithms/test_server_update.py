@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedldp.algorithms.server_update import (
-    BySender,
+    Estimated,
     ServerUpdate,
     Step,
     Weighted,
@@ -19,7 +18,7 @@ from fedldp.algorithms.server_update import (
     read_plain,
 )
 from fedldp.core.bounding import LARGEST_WEIGHT
-from fedldp.core.errors import Diverged, RunError
+from fedldp.core.errors import Diverged
 from fedldp.core.randomness import Stream
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
@@ -40,6 +39,17 @@ def draw(purpose: str) -> Stream:
 
 def plain(gives: Any) -> Weighted:
     return Weighted(read=read_plain, gives=gives)
+
+
+class UsesNone:
+    """An estimate that reads the reports and uses none of them."""
+
+    needs = "sender"
+    gives = "weights"
+
+    def __call__(self, state: State, reports: Any, draw: Any, factor: float = 1.0) -> Estimated:
+        assert list(reports)
+        return Estimated(values=None, metrics={"drawn": 1.0})
 
 
 def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> list[State]:
@@ -220,10 +230,9 @@ def test_the_round_after_an_average_starts_from_it_and_is_not_averaged() -> None
 
 
 def test_an_average_ends_even_if_its_last_round_uses_no_report() -> None:
-    none = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
     update = ServerUpdate(estimate=plain("weights"), averaged=range(1, 4), restarts=True)
     state = go(update, [START + 1, START + 3])[-1]
-    after, _ = replace(update, estimate=none)(state, [sent(START, client=0)], draw)
+    after, _ = replace(update, estimate=UsesNone())(state, [sent(START, client=0)], draw)
     np.testing.assert_allclose(after.weights, START + 2)
     np.testing.assert_allclose(update.result(after), START + 2)
 
@@ -231,46 +240,12 @@ def test_an_average_ends_even_if_its_last_round_uses_no_report() -> None:
 # Estimates
 
 
-def shares(given: list[float], draw: Any) -> Any:
-    return np.array(given), {"drawn": 1.0}
-
-
-def read(report: Report, client: int) -> np.ndarray:
-    return read_plain(report.payload, report.size)
-
-
-def of_senders(given: list[float], reports: list[Report]) -> Any:
-    mean = BySender(shares=partial(shares, given), read=read, gives="weights")
-    return mean(State(weights=START), reports, draw)
-
-
-def test_a_mean_by_sender_weights_each_report_by_its_sender() -> None:
-    values = {2: 5.0, 0: 1.0, 1: 100.0}
-    reports = [sent(np.full(SIZE, value), client=c) for c, value in values.items()]
-    found = of_senders([3.0, 0.0, 1.0], reports)
-    np.testing.assert_allclose(found.values, 2.0)
-    assert found.metrics == {"drawn": 1.0}
-    assert of_senders([0.0] * 3, reports).values is None
-
-
 def test_if_no_client_has_a_share_the_weights_stay_and_no_iterate_is_averaged() -> None:
-    mean = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
     step = Step(optimizer="momentum")
-    update = ServerUpdate(estimate=mean, step=step, averaged=range(1, 9))
+    update = ServerUpdate(estimate=UsesNone(), step=step, averaged=range(1, 9))
     before = go(update, [])[0]
     after, metrics = update(before, [sent(START + 1, client=0)], draw)
     assert (after.round, after.weights.tobytes()) == (2, START.tobytes())
     assert metrics == {"drawn": 1.0}
     np.testing.assert_array_equal(update.result(after), START)
     assert not after.arrays["momentum"].any()
-
-
-def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
-    with pytest.raises(RunError, match="no report arrived"):
-        of_senders([1.0] * 3, [])
-    for client in (None, -1, 3):
-        with pytest.raises(RunError, match="whose report"):
-            of_senders([1.0] * 3, [sent(START, client=client)])
-    short = Report(round=1, size=1, payload=b"\0" * 4, chunk=1, client=0)
-    with pytest.raises(RunError, match=f"a report with 1 values for {SIZE} coordinates"):
-        of_senders([1.0] * 3, [short])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fedldp.algorithms.channel import MaskedSum
-from fedldp.algorithms.participation import All, Drawn, Once, Preselected, cohort_sizes
+from fedldp.algorithms.participation import All, Drawn, Once, cohort_sizes
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, Mechanism, sends_category
 from fedldp.mechanisms.categories import CategoryMechanism
@@ -135,7 +135,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = {channel} and {parts.estimate.setting}: the server {what}; set channel = "
             "named"
         )
-    if channel in ("shuffle", "sum") and isinstance(parts.participation, Preselected):
+    if channel in ("shuffle", "sum") and parts.participation.told:
         raise ConfigError(
             f"channel = {channel} and a selection by noise: the number of clients in a round would "
             "depend on their budgets; set channel = named"

@@ -33,7 +33,7 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import FEATURES, chosen_features
 from fedldp.algorithms.matrix import check_pairs, gains_by_once
-from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
+from fedldp.algorithms.participation import PARTICIPATION, All, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, note_own
@@ -169,11 +169,6 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     participation = parts.participation
     if isinstance(participation, All):
         participation = participation_of(settings)
-    elif isinstance(participation, Preselected) and settings.participation is not None:
-        raise ConfigError(
-            f"participation = {settings.participation} and selects_first = true: the selection "
-            "decides who takes part; leave participation out"
-        )
     elif settings.participation is not None and participation != participation_of(settings):
         raise ConfigError(
             f"participation = {settings.participation} and system = {settings.name()}: the system "

@@ -13,7 +13,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.releases import ClientIndices, ReleaseHistory
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.participation import All, Preselected, most_rounds
+from fedldp.algorithms.participation import All, most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.core.numbers import round_up
@@ -75,8 +75,9 @@ def releases_over_draws(config: RunConfig, problem: Problem) -> list[ReleaseHist
     if isinstance(participation, All):
         return []
     candidates = [config]
-    if isinstance(participation, Preselected):  # a client's noise depends on its number of rounds
-        candidates = [config.changed(turns=turns) for turns in range(1, config.rounds + 1)]
+    if participation.told:  # a client's noise depends on its number of rounds
+        every = range(1, config.rounds + 1)
+        candidates = [config.changed(**dict.fromkeys(participation.told, n)) for n in every]
     return [_most(each, problem) for each in candidates]
 
 

@@ -14,11 +14,11 @@ from sklearn.linear_model import SGDClassifier
 from torch import nn
 
 from fedldp.algorithms.features import scale_features
-from fedldp.algorithms.participation import draw_selection
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
+from fedldp.papers.personalized.selection import draw_selection
 from fedldp.papers.personalized.training import PortionSgd, optimal_rate
 from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Broadcast

@@ -3,6 +3,7 @@
 - ``preset``, ``preset_sound``: the system as published, and with budgets that hold for a client's
   whole run.
 - ``parts``: the clients' own settings, their portions, and the weighing by noise.
+- ``selection``: which clients are averaged, and the mean by sender.
 - ``mechanism_sign``, ``mechanism_gaussian_sign``: the private sign as published, and the sign of a
   vector with Gaussian noise.
 - ``training``: SGD on a portion of a client's examples in each round.
@@ -15,5 +16,6 @@ __all__ = [
     "parts",
     "preset",
     "preset_sound",
+    "selection",
     "training",
 ]

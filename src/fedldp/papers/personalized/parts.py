@@ -28,12 +28,11 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
-from fedldp.algorithms.participation import draw_selection
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.run_settings import RunSettings
-from fedldp.algorithms.server_update import BySender, Needs, Values, read_plain, read_report
+from fedldp.algorithms.server_update import Needs, Values, read_plain, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
@@ -51,6 +50,7 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
+from fedldp.papers.personalized.selection import BySender, draw_selection
 from fedldp.papers.personalized.training import PortionSgd, check_rate
 from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.wire import Report

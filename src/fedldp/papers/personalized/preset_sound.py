@@ -45,7 +45,7 @@ from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import PerRun, PerRunInSums
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
-from fedldp.algorithms.participation import Participation, Preselected, participation_of
+from fedldp.algorithms.participation import Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import ClientValue, Offer, Positive, is_own, of_client
 from fedldp.algorithms.validation import shown
@@ -68,6 +68,7 @@ from fedldp.papers.personalized.parts import (
     check_whole,
     inverse,
 )
+from fedldp.papers.personalized.selection import Preselected
 
 Turns = Annotated[int, Field(ge=0)]
 
@@ -222,12 +223,17 @@ def selected_first(settings: Settings, once: PerRun) -> Participation:
         once: the noise for one round.
 
     Raises:
-        ConfigError: ``clients_per_round`` also decides who takes part.
+        ConfigError: ``clients_per_round`` or ``participation`` also decides who takes part.
     """
     if settings.clients_per_round is not None:
         raise ConfigError(
             f"clients_per_round = {settings.clients_per_round}: with selects_first the selection "
             "decides who takes part; leave it out"
+        )
+    if settings.participation is not None:
+        raise ConfigError(
+            f"participation = {settings.participation} and selects_first = true: the selection "
+            "decides who takes part; leave participation out"
         )
 
     def rho() -> NDArray[np.float64]:

@@ -1,0 +1,52 @@
+"""The mean by sender, weighted by shares that the server assigns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.algorithms.server_update import Estimated, read_plain
+from fedldp.core.errors import RunError
+from fedldp.papers.personalized.selection import BySender
+from fedldp.protocol.keys import draws_of_seed
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Report
+
+SIZE = 5
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
+
+
+def sent(values: Any, **fields: Any) -> Report:
+    payload = np.asarray(values, "<f4").tobytes()
+    return Report(round=1, size=SIZE, payload=payload, chunk=SIZE, **fields)
+
+
+def of_senders(given: list[float], reports: list[Report]) -> Estimated:
+    mean = BySender(
+        shares=lambda draw: (np.array(given), {"drawn": 1.0}),
+        read=lambda report, client: read_plain(report.payload, report.size),
+        gives="weights",
+    )
+    return mean(State(weights=START), reports, draws_of_seed(0)(1))
+
+
+def test_a_mean_by_sender_weights_each_report_by_its_sender() -> None:
+    values = {2: 5.0, 0: 1.0, 1: 100.0}
+    reports = [sent(np.full(SIZE, value), client=c) for c, value in values.items()]
+    found = of_senders([3.0, 0.0, 1.0], reports)
+    np.testing.assert_allclose(found.values, 2.0)
+    assert found.metrics == {"drawn": 1.0}
+    assert of_senders([0.0] * 3, reports).values is None
+
+
+def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
+    with pytest.raises(RunError, match="no report arrived"):
+        of_senders([1.0] * 3, [])
+    for client in (None, -1, 3):
+        with pytest.raises(RunError, match="whose report"):
+            of_senders([1.0] * 3, [sent(START, client=client)])
+    short = Report(round=1, size=1, payload=b"\0" * 4, chunk=1, client=0)
+    with pytest.raises(RunError, match=f"a report with 1 values for {SIZE} coordinates"):
+        of_senders([1.0] * 3, [short])
