@@ -22,7 +22,13 @@ from fedldp.core.randomness import numbered_generator
 from fedldp.core.registry import is_address, load
 from fedldp.core.trial import Trial, difference
 from fedldp.data.folder import PublicFile, read_public
-from fedldp.data.image_features import ExampleMap, MapOnce, OrientedGradients, digest_of
+from fedldp.data.image_features import (
+    ExampleMap,
+    MapOnce,
+    OrientedGradients,
+    digest_of,
+    mapped_alone,
+)
 from fedldp.data.public_features import (
     FileAxes,
     Pose,
@@ -311,15 +317,7 @@ class OwnFeatures:
 
     def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features of examples, shape (n, size)."""
-        found = np.zeros((len(examples), self.size), np.float32)
-        for row, example in zip(found, examples, strict=True):
-            try:
-                own = self._of(example)
-            except Exception:  # the user's own code may raise anything
-                continue
-            if own.shape == row.shape and np.isfinite(own).all():
-                row[:] = own
-        return found
+        return mapped_alone(self._of, examples, self.size)
 
     def _of(self, example: NDArray[np.float32]) -> NDArray[np.float32]:
         with np.errstate(all="ignore"):

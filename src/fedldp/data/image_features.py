@@ -44,6 +44,27 @@ class ExampleMap(Protocol):
         ...
 
 
+def mapped_alone(
+    of: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+    examples: NDArray[np.float32],
+    size: int,
+) -> NDArray[np.float32]:
+    """Return the features of examples, computed one by one, shape (n, size).
+
+    An example for which ``of`` fails, or returns anything but ``size`` finite numbers, gets zeros:
+    an error would reveal something about it.
+    """
+    found = np.zeros((len(examples), size), np.float32)
+    for row, example in zip(found, examples, strict=True):
+        try:
+            own = of(example)
+        except Exception:  # another's code may raise anything
+            continue
+        if own.shape == row.shape and np.isfinite(own).all():
+            row[:] = own
+    return found
+
+
 def digest_of(*parts: object) -> str:
     """Return the digest of a function; ``parts`` distinguish it from all others."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -38,6 +38,7 @@ __all__ = [
     "Mechanism",
     "MechanismSettings",
     "SumAggregate",
+    "SummedReports",
     "categories",
     "codes",
     "comparison",
@@ -102,6 +103,51 @@ class Aggregate(ABC):
         Raises:
             RunError: nothing was added.
         """
+
+
+class SummedReports(Aggregate):
+    """A sum of what whole reports of one length stand for; a factor turns it into the mean.
+
+    Args:
+        zeros: the empty sum, shape (d,).
+        payload_bytes: the length of a report.
+        factor: what each report is multiplied by.
+    """
+
+    def __init__(self, zeros: NDArray[Any], payload_bytes: int, factor: float = 1.0) -> None:
+        self._sum = zeros
+        self._payload_bytes = payload_bytes
+        self._factor = factor
+        self._reports = 0
+
+    def add(self, payload: bytes) -> None:
+        """Add one whole report.
+
+        Raises:
+            RunError: the payload has the wrong length, or holds what no report can hold.
+        """
+        if len(payload) != self._payload_bytes:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates, not "
+                f"{self._payload_bytes}: client and server use different models, mechanisms or "
+                "budgets"
+            )
+        self.read(payload)
+        self._reports += 1
+
+    @abstractmethod
+    def read(self, payload: bytes) -> None:
+        """Add to the sum what a report of the right length stands for."""
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate of each coordinate's mean, shape (d,)."""
+        if not self._reports:
+            raise RunError("no report arrived, so there is no mean to estimate")
+        return self.scaled(self._reports)
+
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate of the mean, given the number of reports, at least 1."""
+        return np.asarray(self._factor * self._sum / reports)
 
 
 class SumAggregate(Aggregate):

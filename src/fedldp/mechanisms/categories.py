@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureCoordinates
 from fedldp.core.bounding import check_releasable
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.grids import check_between
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 32.0
@@ -114,7 +114,7 @@ class CategoryMechanism(Mechanism):
         return np.clip(values.astype(np.float64), -1, 1)
 
 
-class IntegerSums(Aggregate):
+class IntegerSums(SummedReports):
     """The sum of the whole numbers in reports; divided by a scale it gives the mean."""
 
     def __init__(
@@ -124,31 +124,17 @@ class IntegerSums(Aggregate):
         decode: Callable[[bytes], NDArray[np.int64]],
         scale: float,
     ) -> None:
-        self._num_bytes = num_bytes
+        super().__init__(np.zeros(size, np.int64), num_bytes)
         self._decode = decode
         self._scale = scale
-        self._sum = np.zeros(size, np.int64)
-        self._reports = 0
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
-
-        Raises:
-            RunError: the payload has the wrong length, or holds values that no report can hold.
-        """
-        if len(payload) != self._num_bytes:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server use different models or budgets"
-            )
+    def read(self, payload: bytes) -> None:
+        """Add the whole numbers of a report."""
         self._sum += self._decode(payload)
-        self._reports += 1
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate sum/(n scale) of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._sum / (self._reports * self._scale)
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate sum/(n scale) of each coordinate's mean."""
+        return np.asarray(self._sum / (reports * self._scale))
 
 
 def check_categories(categories: Any, count: int) -> None:

@@ -46,6 +46,20 @@ def discrete_laplace(count: int, scale_bits: int, stream: Stream) -> NDArray[np.
     return _first_accepted(count, attempt)
 
 
+def gaussian_steps(size: int, scale_bits: int, stream: Stream) -> NDArray[np.int64]:
+    """Return Gaussian noise in steps: exact, or idealised (rounded) in a simulation.
+
+    Args:
+        size: the number of samples.
+        scale_bits: the deviation is 2^scale_bits steps.
+        stream: as for ``discrete_laplace``.
+    """
+    if stream.simulated:
+        drawn = stream.generator().normal(scale=1 << scale_bits, size=size)
+        return np.rint(drawn).astype(np.int64)
+    return discrete_gaussian(size, scale_bits, stream)
+
+
 def discrete_gaussian(count: int, sigma_bits: int, stream: Stream) -> NDArray[np.int64]:
     """Return independent integers y with probability proportional to exp(-y^2/(2 sigma^2)).
 

@@ -19,7 +19,7 @@ from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms.discrete import discrete_gaussian
+from fedldp.mechanisms.discrete import gaussian_steps
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 
 _LARGEST_RATIO = 1e4
@@ -102,10 +102,7 @@ class Gaussian(GridNoise):
 
     def noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         """Return Gaussian noise in grid steps; see ``GridNoise.noise``."""
-        if stream.simulated:
-            drawn = stream.generator().normal(scale=1 << self.scale_bits, size=size)
-            return np.rint(drawn).astype(np.int64)
-        return discrete_gaussian(size, self.scale_bits, stream)
+        return gaussian_steps(size, self.scale_bits, stream)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return sigma^2 for every coordinate."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_GRID_RADIUS, LARGEST_WEIGHT, GridBall, check_releasable
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism
+from fedldp.mechanisms import Aggregate, Mechanism, SummedReports
 from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
 
 _INDEX = np.dtype("<i4")
@@ -92,33 +92,19 @@ class GridNoise(Mechanism):
         return self.ball.clip(values) * np.float64(self.ball.step)
 
 
-class GridSum(Aggregate):
+class GridSum(SummedReports):
     """The sum of the reported grid indices, exact in any order."""
 
     def __init__(self, size: int, step: float) -> None:
-        self._step = step
-        self._sum = np.zeros(size, np.int64)
-        self._reports = 0
+        super().__init__(np.zeros(size, np.int64), size * _INDEX.itemsize, step)
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
-
-        Raises:
-            RunError: the payload has the wrong length for a report.
-        """
-        if len(payload) != self._sum.size * _INDEX.itemsize:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models"
-            )
+    def read(self, payload: bytes) -> None:
+        """Add the indices of a report."""
         self._sum += np.frombuffer(payload, _INDEX)
-        self._reports += 1
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._sum * np.float64(self._step / self._reports)
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate of the mean, given the number of reports."""
+        return np.asarray(self._sum * np.float64(self._factor / reports))
 
 
 def check_between(name: str, value: float, smallest: float, largest: float) -> None:

@@ -21,7 +21,7 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
-from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS, discrete_gaussian
+from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS, gaussian_steps
 from fedldp.mechanisms.summing import Summing, Words, signed
 from fedldp.protocol.wire import Report
 
@@ -149,14 +149,7 @@ class IntegerGaussian(Mechanism):
     def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
         """Return whole numbers on the coarser grid, with noise, in coarse steps."""
         steps = (values + self.step // 2) // self.step
-        return steps + self._noise(steps.size, stream)
-
-    def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """Return noise in coarse steps: exact, or idealised in a simulation."""
-        if stream.simulated:
-            drawn = stream.generator().normal(scale=1 << self.scale_bits, size=size)
-            return np.rint(drawn).astype(np.int64)
-        return discrete_gaussian(size, self.scale_bits, stream)
+        return steps + gaussian_steps(steps.size, self.scale_bits, stream)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fedldp.core.bounding import check_releasable, longest_blocks, scaled_down
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports, check_block
 from fedldp.mechanisms.grids import check_between
 from fedldp.mechanisms.piecewise import Window
 from fedldp.mechanisms.rotation import LARGEST_SIZE, padded_size, transform
@@ -571,7 +571,7 @@ class KClosest(Mechanism):
         return [cls(1.0, 1.0), cls(0.01, 5.0), cls(12.0, 0.5), cls(40.0, 1000.0), cls(4.0, 1.0, 2)]
 
 
-class FrameSums(Aggregate):
+class FrameSums(SummedReports):
     """The sum of the directions that reports name; with the factor clip/scale it gives the mean.
 
     Sums are of whole numbers, so the order of reports does not matter. Some reports wait until they
@@ -579,42 +579,33 @@ class FrameSums(Aggregate):
     """
 
     def __init__(self, size: int, frames: Frames, factor: float, blocks: int = 1) -> None:
+        self._directions = blocks * frames.directions
+        expected = _report_bytes(self._directions)
+        super().__init__(np.zeros(size), expected, factor / frames.dimension)
         self._frames = frames
         self._blocks = blocks
-        self._factor = factor / frames.dimension
-        self._sum = np.zeros(size)
-        self._reports = 0
         self._waiting: list[tuple[bytes, int]] = []
         self._most_waiting = max(1, _BLOCK // frames.dimension)
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
+    def read(self, payload: bytes) -> None:
+        """Add the direction that a report names.
 
         Raises:
-            RunError: the payload has the wrong length for a report, or names an unknown direction.
+            RunError: it names an unknown direction.
         """
-        directions = self._blocks * self._frames.directions
-        if len(payload) != _report_bytes(directions):
-            raise RunError(
-                f"a report of {len(payload)} bytes, not {_report_bytes(directions)}: client and "
-                "server run different mechanisms"
-            )
         category = int.from_bytes(payload[_SEED_BYTES:], "little")
-        if category >= directions:
+        if category >= self._directions:
             raise RunError(
                 "a report names an unknown direction: client and server run different mechanisms"
             )
         self._waiting.append((payload[:_SEED_BYTES], category))
-        self._reports += 1
         if len(self._waiting) == self._most_waiting:
             self._decode()
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate of the mean, given the number of reports."""
         self._decode()
-        return self._factor * self._sum / self._reports
+        return super().scaled(reports)
 
     def _decode(self) -> None:
         if self._waiting:

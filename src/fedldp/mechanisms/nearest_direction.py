@@ -23,7 +23,7 @@ from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.grids import check_between, complete
 from fedldp.mechanisms.k_rr import KRR
 
@@ -185,26 +185,19 @@ def _direction(seed: bytes, number: int, dimension: int) -> NDArray[np.float64]:
     return special.ndtri((words + 0.5) * 2.0**-32)  # type: ignore[no-any-return]
 
 
-class DirectionSums(Aggregate):
+class DirectionSums(SummedReports):
     """The sum of the vectors that reports name; with the factor clip/scale it gives the mean."""
 
     def __init__(self, size: int, directions: int, factor: float) -> None:
+        super().__init__(np.zeros(size), _SEED_BYTES + 1, factor)
         self._directions = directions
-        self._factor = factor
-        self._sum = np.zeros(size)
-        self._reports = 0
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
+    def read(self, payload: bytes) -> None:
+        """Add the vector that a report names.
 
         Raises:
-            RunError: the payload has the wrong length for a report, or names an unknown direction.
+            RunError: it names an unknown direction.
         """
-        if len(payload) != _SEED_BYTES + 1:
-            raise RunError(
-                f"a report of {len(payload)} bytes, not {_SEED_BYTES + 1}: client and server run "
-                "different mechanisms"
-            )
         number, opposite = divmod(payload[-1], 2)
         if number >= self._directions:
             raise RunError(
@@ -212,10 +205,3 @@ class DirectionSums(Aggregate):
             )
         direction = _direction(payload[:-1], number, self._sum.size + 1)[:-1]
         self._sum += -direction if opposite else direction
-        self._reports += 1
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._factor * self._sum / self._reports

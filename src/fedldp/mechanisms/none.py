@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear
 from fedldp.core.bounding import check_releasable
-from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports, check_block
 
 _WORD = np.dtype("<f4")
 
@@ -83,29 +82,12 @@ class Plain(Mechanism):
         return [cls(), cls("signs-of-weights", signs=True)]
 
 
-class PlainSum(Aggregate):
+class PlainSum(SummedReports):
     """The sum of reports, in float64."""
 
     def __init__(self, size: int) -> None:
-        self._sum = np.zeros(size)
-        self._reports = 0
+        super().__init__(np.zeros(size), size * _WORD.itemsize)
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
-
-        Raises:
-            RunError: the payload has the wrong length for a report.
-        """
-        if len(payload) != self._sum.size * _WORD.itemsize:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models"
-            )
+    def read(self, payload: bytes) -> None:
+        """Add the values of a report."""
         self._sum += np.frombuffer(payload, _WORD)
-        self._reports += 1
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean of the reports, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to compute")
-        return self._sum / self._reports

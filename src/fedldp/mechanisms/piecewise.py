@@ -21,7 +21,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import RunError
 from fedldp.core.numbers import check_at_least, exp_below
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.categories import round_at_random, rounded_square
 
 CELLS = 1 << 16
@@ -207,26 +207,22 @@ def _positions(size: int, sent: int, stream: Stream) -> NDArray[np.int64]:
     return np.sort(np.argpartition(keys, sent - 1)[:sent])
 
 
-class CellSums(Aggregate):
-    """The sum, for each coordinate, of 2 cell - (M - 1) over the reports that sent it."""
+class CellSums(SummedReports):
+    """The sum, for each coordinate, of 2 cell - (M - 1) over the reports that sent it.
+
+    The estimate of the mean is (d/k) sum/(n scale).
+    """
 
     def __init__(self, size: int, sent: int, scale: float) -> None:
+        super().__init__(np.zeros(size, np.int64), 6 * sent, size / sent / scale)
         self._sent = sent
-        self._factor = size / sent / scale
-        self._sum = np.zeros(size, np.int64)
-        self._reports = 0
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
+    def read(self, payload: bytes) -> None:
+        """Add the cells of a report.
 
         Raises:
-            RunError: the payload has the wrong length, or positions that no report can have.
+            RunError: it has positions that no report can have.
         """
-        if len(payload) != 6 * self._sent:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server use different models or budgets"
-            )
         positions = np.frombuffer(payload, "<u4", self._sent).astype(np.int64)
         if positions[-1] >= self._sum.size or (np.diff(positions) <= 0).any():
             raise RunError(
@@ -235,10 +231,3 @@ class CellSums(Aggregate):
             )
         cells = np.frombuffer(payload, "<u2", self._sent, 4 * self._sent).astype(np.int64)
         self._sum[positions] += 2 * cells - (CELLS - 1)
-        self._reports += 1
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate (d/k) sum/(n scale) of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._factor * self._sum / self._reports

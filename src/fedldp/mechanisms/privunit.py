@@ -21,7 +21,7 @@ from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.numbers import check_at_least, check_positive
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.grids import complete
 
 SMALLEST_EPSILON = 1e-3
@@ -292,35 +292,21 @@ def _log_slope(dimension: int, gamma: float) -> float:
     return alpha * _log_sine_square(gamma) - math.log(2 * alpha) - log_beta
 
 
-class FloatSums(Aggregate):
+class FloatSums(SummedReports):
     """The sum of the reports' coordinates; with the factor clip/m it gives the mean."""
 
     def __init__(self, size: int, factor: float) -> None:
-        self._factor = factor
-        self._sum = np.zeros(size)
-        self._reports = 0
+        super().__init__(np.zeros(size), 4 * size, factor)
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
+    def read(self, payload: bytes) -> None:
+        """Add the coordinates of a report.
 
         Raises:
-            RunError: the payload has the wrong length, or is not part of a unit vector.
+            RunError: they are not part of a unit vector.
         """
-        if len(payload) != 4 * self._sum.size:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models"
-            )
         report = np.frombuffer(payload, "<f4")
         if not (np.abs(report) <= 1).all():
             raise RunError(
                 "a report is not part of a unit vector: client and server run different mechanisms"
             )
         self._sum += report
-        self._reports += 1
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._factor * self._sum / self._reports

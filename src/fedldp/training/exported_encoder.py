@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
-from fedldp.data.image_features import digest_of
+from fedldp.data.image_features import digest_of, mapped_alone
 
 _FORMAT = 8
 """The major version of the format; newer files with the same major version are compatible."""
@@ -114,15 +114,7 @@ class ExportedEncoder:
 
     def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features of examples, shape (n, size)."""
-        found = np.zeros((len(examples), self.size), np.float32)
-        for row, example in zip(found, examples, strict=True):
-            try:
-                own = self._of(example)
-            except Exception:  # such as a wrong index that the network computed from the example
-                continue
-            if own.shape == row.shape and np.isfinite(own).all():
-                row[:] = own
-        return found
+        return mapped_alone(self._of, examples, self.size)
 
     def _of(self, example: NDArray[np.float32]) -> NDArray[np.float32]:
         with torch.no_grad():

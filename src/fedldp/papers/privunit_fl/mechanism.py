@@ -20,7 +20,7 @@ from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import RunError
 from fedldp.core.numbers import check_at_least, round_up
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.categories import LARGEST_EPSILON
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.k_rr import KRR
@@ -142,27 +142,21 @@ class PrivUnitScalar(Mechanism):
         return [cls(1.0, 1.0), cls(0.1, 5.0), cls(8.0, 0.5, 0.5), cls(500.0, 1000.0)]
 
 
-class ScaledDirections(Aggregate):
+class ScaledDirections(SummedReports):
     """The sum of the reports' directions times their estimated lengths."""
 
     def __init__(self, size: int, length: KRR, factor: float) -> None:
+        # The factor is clip/(2 m).
+        super().__init__(np.zeros(size), 4 * size + length.payload_bits(1) // 8, factor)
         self._length = length
-        self._factor = factor  # clip/(2 m)
-        self._sum = np.zeros(size)
-        self._reports = 0
 
-    def add(self, payload: bytes) -> None:
-        """Add one whole report.
+    def read(self, payload: bytes) -> None:
+        """Add a report's direction times its estimated length.
 
         Raises:
-            RunError: the payload has the wrong length, or holds values that no report can hold.
+            RunError: it holds values that no report can hold.
         """
         split = 4 * self._sum.size
-        if len(payload) != split + self._length.payload_bits(1) // 8:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server use different models or budgets"
-            )
         direction = np.frombuffer(payload, "<f4", self._sum.size)
         if not (np.abs(direction) <= 1).all():
             raise RunError(
@@ -171,10 +165,3 @@ class ScaledDirections(Aggregate):
         level = self._length.aggregate(1)
         level.add(payload[split:])
         self._sum += (1 + level.mean()) * direction
-        self._reports += 1
-
-    def mean(self) -> Floats:
-        """Return the estimate of each coordinate's mean, shape (d,)."""
-        if not self._reports:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self._factor * self._sum / self._reports
