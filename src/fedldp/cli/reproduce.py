@@ -165,8 +165,9 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from fedldp.experiments.reproduction.runner import missing, run_all
-    from fedldp.experiments.scheduling import read_time
+    from fedldp.experiments.kept import Means
+    from fedldp.experiments.reproduction.runner import missing
+    from fedldp.experiments.scheduling import end_of, read_time
 
     limit = None if budget is None else read_time(budget)
     todo = missing(cells, range(seeds), measurements)
@@ -184,7 +185,7 @@ def _run(
 
     stderr = Console(stderr=True)
     with shown_progress(stderr) as (say, _):
-        run_all(todo, measurements, workers=at_most_cores(workers, stderr), budget=limit, say=say)
+        todo.make(Means(workers=at_most_cores(workers, stderr), end=end_of(limit), say=say))
 
 
 def _show_all(

@@ -117,7 +117,7 @@ class KeptExperiment(Experiment, Protocol[View]):
     """An experiment that may have a folder.
 
     Attributes:
-        kind: "sweep", "compare" or "advise".
+        kind: "sweep", "compare", "advise" or "reproduce".
         maker: makes its runs.
         configs: the configurations whose own code its runs use.
         data: a digest of private data, see ``experiments.own``; None for public data.

@@ -35,7 +35,12 @@ RESULTS = "results.jsonl"
 Document = Mapping[str, Any]
 """An experiment's settings, as its folder keeps them."""
 
-WORDS = {"sweep": "sweep", "compare": "comparison", "advise": "advice"}
+WORDS = {
+    "sweep": "sweep",
+    "compare": "comparison",
+    "advise": "advice",
+    "reproduce": "reproduction",
+}
 """What an experiment of each kind is called."""
 
 

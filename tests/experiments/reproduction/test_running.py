@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from gate import statements
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
 from fedldp.core.errors import RunError
+from fedldp.core.locks import owned
+from fedldp.experiments.kept import Means
 from fedldp.experiments.reproduction import __main__ as publishing
 from fedldp.experiments.reproduction import claims, comparison, pages, results, targets
 from fedldp.experiments.reproduction.__main__ import documents, text_of
@@ -20,10 +23,11 @@ from fedldp.experiments.reproduction.comparison import Reason, Row, compare, pro
 from fedldp.experiments.reproduction.figure import fingerprint, has_rounds
 from fedldp.experiments.reproduction.pages import committed, markdown, name_of_chart, updated
 from fedldp.experiments.reproduction.results import Measurement, Measurements
-from fedldp.experiments.reproduction.runner import Missing, missing, run_all
+from fedldp.experiments.reproduction.runner import Missing, missing
 from fedldp.experiments.reproduction.targets import Gain, PaperTarget
 from fedldp.experiments.runs import PlannedRun
 from fedldp.experiments.runs import Row as Run
+from fedldp.experiments.store import RESULTS, RunStore
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
@@ -51,6 +55,9 @@ TINY = PaperTarget(
 
 @pytest.fixture
 def own(tmp_path: Path) -> Measurements:
+    folder = tmp_path / "kept" / "cpu"
+    folder.mkdir(parents=True)
+    (folder / "reproduce.json").write_text("{}")
     return Measurements(tmp_path / "kept", tmp_path)
 
 
@@ -60,11 +67,14 @@ def run(target: PaperTarget, own: Measurements, seeds: int = 2, **more: Any) -> 
 
 def made_of(todo: Missing, own: Measurements, **more: Any) -> list[Run]:
     """Make runs, and return those that were made, in order."""
-    with own.opened() as kept:
-        before = set(kept.rows)
-    run_all(todo, own, workers=1, **more)
-    with own.opened() as kept:
-        return [row for key, row in kept.rows.items() if key not in before]
+    before = set(stored(own).rows)
+    todo.make(Means(workers=1, **more))
+    return [row for key, row in stored(own).rows.items() if key not in before]
+
+
+def stored(own: Measurements) -> RunStore:
+    assert own.folder is not None
+    return RunStore(own.folder / RESULTS)
 
 
 def rows_of(target: PaperTarget, own: Measurements) -> dict[str, Row]:
@@ -77,8 +87,9 @@ def measurement(row: Row) -> Measurement:
 
 
 def keep(own: Measurements, recipe: Recipe, seed: int, *accuracies: float) -> None:
-    with own.opened() as store:
-        store.add({
+    store = stored(own)
+    store.path.parent.mkdir(parents=True, exist_ok=True)
+    store.add({
             "digest": f"{recipe.name} {seed}",
             "family": own.family(recipe.config),
             "recipe": recipe.name,
@@ -90,7 +101,8 @@ def keep(own: Measurements, recipe: Recipe, seed: int, *accuracies: float) -> No
             "hardware": "a machine",
             "date": "2026-11-22",
             "seconds": 1.0,
-        })  # fmt: skip
+    })  # fmt: skip
+    own.read()
 
 
 def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
@@ -176,8 +188,8 @@ def test_a_time_budget_starts_no_run_that_would_exceed_it(own: Measurements) -> 
     told: list[str] = []
     apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
     todo = missing(apart.cells, range(1), own)
-    long = Missing([todo.runs[0], (todo.runs[1][0], 1000.0)])
-    assert len(made_of(long, own, budget=50.0, say=told.append)) == len(told) == 1
+    long = Missing([todo.runs[0], (todo.runs[1][0], 1000.0)], own)
+    assert len(made_of(long, own, end=time.monotonic() + 50.0, say=told.append)) == len(told) == 1
     assert len(run(apart, own, 1)) == 1  # the remaining one
 
 
@@ -186,8 +198,9 @@ def cut_short(planned: PlannedRun, own: Measurements) -> None:
         raise KeyboardInterrupt
 
     assert planned.config is not None
-    with pytest.raises(KeyboardInterrupt), own.opened() as kept:
-        simulate(planned.config, data_dir=own.root, out=kept.place(planned), after_round=stop)
+    place = stored(own).place(planned)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(planned.config, data_dir=own.root, out=place, after_round=stop)
 
 
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -247,10 +260,10 @@ def test_a_continued_run_that_fails_keeps_its_rounds(
 def test_two_processes_do_not_measure_on_one_device(own: Measurements) -> None:
     todo = missing((LONG,), range(1), own)
     with (
-        own.opened(),
+        owned(own.folder, "out", "reproduction"),
         pytest.raises(RunError, match="another process is working on this reproduction"),
     ):
-        run_all(todo, own, workers=1)
+        todo.make(Means(workers=1))
 
 
 def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,7 +18,6 @@ from pydantic import BaseModel, ConfigDict
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe
-from fedldp.core.locks import owned
 from fedldp.experiments.reproduction.targets import (
     Gain,
     PaperTarget,
@@ -110,22 +108,16 @@ class Measurements:
     ) -> None:
         self.root = root
         self.device = device
-        self._folder = None if folder is None else folder / device
-        self._own = {} if self._folder is None else RunStore(self._folder / RESULTS).rows
+        self.folder = None if folder is None else folder / device
+        self.read()
 
-    @contextmanager
-    def opened(self) -> Iterator[RunStore]:
-        """Own the folder of the user's runs, to add some.
+    def read(self) -> None:
+        """Read the user's own runs.
 
         Raises:
-            Held: another process owns it.
-            RunError: the folder cannot be written to, or its file is damaged.
+            RunError: their file is damaged.
         """
-        assert self._folder is not None
-        with owned(self._folder, "cache", "reproduction") as own:
-            store = RunStore(own.path / RESULTS)
-            self._own = store.rows
-            yield store
+        self._own = {} if self.folder is None else RunStore(self.folder / RESULTS).rows
 
     def data(self, config: RunConfig) -> str:
         """Return the digest of the data that a configuration uses."""

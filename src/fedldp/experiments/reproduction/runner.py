@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import Recipe
-from fedldp.experiments.executors import executor_of
+from fedldp.algorithms.recipes import Recipe, find_recipe
+from fedldp.experiments.kept import KeptExperiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.runs import PlannedRun, Row
-from fedldp.experiments.scheduling import Lines, carry_out, end_of
+from fedldp.experiments.store import Document, RunStore
 from fedldp.models import multiplications_of
 from fedldp.simulation.identity import run_digest
 from fedldp.simulation.plan import problem_of
@@ -31,18 +31,24 @@ _OVERHEAD = 3.0
 """The estimated time, in seconds, of a run that trains nothing."""
 
 
-@dataclass(frozen=True)
-class Missing:
-    """Missing runs as an experiment; see ``fedldp.experiments.runs.Experiment``.
+class Missing(KeptExperiment[Sequence[Exception]]):
+    """Missing runs of cells as an experiment, whose folder is that of the user's runs.
 
-    Attributes:
+    Args:
         runs: the runs, the most informative ones per minute of computing first, each with its
             estimated duration in seconds.
-        end: when the time ends, by ``time.monotonic``; a run that would take longer is not begun.
+        measurements: what is measured, and on which device.
     """
 
-    runs: Sequence[tuple[PlannedRun, float]]
-    end: float | None = None
+    kind = "reproduce"
+
+    def __init__(
+        self, runs: Sequence[tuple[PlannedRun, float]], measurements: Measurements
+    ) -> None:
+        self.runs = runs
+        self.maker = Maker(data_dir=measurements.root, device=measurements.device)
+        self.end: float | None = None
+        self._measurements = measurements
 
     @property
     def seconds(self) -> float:
@@ -63,6 +69,50 @@ class Missing:
     def total(self, known: Mapping[str, Row]) -> int:
         """Return how many runs are missing."""
         return len(self.runs)
+
+    def document(self) -> Document:
+        """Return no settings: its folder may hold runs of all recipes."""
+        return {}
+
+    def lacks(self, old: Document) -> None:
+        """Return None, because any runs may be added."""
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Sequence[str]:
+        """Return nothing."""
+        return ()
+
+    def outcome(self, row: Row) -> str:
+        """Return the outcome of a run in words."""
+        accuracy, rounds = row["accuracies"][-1], row["rounds"]
+        return f"accuracy {accuracy:.4f} after {rounds} rounds, {row['seconds']:.0f} s"
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run of a row as it would be planned now; None if there is none."""
+        run = _planned(find_recipe(row["recipe"]), row["seed"], self._measurements)
+        return run if run.digest == row["digest"] else None
+
+    def view(self, store: RunStore, folder: Path | None) -> Sequence[Exception]:
+        """Return why runs could not be made."""
+        return list(store.failed.values())
+
+    def make(self, means: Means) -> None:
+        """Make the runs in order; an interrupted one continues after its last complete round.
+
+        Args:
+            means: with what they are made; a run that would take longer than the time that is left
+                is not begun.
+
+        Raises:
+            FedldpError: a run or its data were refused; the other runs were made. Or another
+                process is making runs on this device.
+        """
+        if not self.runs:
+            return
+        self.end = means.end
+        failed = carried_out(self, replace(means, out=self._measurements.folder))
+        self._measurements.read()
+        for error in failed:
+            raise error
 
 
 def missing(cells: Iterable[Recipe], seeds: Sequence[int], measurements: Measurements) -> Missing:
@@ -85,7 +135,7 @@ def missing(cells: Iterable[Recipe], seeds: Sequence[int], measurements: Measure
                 run = _planned(recipe, seed, measurements)
                 made[key] = worth / seconds, run, seconds
     best = sorted(made.values(), key=lambda each: -each[0])
-    return Missing([(run, seconds) for _, run, seconds in best])
+    return Missing([(run, seconds) for _, run, seconds in best], measurements)
 
 
 def _planned(recipe: Recipe, seed: int, measurements: Measurements) -> PlannedRun:
@@ -139,45 +189,3 @@ def in_hours(seconds: float) -> str:
     """Return an estimated time in hours, without decimals from ten hours on."""
     hours = seconds / 3600
     return f"{hours:.1f}" if hours < _WHOLE else f"{hours:.0f}"
-
-
-def run_all(
-    todo: Missing,
-    measurements: Measurements,
-    *,
-    workers: int | None = None,
-    budget: float | None = None,
-    say: Callable[[str], None] = lambda line: None,
-) -> None:
-    """Make runs in order, and store each as soon as it is complete.
-
-    An interrupted run continues after its last complete round.
-
-    Args:
-        todo: the runs.
-        measurements: where runs are kept, and on which device they are made.
-        workers: the number of processes; None for one per core.
-        budget: the available time in seconds; a run that would take longer than the remaining time
-            is not started.
-        say: called with a line about every run.
-
-    Raises:
-        FedldpError: a run or its data were refused; the other runs were made. Or another process is
-            making runs on this device.
-    """
-    if not todo.runs:
-        return
-    maker = Maker(data_dir=measurements.root, device=measurements.device)
-    with (
-        measurements.opened() as store,
-        executor_of(maker, workers, None, len(todo.runs)) as executor,
-    ):
-        carry_out(replace(todo, end=end_of(budget)), store, executor, watcher=Lines(say, _outcome))
-        for error in store.failed.values():
-            raise error
-
-
-def _outcome(row: Row) -> str:
-    return (
-        f"accuracy {row['accuracies'][-1]:.4f} after {row['rounds']} rounds, {row['seconds']:.0f} s"
-    )
