@@ -238,6 +238,8 @@ def test_a_package_in_a_package_is_found_without_importing_either(install: Insta
 def test_a_report_imports_nothing(toy: None, fedldp_command: Any) -> None:
     ran = fedldp_command("run", "toypaper-digits", "--rounds", "1", "--out", "run")
     assert ran.status == 0, ran.err
+    (short,) = (line for line in ran.out.splitlines() if line.startswith("in short"))
+    assert short.count("stated by toypaper.preset:toy") + short.count("Stated by") == 1
     forget()
     run = read_run(Path("run"))
     assert run.summary["recipe"] == "toypaper-digits"

@@ -329,7 +329,7 @@ def lead(config: Mapping[str, Any], privacy: Statement) -> str:
         )
     else:
         by = standing(proven)
-        found = f"{by[:1].upper()}{by[1:]}: {size_of(proven)}"
+        found = f"{by[:1].upper()}{by[1:]}: {_epsilon(proven)}, against the {proven.adversary}"
     if proven is None:
         return f"{found}."
     if proven.size > MEANINGLESS:
