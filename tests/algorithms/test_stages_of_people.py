@@ -188,13 +188,16 @@ def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_sa
 def test_a_trusted_server_hides_a_person_as_well_as_the_event_of_the_round_says(
     shares: dict[str, float],
 ) -> None:
-    """The noise in what follows from sums of zeros, in steps in which a person moves 2 NORM."""
+    """The noise in what follows from equal sums, in steps in which a person moves 2 NORM."""
     algorithm = config_of("central", **shares).algorithm(WIDE)
     server, encoder = algorithm.server(), algorithm.report_encoder(0)
     first = server.initial(draws_of_seed(0)(0))
     for round in (1, 2, 17):
         state = replace(first, round=round)
-        after, _ = server.aggregate(state, [sent(encoder, round, 0.0)] * 5, draws_of_seed(0)(round))
+        value = 100.0 * BLOCK if round == 1 else 0.0  # large means are shifted by all of it
+        after, _ = server.aggregate(
+            state, [sent(encoder, round, value)] * 5, draws_of_seed(0)(round)
+        )
         if round == 1:
             noise = np.std(after.arrays[SHIFT]) * WIDE.num_examples * BLOCK
         else:
@@ -374,8 +377,10 @@ def test_columns_become_standard_and_the_model_is_that_of_the_tables_columns() -
     examples = Examples(np.hstack([rows, np.full((4000, 1), CONSTANT)]).astype(np.float32), labels)
     mapped = found.columns(examples).features.astype(np.float64)
     assert mapped[:, :3].mean(0) == pytest.approx(0, abs=1e-4)
-    assert np.square(mapped[:, :3]).mean(0)[[0, 2]] == pytest.approx(1 / 3, rel=1e-3)
-    assert np.square(mapped[:, 1]).mean() == pytest.approx(0.0025 * 50, rel=0.05)  # the floor
+    squares = np.square(mapped[:, :3]).mean(0)
+    assert squares.sum() == pytest.approx(1, rel=1e-4)
+    assert squares[0] == pytest.approx(squares[2], rel=1e-3)
+    assert squares[1] / squares[0] == pytest.approx(0.0025 * 50 * 3, rel=0.05)  # the floor
     weights = generator.normal(size=(2, 4))
     of_table = found.columns.to_table_weights(weights.ravel(), CONSTANT).reshape(2, 4)
     assert examples.features @ of_table.T == pytest.approx(mapped @ weights.T, abs=1e-5)
@@ -397,7 +402,31 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
         f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)
     ]
     assert (hidden.arrays(declared)["class shares"] == declared).all()
-    assert seen.columns.scale == pytest.approx(hidden.columns.scale)
+    assert seen.columns.scale == pytest.approx(hidden.columns.scale, rel=0.01)
+
+
+@pytest.mark.parametrize("noise", [1e-6, 0.01, 0.03])
+def test_rows_stay_as_long_as_they_were_however_strong_the_noise(noise: float) -> None:
+    """Fifty columns with a variance of 0.006 each; the means of half of them are far from 0."""
+    generator = np.random.default_rng(5)
+    rows = generator.normal(np.repeat([0.0, 0.167], 25), math.sqrt(0.3 / 50), (2000, 50))
+    measured, longest = [], []
+    for _ in range(20):
+        exact = np.concatenate([[0.5, 0.5], rows.mean(0), np.square(rows).mean(0)])
+        found = Measured.of(exact + generator.normal(0, noise, exact.size), noise, 2).columns
+        measured.append(np.square((rows - rows.mean(0)) * found.scale).sum(1).mean())
+        longest.append(np.abs(found.shift).max())
+    assert np.median(measured) == pytest.approx(1, rel=0.2)
+    assert np.mean(longest) < 0.175 + 3 * noise
+
+
+def test_means_within_their_noise_are_no_shift() -> None:
+    columns = np.full(40, 0.02)
+    noisy = np.concatenate([[0.5, 0.5], 0.1 * np.tile([1, -1], 20), columns])
+    assert Measured.of(noisy, 0.1, 2).columns.shift == pytest.approx(0)
+    half = Measured.of(noisy, 0.1 / math.sqrt(2), 2).columns.shift
+    assert half == pytest.approx(noisy[2:42] / 2, rel=1e-5)
+    assert Measured.of(noisy, 1e-3, 2).columns.shift == pytest.approx(noisy[2:42], rel=1e-3)
 
 
 def test_training_starts_where_a_model_without_columns_predicts_the_shares() -> None:

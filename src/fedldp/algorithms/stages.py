@@ -15,6 +15,7 @@ has whatever the other stages leave.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -83,6 +84,9 @@ SHARES = "class shares"
 
 _FEW_CLASSES = 10
 """With at most this many classes, a round's metrics include the classes' shares."""
+
+_SHORTEST = 0.05
+"""The least mean square of mapped rows that is made 1, since a measured one may be 0 by noise."""
 
 _NOTHING = np.zeros(0)
 
@@ -192,7 +196,8 @@ class Measured:
     """What a measuring round tells of a table, whose rows have norm 1 and the constant.
 
     Attributes:
-        columns: the map that gives every column the mean 0 and the mean square 1/columns.
+        columns: the map that gives every column the mean 0 and about the mean square 1/columns, and
+            their sum the mean square that rows of norm 1 have.
         shares: the noisy shares of the classes.
     """
 
@@ -219,11 +224,18 @@ class Measured:
         """
         shares = noisy[:classes]
         means, squares = np.split(noisy[classes:], 2)
-        least = max(2 * noise, 0.02 / means.size)
-        spread = np.maximum(squares - means**2, least)
-        scale, kept = 1 / np.sqrt(spread * means.size), list(unmeasured)
-        means[kept], scale[kept] = 0.0, 1.0
-        return cls(columns=ColumnMap.agreed(means, scale), shares=ClassShares(shares, noise))
+        count, variance = means.size, noise**2
+        variances = squares - means**2 + variance  # without the bias of noisy means
+        scale = 1 / np.sqrt(count * np.maximum(variances, max(2 * noise, 0.02 / count)))
+        kept = list(unmeasured)
+        # Columns that vary less than the noise would make all rows short, and gradients with them.
+        squared = float(np.delete(variances * scale**2, kept).mean()) * count
+        scale /= math.sqrt(max(squared, _SHORTEST))
+        # Means no larger than their noise are no shift (the estimate of W. James and C. Stein).
+        of_means = max(float(np.delete(means**2, kept).mean()), variance)
+        shift = means * (1 - variance / of_means)
+        shift[kept], scale[kept] = 0.0, 1.0
+        return cls(columns=ColumnMap.agreed(shift, scale), shares=ClassShares(shares, noise))
 
     def arrays(self, otherwise: NDArray[np.float64]) -> Arrays:
         """Return what the server keeps; ``otherwise`` holds if a class was not seen."""
