@@ -44,6 +44,9 @@ def test_rows_are_those_that_the_declared_settings_make(tmp_path: Path) -> None:
         tmp_path / "t.csv", columns=Columns(**common, scaled={"x": (0, 100)}, centres=centres)
     )
     found[:, 0] *= 2  # -1 to 1 in place of -0.5 to 0.5
+    np.testing.assert_allclose(rows.by_short_ranges(facts), found, rtol=1e-5)
+    sixth = {"x": (50.0, 100 / 6)}
+    found = load_features(tmp_path / "t.csv", columns=Columns(**common, spreads=sixth))
     np.testing.assert_allclose(rows.by_ranges(facts), found, rtol=1e-5)
 
 
@@ -64,14 +67,14 @@ def test_a_file_of_rows_is_continued_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "TABLES", [table for table in TABLES if "curved" in table.name])
-    monkeypatch.setattr(measure, "WAYS", ("default", "declared"))
+    monkeypatch.setattr(measure, "WAYS", ("default", "advised"))
     monkeypatch.setattr(measure, "SEEDS", (1, 2))
     monkeypatch.setattr(measure, "EPSILONS", (4.0,))
     path = tmp_path / "rows.jsonl"
     measure.measure(path, 9)
     rows = measure.rows_of(path)
     assert [(row["trust"], row["way"]) for row in rows] == [
-        (trust, way) for trust in measure.TRUSTS for way in ("default", "declared")
+        (trust, way) for trust in measure.TRUSTS for way in ("default", "advised")
     ]
     assert all(0.5 < auc < 0.7 for row in rows for auc in row["auc"])
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows[1:]), encoding="utf-8")

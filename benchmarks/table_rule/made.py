@@ -55,9 +55,16 @@ class Rows:
     people: Integers | None = None
 
     def by_ranges(self, facts: Facts) -> NDArray[np.float32]:
+        """Return rows whose ranges become -3 to 3, six spreads."""
+        return self._joined(3 * self._within(facts))
+
+    def by_short_ranges(self, facts: Facts) -> NDArray[np.float32]:
         """Return rows whose ranges become -1 to 1."""
+        return self._joined(self._within(facts))
+
+    def _within(self, facts: Facts) -> Floats:
         middle, half = (facts.low + facts.high) / 2, (facts.high - facts.low) / 2
-        return self._joined(((self.numbers - middle) / half).clip(-1, 1))
+        return np.asarray(((self.numbers - middle) / half).clip(-1, 1), np.float64)
 
     def by_spreads(self, facts: Facts) -> NDArray[np.float32]:
         """Return rows as ``spread_columns`` makes them."""

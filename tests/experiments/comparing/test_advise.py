@@ -175,7 +175,9 @@ def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[st
             config = run.config
             assert config.target.epsilon == epsilon
             assert config.class_shares == declared.get("class_shares")
-            assert {*config.spread_columns} == ({"age", "flag"} if len(declared) > 2 else set())
+            spreads = {"age": [60, 20]} | ({"flag": [0.5, 1]} if len(declared) > 2 else {})
+            assert config.spread_columns == spreads  # a range counts as six of them
+            assert (config.scale_columns, config.columns) == ({}, found.config.columns)
             n = difficulty(config, problem_with(config, data, None))
             assert n == pytest.approx(720 * MU[epsilon] / 2, rel=0.01)
             shares = config.class_shares or [0.5, 0.5]

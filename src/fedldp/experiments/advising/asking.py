@@ -101,7 +101,7 @@ def _request_of(found: dict[str, Any]) -> AdviceRequest:
     by = facts.pop("by_columns") or ()
     columns = tuple(map(str, by if isinstance(by, list | tuple) else [by]))
     request = AdviceRequest(found, by_columns=columns, **facts)
-    return replace(request, settings={**found, **_centred(request.config)})
+    return replace(request, settings={**found, **_centred(request.as_declared)})
 
 
 def checked_data(

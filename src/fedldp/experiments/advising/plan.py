@@ -68,6 +68,9 @@ WHOLE = "a whole site, trusted server"
 NO_NOISE = 1e4
 """The epsilon of runs whose noise is too small to matter."""
 
+_SPREADS = 6
+"""How many spreads a range counts as: its middle is the typical value."""
+
 ENOUGH = 500
 """The N from which ranges do as well as declared spreads, nearly."""
 
@@ -160,18 +163,34 @@ class AdviceRequest:
 
     @property
     def ruled(self) -> dict[str, Any]:
-        """The settings of a run for which the rule chooses the others, without its channel."""
+        """The settings of a run for which the rule chooses the others, as they are declared."""
         own = {} if self.class_shares is None else {"class_shares": self.class_shares}
         return {**_LISTED["person"], **_LISTED["ruled"], **self.settings, **own}
 
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The settings that make rows of numbers: a range counts as six spreads."""
+        centres = dict(self.settings.get("centre_columns", {}))
+        spreads = {
+            name: [centres.pop(name, (low + high) / 2), (high - low) / _SPREADS]
+            for name, (low, high) in self.settings.get("scale_columns", {}).items()
+        }
+        spreads |= self.settings.get("spread_columns", {})
+        return {"scale_columns": {}, "spread_columns": spreads, "centre_columns": centres}
+
     @cached_property
-    def config(self) -> RunConfig:
-        """A configuration for these data.
+    def as_declared(self) -> RunConfig:
+        """A configuration with what is declared, as it is declared.
 
         Raises:
             ConfigError: a setting is wrong.
         """
-        return from_mapping({**self.ruled, "num_clients": 1})
+        return from_mapping({"num_clients": 1, **self.ruled})
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """A configuration for these data."""
+        return self.as_declared.changed(**self.rows)
 
     def problem(self, data: Dataset) -> Problem:
         """Return the public facts about the data.
@@ -190,7 +209,7 @@ class AdviceRequest:
         row, is protected.
         """
         problem = self.problem(data)
-        lacking, unit = without_spread(self.config, problem), unit_of(data)
+        lacking, unit = without_spread(self.as_declared, problem), unit_of(data)
         if unit == "client-run" or not lacking:
             return (), {}
         adversary = TRUSTS["sum"][1]
@@ -319,8 +338,8 @@ class AdviceRequest:
         """Return what makes a configuration by the rule, of a try's factor on its learning rate."""
 
         def configure(shared: Settings, attempt: Try) -> RunConfig:
-            config = from_mapping({**self.ruled, **shared, **own})
-            return by_rule(config, problem, path=attempt["path"])
+            declared = from_mapping({**self.ruled, **shared, **own})
+            return by_rule(declared, problem, path=attempt["path"]).changed(**self.rows)
 
         return configure
 
@@ -328,7 +347,8 @@ class AdviceRequest:
         """Return what makes a configuration of listed settings, of more and of a try's."""
 
         def configure(shared: Settings, attempt: Try) -> RunConfig:
-            return from_mapping({**self.settings, **shared, **_LISTED[name], **more, **attempt})
+            own = {**_LISTED[name], **more, **attempt}
+            return from_mapping({**self.settings, **self.rows, **shared, **own})
 
         return configure
 
