@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sqlite3
 import time
 import tomllib
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import tomli_w
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
+from fedldp.deployment.acceptance import Acceptance, Acceptances, accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import (
@@ -36,7 +39,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.own_budgets import signed_budget, stay_at_sites
 from fedldp.deployment.parties import _write_examples, own_budgets_of
-from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
+from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -205,6 +208,7 @@ def make_environment(
     policy: dict[str, Any] | None = None,
     tls: dict[str, bytes] | None = None,
     initial: str | None = None,
+    enough: int | None = None,
 ) -> Environment:
     """Return an environment whose sites have the shares of a simulation's clients."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
@@ -234,7 +238,7 @@ def make_environment(
         _write_examples(place / "data.npz", inputs.dataset.train.taken(own))
         table = {"own": chosen[index].model_dump()} if chosen else {}
         policies.append(write_policy(place, **table, **(policy or {})))
-        write_accepted(policies[-1], agreement)
+        accept(policies[-1], agreement, enough=enough)
     return Environment(folder, config, agreement, policies, inputs)
 
 
@@ -243,7 +247,6 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
-        "ledger": "ledger.sqlite",
         "state": "state",
         "server": {"url": f"https://{HOST}:9", "ca": "ca.pem"},
         "budget": {"kind": "zcdp", "limit": 1e9},
@@ -254,6 +257,29 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
     (place / "site.toml").write_text(tomli_w.dumps(terms))
     assert tomllib.loads((place / "site.toml").read_text())
     return read_policy(place / "site.toml")
+
+
+# What a site has accepted
+
+
+def acceptance_of(policy: SitePolicy, digest: bytes) -> Acceptance:
+    found = Acceptances(policy).of(digest)
+    assert found is not None
+    return found
+
+
+def allowed(policy: SitePolicy, digest: bytes) -> Agreement:
+    return acceptance_of(policy, digest).allowed(policy)
+
+
+def forget(policy: SitePolicy, agreement: Agreement) -> None:
+    """Remove an accepted agreement, as in a copy from before it was accepted."""
+    changes_database(policy, "DELETE FROM agreements WHERE run = ?", agreement.run)
+
+
+def changes_database(policy: SitePolicy, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(policy.ledger)) as db, db:
+        db.execute(statement, values)
 
 
 # One site, without a server

@@ -14,6 +14,8 @@ from documents import document, kinds
 from environments import write_tls
 
 from fedldp.core.kinds import ANSWER_TIME, SIMULATED
+from fedldp.deployment.acceptance import Acceptances
+from fedldp.deployment.policy import read_policy
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 
@@ -22,7 +24,6 @@ OF_TABLES = ("model=logistic", "standardise=false")
 POLICY = """
 data = "examples.npz"
 key = "keys/hospital.key"
-ledger = "ledger.sqlite"
 state = "state"
 {terms}
 
@@ -173,23 +174,18 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
 ) -> None:
     assert agreed().status == 0
     site()
-    accepted = Path("state/accepted")
     for answer, status in (("n\n", 1), ("y\n", 0)):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         outcome = fedldp_command("deploy", "accept", "run.agreement")
         assert outcome.status == status
         for part in ("epsilon", "cost here  rho", "is left", "hospital, number 0 of 3"):
             assert part in outcome.out
-        assert bool(list(accepted.glob("*"))) == (status == 0)
-        assert Path("ledger.sqlite").exists() == (status == 0)  # accepting fixes its limits
-    (file,) = accepted.glob("*.agreement")
-    found = document(file.read_text())
-    assert all(each.stat().st_mode & 0o777 == 0o600 for each in accepted.iterdir())
-    assert found == document(Path("run.agreement").read_text())
-    assert file.stat().st_mode & 0o777 == 0o600
+        assert Path("state/site.db").exists() == (status == 0)  # accepting fixes its limits
+    (accepted,) = Acceptances(read_policy(Path("site.toml"))).all()
+    assert accepted.content == Path("run.agreement").read_bytes()
     assert Path("state").stat().st_mode & 0o777 == 0o700
-    assert Path("ledger.sqlite").stat().st_mode & 0o777 == 0o600
-    assert SqliteLedger("ledger.sqlite").releases() == []
+    assert Path("state/site.db").stat().st_mode & 0o777 == 0o600
+    assert SqliteLedger("state/site.db").releases() == []
 
 
 def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
@@ -201,7 +197,7 @@ def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
     accept = ("deploy", "accept", "run.agreement", "--yes")
     restored = ("deploy", "restored", "site.toml", "--yes")
     assert "last here  no release yet; compare it with" in fedldp_command(*accept).out
-    ledger = SqliteLedger("ledger.sqlite")
+    ledger = SqliteLedger("state/site.db")
     for both_or_none in ((), ("--none-since", "--since", "run.agreement")):
         line = fedldp_command(*restored, *both_or_none).assert_refused()
         assert "--since, --none-since: " in line
@@ -228,7 +224,7 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     restored = ("deploy", "restored", "site.toml", "--yes")
     assert fedldp_command(*accept).status == 0
     assert fedldp_command(*restored, "--none-since").status == 0
-    last = SqliteLedger("ledger.sqlite").releases()[-1]
+    last = SqliteLedger("state/site.db").releases()[-1]
     mark = Path("keys/hospital.key.ledger")
     assert mark.stat().st_mode & 0o777 == 0o600
     shutil.copy(mark, "copy")
@@ -243,7 +239,6 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     assert f", hash {last.hash}; compare it with" in shown
     line = fedldp_command(*restored, "--anew", "--since", "run.agreement").assert_refused()
     assert "--anew: ledger" in line
-    Path("ledger.sqlite").unlink()
     shutil.rmtree("state")
     assert "is gone" in fedldp_command(*restored, "--none-since").assert_refused()
     outcome = fedldp_command(*restored, "--anew", "--since", "run.agreement")
@@ -374,7 +369,8 @@ def test_a_budget_that_differs_from_the_ledgers_is_refused(
 ) -> None:
     assert agreed().status == 0
     site()
-    SqliteLedger("ledger.sqlite", Budget("pure", 1.0))
+    Path("state").mkdir(mode=0o700)
+    SqliteLedger("state/site.db", Budget("pure", 1.0))
     line = fedldp_command("deploy", "accept", "run.agreement", "--yes").assert_refused()
     assert "it was begun with" in line
 

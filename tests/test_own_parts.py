@@ -19,6 +19,7 @@ import guides
 import numpy as np
 import pytest
 import torch
+from environments import allowed
 
 import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record
@@ -28,7 +29,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.parties import DemoEnvironment
-from fedldp.deployment.policy import accepted_agreement
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round
@@ -153,7 +153,7 @@ def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, A
     made = DemoEnvironment.made(folder / "demo", config, "named", None)
     assert len(made.sites) == 3
     for policy in made.sites:
-        assert accepted_agreement(policy, made.agreement.digest) == made.agreement
+        assert allowed(policy, made.agreement.digest) == made.agreement
 
 
 # A preset in the package

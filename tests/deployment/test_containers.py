@@ -111,7 +111,7 @@ def made_by_the_guides() -> set[str]:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
         found |= {name[0] for name in re.findall(rf"\b([\w-]+\.({DATA}))\b", text)}
-    assert {"patients.csv", "visits.csv", "ca.key", "north.join", "ledger.sqlite"} <= found
+    assert {"patients.csv", "visits.csv", "ca.key", "north.join", "site.db"} <= found
     return found
 
 

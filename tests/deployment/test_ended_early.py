@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from environments import Body, Environment, Killed, asks, bits, make_environment
 
+from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import EndedForGood
 from fedldp.core.kinds import ENDED, NOT_FINISHED
@@ -20,14 +22,26 @@ from fedldp.simulation.recorded import load_trained, read_run, weights_of
 ROUNDS = 5
 
 
-def environment(folder: Path, paid: float = 1e9, **given: Any) -> Environment:
-    """Return an environment in which each site's budget covers some rounds, if it is not all."""
+def environment(
+    folder: Path, paid: float = 1e9, richer: Sequence[int] = (), **given: Any
+) -> Environment:
+    """Return an environment whose sites can pay for some rounds only, as after a restore.
+
+    Those in ``richer`` can pay for one more.
+    """
     env = make_environment(folder, f"rounds={ROUNDS}", **given)
-    cost = env.policies[0].costs(env.agreement)[0] if paid < ROUNDS else 1.0
-    return make_environment(
+    if paid >= ROUNDS:
+        return env
+    cost = env.policies[0].costs(env.agreement)[0]
+    env = make_environment(
         folder / "world", f"rounds={ROUNDS}",
-        policy={"budget": {"kind": "zcdp", "limit": (paid + 0.5) * cost}}, **given,
+        policy={"budget": {"kind": "zcdp", "limit": (ROUNDS + 0.5) * cost}}, **given,
     )  # fmt: skip
+    (event,) = (each for each in env.agreement.events_of(0) if not releases_nothing(each))
+    for site in range(len(env.policies)):
+        for round in range(ROUNDS - int(paid) - (site in richer)):
+            env.ledger(site).charge_lost("lost", round, 0, event)
+    return env
 
 
 def run_until(env: Environment, rounds: int) -> None:
@@ -52,7 +66,8 @@ def left(env: Environment) -> list[Any]:
 
 
 def paid_rounds(env: Environment, site: int) -> int:
-    return sum(entry.cost > 0 for entry in env.ledger(site).verify())
+    own = env.agreement.run
+    return sum(entry.cost > 0 and entry.run == own for entry in env.ledger(site).verify())
 
 
 def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
@@ -126,10 +141,7 @@ def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
 
 def test_the_statement_has_the_round_in_which_only_some_could_pay(tmp_path: Path) -> None:
     """The server has seen the last report of the sites that could."""
-    env = environment(tmp_path, paid=2)
-    cost = env.policies[0].costs(env.agreement)[0]
-    rich = env.policies[0].changed(budget={"kind": "zcdp", "limit": 3.5 * cost})
-    env.policies[0] = rich
+    env = environment(tmp_path, paid=2, richer=[0])
     with pytest.raises(EndedForGood):
         env.serve()
     assert [paid_rounds(env, site) for site in range(3)] == [3, 2, 2]

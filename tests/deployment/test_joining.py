@@ -15,6 +15,7 @@ import pytest
 from documents import document
 
 from fedldp.deployment import joining, words
+from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.certificates import check_host, fingerprints
 from fedldp.deployment.policy import read_policy
@@ -342,8 +343,8 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
         assert joined("keys", "south", "--rotate", "--yes").status == 0
         assert admit(joined, "south/south.changed").status == 0
         assert "knows that the key was changed" in accept("thief", *told).assert_refused()
-    (accepted,) = Path("north/state/accepted").glob("*.agreement")
-    assert read_agreement(accepted).digest == agreement.digest
+    (accepted,) = Acceptances(read_policy(Path("north/site.toml"))).current()
+    assert accepted.digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more
 
 

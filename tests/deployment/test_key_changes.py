@@ -12,10 +12,19 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import Environment, ask, content, make_environment, request_of, write_policy
+from environments import (
+    Environment,
+    acceptance_of,
+    ask,
+    content,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
 from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
 from fedldp.deployment import key_changes
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.identity import read_private, read_public
 from fedldp.deployment.key_changes import (
@@ -30,8 +39,8 @@ from fedldp.deployment.key_changes import (
 )
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.own_budgets import signed_budget
-from fedldp.deployment.policy import SitePolicy, is_retired, write_accepted
-from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.policy import SitePolicy
+from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.site_ledger import Mark, SiteLedger
 from fedldp.ledgers.sqlite import LOST
 from fedldp.protocol.wire import Reason, Refusal, Report
@@ -53,7 +62,7 @@ def next_run(env: Environment, letter: str = "e") -> Environment:
         budgets = [signed_budget(read_private(policy.key), each.budget) for policy, each in told]
         agreement = replace(agreement, budgets=tuple(budgets))
     for policy in env.policies:
-        write_accepted(policy, agreement)
+        accept(policy, agreement)
     return replace(env, agreement=agreement)
 
 
@@ -69,7 +78,7 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
     changed, file, ended = change_key(policy)
     assert read_changed_key(file) == changed
     assert ended == [env.agreement.digest.hex()]
-    assert is_retired(policy, env.agreement.digest)
+    assert not acceptance_of(policy, env.agreement.digest).is_open
     assert read_public(policy.key.with_suffix(".pub")) == public(policy) != before
     secret = policy.key.with_name(f"{policy.key.name}.earlier")
     assert secret.stat().st_mode & 0o077 == policy.key.stat().st_mode & 0o077 == 0
@@ -90,6 +99,7 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
     with pytest.raises(LedgerUnusable, match="it lacks release 3"):
         SiteLedger(policy, look=True).check()
     SiteLedger(policy, look=True).restored(Mark())
+    accept(policy, later.agreement)
     refused = ask(later.agent(0), later, request_of(later), shown)
     assert content(refused) == Refusal(1, Reason.LEDGER)
 
@@ -102,6 +112,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "site-0", thief)
     changed, _, _ = change_key(env.policies[0])
     pipe = env.pipe()
+    moved_to(write_policy(thief), "none")
     pipe.agents[100] = replace(env, policies=[write_policy(thief)]).agent(0).answer
 
     def told(record: Any) -> None:
@@ -123,7 +134,7 @@ def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
     env = make_environment(tmp_path / "world", seeded=False)
     place = tmp_path / "world" / "site-0"
     env.agent(0)
-    steps = ("make_private", "retire", "replace_secret", "replace_file", "public_text")
+    steps = ("make_private", "runs_of", "replace_secret", "replace_file", "public_text")
     for number, step in enumerate(steps):
         policy, before = env.policies[0], public(env.policies[0])
         real = getattr(key_changes, step)
@@ -134,7 +145,7 @@ def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
 
         with monkeypatch.context() as patched:
             patched.setattr(key_changes, step, cut)
-            if step == "retire":
+            if step == "runs_of":
                 env = next_run(env, str(number))
             with pytest.raises(KeyboardInterrupt):
                 change_key(policy)

@@ -13,14 +13,23 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from environments import Environment, ask, content, make_environment, request_of, write_policy
+from environments import (
+    Environment,
+    acceptance_of,
+    ask,
+    changes_database,
+    content,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, RunError
 from fedldp.deployment import site_ledger
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.identity import make_identity
 from fedldp.deployment.messages import NO_RECEIPT
-from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.site_ledger import Mark, SiteLedger, Witness, read_mark, write_mark
 from fedldp.protocol.wire import Reason, Refusal, Report
@@ -30,7 +39,7 @@ def next_run(env: Environment, letter: str = "f") -> Environment:
     """Return a new run of the same sites, which have accepted its agreement."""
     agreement = replace(env.agreement, run=letter * len(env.agreement.run))
     for policy in env.policies:
-        write_accepted(policy, agreement)
+        accept(policy, agreement)
     return replace(env, agreement=agreement)
 
 
@@ -82,8 +91,11 @@ def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
     release(env, 1)
     release(env, 2)
     assert amiss(env) == []
+    later = next_run(env)
     shutil.copy(copy, ledger)
-    refuses(next_run(env))
+    refuses(env)
+    with pytest.raises(LedgerUnusable, match="it lacks release 2"):
+        accept(env.policies[0], later.agreement)
     assert env.ledger(0).releases() == []
     assert "it lacks release 2, which it had on 20" in amiss(env)[0]
 
@@ -92,26 +104,25 @@ def test_without_ledger_and_state_no_budget_starts_afresh(tmp_path: Path) -> Non
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
     release(env)
-    policy.ledger.unlink()
     shutil.rmtree(policy.state)
-    later = next_run(env)
-    with pytest.raises(LedgerUnusable, match="is gone; restore it from a copy"):
-        later.agent(0)
+    with pytest.raises(LedgerUnusable, match="is gone; restore the state folder from a copy"):
+        env.agent(0)
+    with pytest.raises(LedgerUnusable, match="is gone; restore the state folder from a copy"):
+        next_run(env)
     assert not policy.ledger.exists()
     assert "is gone" in amiss(env)[0]
     # Neither a restore that names no release nor another path changes that.
     with pytest.raises(LedgerUnusable, match="is gone"):
         charge_lost(policy, [env.agreement])
     with pytest.raises(LedgerUnusable, match="correct its path"):
-        SiteLedger(policy.changed(ledger=policy.ledger.with_name("other")))
-    policy.accepted_as(later.agreement.digest).unlink()
+        SiteLedger(policy.changed(state=policy.state.with_name("other")))
     with pytest.raises(ConfigError, match=r"proves 1 more release than .* name the file of every"):
         charge_lost(policy, [], anew=True)
     assert not policy.ledger.exists()
     # Without any copy, everything that the site ever accepted is charged, and it continues.
     charge_lost(policy, [env.agreement], anew=True)
     assert env.ledger(0).spent() == pytest.approx(2 * policy.costs(env.agreement)[0])
-    write_accepted(policy, later.agreement)
+    later = next_run(env)
     assert amiss(env) == []
     release(later)
 
@@ -165,7 +176,7 @@ def test_a_moved_site_continues_at_no_cost(tmp_path: Path) -> None:
     assert len(env.ledger(0).releases()) == 1
     release(env, 2, receipt)
     # A declaration of its operator does not make up for an older ledger at the new place.
-    shutil.copy(older / "ledger.sqlite", policy.ledger)
+    shutil.copy(older / "state" / "site.db", policy.ledger)
     with pytest.raises(LedgerUnusable, match="lacks release 2"):
         moved_to(policy, "none")
 
@@ -180,9 +191,6 @@ def test_without_its_mark_a_ledger_is_not_marked_again(tmp_path: Path) -> None:
         mark.write_text(damaged)
         assert f"mark {mark}: it is damaged; put it back" in amiss(env)[0]
     mark.unlink()
-    refuses(env)
-    assert f"mark {mark}: it is gone; put it back" in amiss(env)[0]
-    (env.policies[0].state / "ledger-begun").unlink()  # like a ledger brought from elsewhere
     refuses(env)
     assert f"mark {mark}: it is gone; put it back" in amiss(env)[0]
     assert not mark.exists()
@@ -236,7 +244,7 @@ def test_in_a_new_run_the_server_shows_the_receipts_of_earlier_ones(
     env.serve()
     set_back_with_all(env, copy)
     assert amiss(env) == []  # the site alone cannot notice it
-    later = next_run(env)
+    later, another = next_run(env), next_run(env, "e")
     later.folder = tmp_path / "later"
     # The next run's folder is elsewhere, next to a copy of the receipts of all runs.
     later.folder.mkdir()
@@ -248,7 +256,7 @@ def test_in_a_new_run_the_server_shows_the_receipts_of_earlier_ones(
     assert "own receipt of release 2, which the ledger lacks" in amiss(env)[0]
     # This also holds for a server without a receipt and after a restart, until the operator
     # declares the restore.
-    refuses(next_run(env, "e"))
+    refuses(another)
     charge_lost(env.policies[0], [])
     assert amiss(env) == []
     spent = env.ledger(0).spent()
@@ -439,8 +447,9 @@ def with_another_key(env: Environment) -> None:
 
 
 def not_accepted_as_it_is(env: Environment) -> None:
-    (file,) = env.policies[0].accepted.glob("*.agreement")
-    file.write_bytes(file.read_bytes().replace(b"site-1", b"site-9"))
+    content = acceptance_of(env.policies[0], env.agreement.digest).content
+    changed = content.replace(b"site-1", b"site-9")
+    changes_database(env.policies[0], "UPDATE agreements SET content = ?", changed)
 
 
 def with_other_shapes(env: Environment) -> None:
@@ -449,7 +458,10 @@ def with_other_shapes(env: Environment) -> None:
 
 
 BREAKS: dict[str, Callable[[Environment], object]] = {
-    "no secret": lambda env: (env.policies[0].state / "secret").unlink(),
+    "no secret": lambda env: changes_database(env.policies[0], "DELETE FROM site"),
+    "not promised": lambda env: changes_database(
+        env.policies[0], "UPDATE agreements SET promised = '[0]'"
+    ),
     "another key": with_another_key,
     "no budget": lambda env: charge_lost(env.policies[0], [], restores=3),
     "other data": lambda env: env.policies[0].data.write_bytes(b"none"),

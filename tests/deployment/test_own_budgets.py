@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
     Environment,
+    allowed,
     ask,
     asks,
     bits,
@@ -22,6 +23,7 @@ from environments import (
 
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import ReportChecker
@@ -33,7 +35,6 @@ from fedldp.deployment.own_budgets import (
     signed_budget,
     to_sign,
 )
-from fedldp.deployment.policy import accepted_agreement, write_accepted
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
@@ -251,7 +252,7 @@ def test_a_site_whose_policy_changed_no_longer_answers(tmp_path: Path) -> None:
     assert (again.payload, again.client) == (answer.payload, 1)
     env.policies[1] = write_policy(tmp_path / "site-1", own={"epsilon": 3.0})
     with pytest.raises(PrivacyError):
-        accepted_agreement(env.policies[1], env.agreement.digest)
+        allowed(env.policies[1], env.agreement.digest)
     with pytest.raises(AssertionError):  # the site answers that it does not know the run
         ask(env.agent(1), env, request)
     assert env.releases(1) == [(1, 0)]
@@ -356,15 +357,12 @@ def test_changing_a_sites_epsilon_during_a_run_needs_its_owner(tmp_path: Path) -
     for epsilon in (1.0, 4.0):
         policy = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
         with pytest.raises(PrivacyError, match=r"accepted with epsilon 2 per client-run.*again"):
-            accepted_agreement(policy, digest)
+            allowed(policy, digest)
         assert replace(env, policies=[policy]).agent(0)._run(digest) is None
-    write_accepted(policy, env.agreement)
-    assert accepted_agreement(policy, digest) is not None
+    accept(policy, env.agreement)
+    assert allowed(policy, digest) is not None
     assert replace(env, policies=[policy]).agent(0)._run(digest) is not None
     assert env.ledger(0).spent() == spent  # an acceptance does not give it back
-    (policy.accepted / f"{digest.hex()}.own").unlink()
-    with pytest.raises(PrivacyError, match=r"epsilon 4 .* accept the agreement again"):
-        accepted_agreement(policy, digest)
 
 
 def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) -> None:
@@ -384,8 +382,7 @@ def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) ->
 def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Masked values are stored before they are charged, so an [own] table set in between does not
-    count."""
+    """A masked value is kept only if it was charged: otherwise the site masks another."""
     env = own_environment(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
     add, full = SqliteLedger._add, [True]
 
@@ -401,7 +398,9 @@ def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     assert env.releases(0) == [(1, 0), (1, 1)]
     (asked,) = [asked for node, asked, _ in pipe.seen if node == 100 and asks(asked, phase=2)]
     env.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
-    write_accepted(env.policies[0], env.agreement)
+    accept(env.policies[0], env.agreement)
     found = content(read_by_server(env.agent(0).answer(asked)))
-    assert isinstance(found, Report) == (epsilon == 2.0)
-    assert len(env.releases(0)) == (3 if epsilon == 2.0 else 2)
+    assert isinstance(found, Report)
+    assert env.releases(0) == [(1, 0), (1, 1), (1, 2)]
+    here = env.policies[0].as_here(env.agreement)
+    assert env.ledger(0).releases()[-1].event in here.events_of(0)

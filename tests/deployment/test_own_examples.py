@@ -13,16 +13,17 @@ import jsonschema
 import numpy as np
 import partly_frozen
 import pytest
-from environments import Environment, asks, bits, make_environment, write_policy
+from environments import Environment, asks, bits, changes_database, make_environment, write_policy
 from safetensors.numpy import load_file, save_file
 
 from fedldp import recipe
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, DataError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, DataError, LedgerUnusable, PrivacyError, RunError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import Columns
 from fedldp.deployment import server
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree, input_of
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.messages import (
@@ -36,9 +37,9 @@ from fedldp.deployment.messages import (
     read_by_server,
     read_by_site,
 )
-from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.source import open_source
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_reply, read_request
 from fedldp.reporting.card import schema, write_card
 from fedldp.simulation.engine import simulate
@@ -59,7 +60,7 @@ def data_of(env: Environment, index: int = 0) -> dict[str, np.ndarray]:
 def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
     """Change a site's data, and accept the agreement with them."""
     np.savez(env.policies[0].data, features=features, labels=labels)
-    write_accepted(env.policies[0], env.agreement)
+    accept(env.policies[0], env.agreement)
 
 
 @pytest.mark.parametrize("count", [1, 60])
@@ -131,8 +132,7 @@ def test_the_record_of_the_examples_may_not_be_lost(
 ) -> None:
     env = sound_environment(tmp_path)
     env.serve()
-    (noted,) = (env.policies[0].state / "kept").rglob("examples.safetensors")
-    noted.unlink()
+    changes_database(env.policies[0], "DELETE FROM kept WHERE name = 'examples'")
     asked = pack(Challenge(env.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
     assert "that the run began with is missing" in caplog.text
@@ -148,12 +148,12 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
     keep(env, own["features"][::-1], own["labels"][::-1])
 
     def refuse(*_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise LedgerUnusable("Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse)
+        patch.setattr(SqliteLedger, "forget", refuse)
         assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
-    assert "cannot be written: Permission denied" in caplog.text
+    assert "cannot be used: Permission denied" in caplog.text
     assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
 
 

@@ -23,12 +23,11 @@ from environments import (
 )
 
 from fedldp.core.errors import ConfigError
+from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
-from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import charge_lost
-from fedldp.deployment.status import rounds_paid
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
@@ -191,10 +190,15 @@ def test_a_site_knows_how_many_rounds_of_all_stages_its_budget_pays(
     assert min(prices) < prices[0] < max(prices)
     limit = sum(prices[:pays]) + 0.5 * min(prices)
     terms = {"budget": None, "person_budget": {**BUDGET, "limit": limit}}
-    env = environment_of(tmp_path / "world", *staged, policy=terms)
+    if not pays:
+        with pytest.raises(ConfigError, match="covers only 0 of the 6 rounds"):
+            environment_of(tmp_path / "world", *staged, policy=terms)
+        return
+    env = environment_of(tmp_path / "world", *staged, policy=terms, enough=pays)
     agent, granted = env.agent(0), 0
     for round in range(1, 7):
-        assert rounds_paid(env.policies[0], env.agreement, 0) == (pays, 6)
+        can_pay = payable(env.policies[0], env.agreement)
+        assert (can_pay.paid, can_pay.of) == (pays, 6)
         granted += isinstance(content(ask(agent, env, request_of(env, round))), Report)
     assert granted == pays
 
@@ -231,7 +235,7 @@ def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
     ):
         check_people_of(policy, env.agreement)
     policies = [write_policy(place, **PERSONS), *env.policies[1:]]
-    write_accepted(policies[0], env.agreement)
+    accept(policies[0], env.agreement)
     pipe = replace(env, policies=policies).pipe()
     served = env.serve(pipe)
     assert served.rounds[-1].round == 2

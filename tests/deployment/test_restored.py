@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environments import Environment, ask, make_environment, request_of
+from environments import Environment, ask, forget, make_environment, request_of, write_policy
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.restored import Restored, UnrecordedSpend, charge_lost
+from fedldp.deployment.restored import UnrecordedSpend, charge_lost
 from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
 from fedldp.ledgers.sqlite import renewals
 
@@ -43,14 +43,14 @@ def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
     env = limited(tmp_path, 3)
     policy, ledger, copy = env.policies[0], env.policies[0].ledger, tmp_path / "copy"
     other = another_run(env)
-    write_accepted(policy, other)
+    accept(policy, other, enough=1)
     env.agent(0)
     shutil.copy(ledger, copy)
     env.serve()
     assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
     shutil.copy(copy, ledger)
     if not in_the_copy:
-        policy.accepted_as(other.digest).unlink()
+        forget(policy, other)
     charge_lost(policy, [] if in_the_copy else [other])
     kept = env.ledger(0)
     kept.verify()
@@ -74,11 +74,11 @@ def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path) -> None:
     shutil.copy(policy.ledger, copy)
     env.serve()
     shutil.copy(copy, policy.ledger)
-    policy.accepted_as(env.agreement.digest).unlink()  # as in a copy from before the acceptance
+    forget(policy, env.agreement)  # as in a copy from before the acceptance
     (lost,) = charge_lost(policy, [env.agreement])
     assert (lost.run, lost.rounds) == (env.agreement.run, 2)
     assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
-    restored = Restored(policy)
+    restored = Acceptances(policy)
     restored.check_new(env.agreement, new=False)  # it was charged, so it may be accepted again
     with pytest.raises(ConfigError, match="run fedldp deploy restored again, with --since") as told:
         restored.check_new(other, new=False)
@@ -98,7 +98,8 @@ def test_every_restore_from_the_same_copy_is_charged(tmp_path: Path) -> None:
         left += 2
         shutil.rmtree(sites)
         shutil.copytree(copy, sites)
-        charge_lost(env.policies[0], [], restores=restores)
+        for policy in env.policies:
+            charge_lost(policy, [], restores=restores)
         assert len(env.ledger(0).releases()) == left
 
 
@@ -115,8 +116,7 @@ def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> 
     mark, _ = read_mark(policy.mark)
     assert mark is not None
     assert (mark.number, mark.renewals) == (3, 1)
-    accepted = policy.accepted_as(env.agreement.digest)
-    accepted.unlink()
+    forget(policy, env.agreement)
     with pytest.raises(ConfigError, match="proves 2 more releases than"):
         charge_lost(policy, [])
     # If the mark counted no renewal, each entry would be a release.
@@ -143,11 +143,11 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     env.serve()
     shutil.copy(policy.ledger, copy)
     other = another_run(env)
-    write_accepted(policy, other)
+    accept(policy, other)
     later = replace(env, agreement=other, folder=tmp_path / "a new server")
     ask(later.agent(0), later, request_of(later))
     shutil.copy(copy, policy.ledger)
-    policy.accepted_as(other.digest).unlink()
+    forget(policy, other)
     env.ledger(0).renew()
     with pytest.raises(ConfigError, match="proves 1 more release than"):
         charge_lost(policy, [])
@@ -156,14 +156,13 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
-    accepted = policy.accepted_as(env.agreement.digest)
-    accepted.unlink()
+    forget(policy, env.agreement)
     charge_lost(policy, [env.agreement])
-    Restored(policy).check_new(env.agreement, new=False)
+    Acceptances(policy).check_new(env.agreement, new=False)
     # A copy is made here; then the agreement is accepted, and lost together with the releases.
     charge_lost(policy, [])
     with pytest.raises(ConfigError, match="accept it with --new"):
-        Restored(policy).check_new(env.agreement, new=False)
+        Acceptances(policy).check_new(env.agreement, new=False)
 
 
 def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) -> None:
@@ -172,41 +171,23 @@ def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) 
     charge_lost(env.policies[0], [])
     for new in (False, True):
         with pytest.raises(ConfigError, match="ask for an agreement for a new run"):
-            Restored(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
+            Acceptances(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
 
 
 def test_an_agreement_beyond_the_limits_is_not_accepted_and_not_charged_as_lost(
     tmp_path: Path,
 ) -> None:
     env = make_environment(
-        tmp_path, seeded=False, policy={"budget": {"kind": "pure", "limit": 1000.0}},
-        recipe="distributed-gaussian-digits", channel="sum",
-    )  # fmt: skip
-    policy = env.policies[0]
+        tmp_path, seeded=False, recipe="distributed-gaussian-digits", channel="sum"
+    )
+    env.policies[0].mark.unlink()
+    pure = {"kind": "pure", "limit": 1000.0}
+    policy = write_policy(tmp_path / "site-0", state="another", budget=pure)
     with pytest.raises(PrivacyError, match="has no proven finite cost of this kind") as told:
         policy.check(env.agreement)
     assert "\n" not in str(told.value)
+    env.policies[0] = policy
     assert charge_lost(policy, [env.agreement]) == [UnrecordedSpend(env.agreement.run, 0)]
     kept = env.ledger(0)
     assert kept.verify() == []
     assert kept.remaining() == 1000.0
-
-
-def test_a_damaged_record_of_a_restore_does_not_let_an_agreement_pass(tmp_path: Path) -> None:
-    policy = make_environment(tmp_path, seeded=False).policies[0]
-    charge_lost(policy, [])
-    env = make_environment(tmp_path / "other", seeded=False)
-    for damaged in (
-        "{",
-        "[1]",
-        '{"a": 1}',
-        '{"a": {"receipt": "00"}}',
-        '{"a": {"run": 1}}',
-    ):
-        (policy.state / "restored.json").write_text(damaged)
-        with pytest.raises(
-            RunError, match=r"restored\.json is damaged: run fedldp deploy restored"
-        ):
-            Restored(policy).check_new(env.agreement, new=True)
-        charge_lost(policy, [])
-        Restored(policy).check_new(env.agreement, new=True)

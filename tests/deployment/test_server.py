@@ -269,7 +269,7 @@ def test_no_log_contains_reports_or_examples(
     assert "released one report" in logged
     secrets = [
         env.policies[0].key.read_bytes(),
-        (env.policies[0].state / "secret").read_bytes(),
+        env.ledger(0).secret,
     ]
     for _node, asked, answer in pipe.seen:
         secrets += [each[-24:] for each in (asked, answer) if each]

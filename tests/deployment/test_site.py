@@ -24,6 +24,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import DataError, FedldpError
 from fedldp.data import read_table
+from fedldp.deployment.acceptance import payable
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.checks import check_data
@@ -39,7 +40,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
-from fedldp.deployment.status import rounds_paid, status_of_site
+from fedldp.deployment.status import status_of_site
 from fedldp.protocol.wire import (
     Reason,
     Refusal,
@@ -130,8 +131,7 @@ def test_a_table_of_which_too_much_would_be_left_out_is_not_accepted(
         return
     line = outcome.assert_refused()
     assert f"{bad} of {ROWS} rows do not fit ({column}: {bad})" in line
-    assert not list((site.folder / "state").glob("accepted/*"))
-    assert not (site.folder / "ledger.sqlite").exists()
+    assert not (site.folder / "state").exists()
 
 
 def test_the_share_is_the_policys(site: Site) -> None:
@@ -215,11 +215,12 @@ def test_a_run_that_the_budget_cannot_pay_to_its_end_is_not_accepted(
     cost, _ = policy.costs(site.agreement)
     policy = write_policy(site.folder, data="own.csv", label_column="ill",
                           budget={"kind": kind, "limit": (paid + 0.5) * cost})  # fmt: skip
-    assert rounds_paid(policy, site.agreement, 0) == (min(paid, 5), 5)
+    can_pay = payable(policy, site.agreement)
+    assert (can_pay.paid, can_pay.of) == (min(paid, 5), 5)
     if paid < 5:
         line = site.accept().assert_refused()
         assert f"covers only {paid} of the 5 rounds" in line
-        assert not (site.folder / "ledger.sqlite").exists()
+        assert not (site.folder / "state").exists()
         assert site.accept("--rounds", paid + 1).status == 2
     if paid:
         assert site.accept("--rounds", min(paid, 5)).status == 0
@@ -234,10 +235,10 @@ def test_rounds_that_were_paid_count_and_the_ledger_grants_the_others(
     cost, _ = env.policies[0].costs(env.agreement)
     shutil.rmtree(tmp_path / "free")
     terms = {"budget": {"kind": "zcdp", "limit": limit * cost}}
-    env = make_environment(tmp_path / "world", "rounds=4", sites=1, policy=terms)
+    env = make_environment(tmp_path / "world", "rounds=4", sites=1, policy=terms, enough=int(limit))
     agent, granted = env.agent(0), 0
     for round in range(1, 5):
-        assert rounds_paid(env.policies[0], env.agreement, 0)[0] == int(limit)
+        assert payable(env.policies[0], env.agreement).paid == int(limit)
         granted += isinstance(content(ask(agent, env, request_of(env, round))), Report)
     assert granted == int(limit)
 
@@ -326,7 +327,7 @@ def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) ->
 
 
 def test_a_site_never_pays_more_than_its_budget(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
+    env = make_environment(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}}, enough=1)
     agent = env.agent(0)
     assert isinstance(content(ask(agent, env, request_of(env))), Report)
     refusal = content(ask(agent, env, request_of(env, 2)))

@@ -14,20 +14,21 @@ from typing import Any
 
 import pytest
 import tomli_w
-from environments import Environment, make_environment, write_policy
+from environments import (
+    Environment,
+    acceptance_of,
+    allowed,
+    changes_database,
+    make_environment,
+    write_policy,
+)
 
 from fedldp.accounting.events import Event, GaussianShare, InClear, PerPerson, PerRecord
-from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
+from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, PrivacyError
 from fedldp.core.kinds import OTHER_SENT
+from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreement import Agreement, agreed, read_agreement
-from fedldp.deployment.policy import (
-    SitePolicy,
-    accepted_agreement,
-    make_accepted,
-    own_place,
-    read_policy,
-    write_accepted,
-)
+from fedldp.deployment.policy import SitePolicy, make_state, own_place, read_policy
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
@@ -162,38 +163,41 @@ def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_uncha
     finally:
         os.umask(before)
     policy = env.policies[0]
-    path = policy.accepted_as(env.agreement.digest)
-    assert path.stat().st_mode & 0o777 == 0o600
+    digest = env.agreement.digest
+    assert policy.ledger.stat().st_mode & 0o777 == 0o600
     assert policy.state.stat().st_mode & 0o777 == 0o700
-    found = accepted_agreement(policy, env.agreement.digest)
-    assert found is not None
-    assert found.digest == env.agreement.digest
-    assert accepted_agreement(policy, bytes(32)) is None
-    path.write_text(path.read_text().replace('"quorum": 3', '"quorum": 2'))
+    assert allowed(policy, digest).digest == digest
+    assert Acceptances(policy).of(bytes(32)) is None
+    content = acceptance_of(policy, digest).content
+    change = "UPDATE agreements SET content = ?"
+    changes_database(policy, change, content.replace(b'"quorum": 3', b'"quorum": 2'))
     with pytest.raises(ConfigError) as error:
-        accepted_agreement(policy, env.agreement.digest)
+        allowed(policy, env.agreement.digest)
     one_line(error.value, "it was changed after it was accepted; accept it again")
-    write_accepted(policy, env.agreement)  # which mends it
-    assert accepted_agreement(policy, env.agreement.digest) is not None
-    path.write_bytes(b"{")
+    accept(policy, env.agreement)  # which mends it
+    assert allowed(policy, env.agreement.digest) is not None
+    changes_database(policy, change, b"{")
     with pytest.raises(ConfigError) as error:
-        accepted_agreement(policy, env.agreement.digest)
+        allowed(policy, env.agreement.digest)
     one_line(error.value, "it is damaged")
-    write_accepted(policy, env.agreement)
-    assert accepted_agreement(policy, env.agreement.digest) is not None
+    accept(policy, env.agreement)
+    assert allowed(policy, env.agreement.digest) is not None
+    changes_database(policy, "UPDATE agreements SET terms = '{}'")
+    with pytest.raises(LedgerUnusable, match="an accepted agreement is damaged"):
+        Acceptances(policy).all()
 
 
 def test_two_agreements_of_one_run_are_not_accepted(env: Environment) -> None:
     other = replace(env.agreement, deadline_seconds=77.0)
     with pytest.raises(ConfigError) as found:
-        write_accepted(env.policies[0], other)
+        accept(env.policies[0], other)
     one_line(found.value, f"run {env.agreement.run}", "refuse this one")
 
 
 def test_a_stricter_policy_applies_to_accepted_agreements(env: Environment) -> None:
     stricter = env.policies[2].model_copy(update={"channels": ("sum",)})
     with pytest.raises(PrivacyError):
-        accepted_agreement(stricter, env.agreement.digest)
+        allowed(stricter, env.agreement.digest)
 
 
 def test_a_site_outside_the_roster_is_told_so(env: Environment) -> None:
@@ -284,7 +288,7 @@ def test_a_budget_for_people_allows_releases_that_protect_them(
     assert policy.budgets == (Budget("zcdp", 0.5, "person"),)
     rounds = of_people.rounds_of(0)
     assert policy.costs(of_people) == pytest.approx((0.1, rounds * 0.1))
-    make_accepted(policy)
+    make_state(policy)
     assert SiteLedger(policy).ledger.budgets == policy.budgets
     with pytest.raises(PrivacyError, match=r"largest.release = 0.05: .*0.1 \(zcdp for each person"):
         people_only(tmp_path, largest={"release": 0.05}).check(of_people)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import Environment, make_environment
+from environments import Environment, changes_database, make_environment
 
 from fedldp.cli.deploy_status import lines_of
 from fedldp.core.facts import Status
@@ -188,12 +188,13 @@ def test_everything_is_known_as_long_as_every_source_is_there(site: Site) -> Non
 
 OF_LEDGER = {"rounds.done", "last_release", "runs.0.rounds.done", "runs.0.state"}
 OF_LEDGER |= {"sites.0.budget_left"}
+OF_DATABASE = {"last_release", "sites.0.budget_left", "sites.0.name", "rounds.done", "rounds.of"}
 
 
 @pytest.mark.parametrize(
     ("source", "unread", "unknown"),
     [
-        ("ledger.sqlite", "ledger", OF_LEDGER),
+        ("state/site.db", "ledger", OF_DATABASE),
         ("site.key.ledger-mark", "ledger", OF_LEDGER),
         ("site.key", "key", {"rounds.of", "runs.0.rounds.of", "runs.0.state", "sites.0.name"}),
         ("data.npz", "data", set()),
@@ -208,8 +209,9 @@ def test_what_a_site_cannot_read_is_unknown_everywhere(
 ) -> None:
     before, folder = site.look(), site.agent.policy.key.parent
     if source == "accepted":
-        (accepted,) = site.agent.policy.accepted.glob("*.agreement")
-        accepted.write_bytes(accepted.read_bytes()[:-9])
+        changes_database(
+            site.agent.policy, "UPDATE agreements SET content = substr(content, 1, 99)"
+        )
     elif source == "site.key.ledger-mark":
         site.agent.policy.mark.unlink()
     else:
@@ -217,16 +219,16 @@ def test_what_a_site_cannot_read_is_unknown_everywhere(
     after = site.look()
     assert after.unread == {unread}
     changes = after.changes(before)
-    measured = {"fedldp_refuses"} if source == "ledger.sqlite" else set()
+    measured = {"fedldp_refuses"} if source == "state/site.db" else set()
     assert changes.keys() == unknown | measured
     assert all(changes[place] is None for place in unknown)
-    if source == "ledger.sqlite":
+    if source == "state/site.db":
         assert not after.measures("releases")
         assert not after.measures("budget")
         assert after.measures("refuses 1.0")
     checked = {each.what.split()[0]: each.ok for each in after.checks}
     assert not all(checked.values())
-    if source == "ledger.sqlite":  # an agent that starts would only refuse
+    if source == "state/site.db":  # an agent that starts would only refuse
         (site.state / "lock").rename(site.state / "moved")
         (site.state / "lock").touch()  # nobody holds it
         stopped = site.look().status

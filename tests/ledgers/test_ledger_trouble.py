@@ -8,11 +8,11 @@ import resource
 import signal
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
-from ledger_helpers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched, release
+from ledger_helpers import ONE, PLENTY, apart, digest, filled, forks, fresh, patched, release
 
 from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.ledgers.budget import Budget
@@ -69,7 +69,7 @@ def test_a_locked_file_refuses_after_a_while(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnusable, match="database is locked"):
-            release(ledger, "run", 4, ONE, never)
+            release(ledger, "run", 4, ONE, fresh)
         assert ledger.spent() == 4.0  # reading still works
         other.execute("COMMIT")
         other.execute("BEGIN")
@@ -80,18 +80,14 @@ def test_a_locked_file_refuses_after_a_while(path: Path) -> None:
     release(ledger, "run", 4, ONE, fresh)
 
 
-def test_a_commit_is_synced_with_its_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_synced_with_its_folder(path: Path) -> None:
     ledger = filled(path)
-    opened: list[sqlite3.Connection] = []
-    patched(monkeypatch, opened.append)
-
-    def make() -> bytes:
-        assert opened[-1].in_transaction
-        assert opened[-1].execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
-        assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("delete",)
-        return fresh()
-
-    release(ledger, "run", 4, ONE, make)
+    for held, journal in ((nullcontext, "delete"), (ledger.database.held, "wal")):
+        with held(), ledger.database.writing() as db:
+            assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+            assert db.execute("PRAGMA secure_delete").fetchone() == (1,)
+            assert db.execute("PRAGMA journal_mode").fetchone() == (journal,)
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 # Several processes, and kills

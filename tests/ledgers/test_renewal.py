@@ -92,7 +92,7 @@ def test_a_renewal_is_in_the_hash_chain(tmp_path: Path) -> None:
 
 def test_every_period_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = spent(tmp_path / "ledger")
-    monkeypatch.setattr(SqliteLedger, "_admit", lambda self, run, event, past: (1.0,))
+    monkeypatch.setattr(SqliteLedger, "_admit", lambda *_: (1.0,))
     release(ledger, 3)  # beyond the budget, by a simulated mistake
     monkeypatch.undo()
     with pytest.raises(LedgerUnusable, match="cost more than its"):

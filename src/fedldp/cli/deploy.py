@@ -281,10 +281,10 @@ def join(
     """Make a site's keys and policy, and the file that answers an invite."""
     from rich.console import Console
 
+    from fedldp.deployment.acceptance import payable
     from fedldp.deployment.joining import POLICY, Terms, read_invite
     from fedldp.deployment.joining import join as join_run
     from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.site_ledger import left_of
     from fedldp.deployment.words import words_of
 
     place, terms = folder or Path(site), None
@@ -308,7 +308,7 @@ def join(
         console,
         joined.expected,
         joined.policy,
-        left_of(joined.policy)[0],
+        payable(joined.policy, joined.expected).left,
         f"ask for a run that costs less, or change the limit in {place / POLICY} before any "
         "agreement has been accepted",
     )
@@ -524,16 +524,15 @@ def accept(
     """Show what an agreement protects and what it costs this site; accept it."""
     from rich.console import Console
 
+    from fedldp.deployment.acceptance import Acceptances, check_can_pay, last_release, payable
+    from fedldp.deployment.acceptance import accept as accept_it
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.checks import check_data
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.joining import fetched_agreement
     from fedldp.deployment.own_budgets import stay_at_sites
-    from fedldp.deployment.policy import own_place, read_policy, write_accepted
-    from fedldp.deployment.restored import Restored
-    from fedldp.deployment.site_ledger import SiteLedger, left_of
+    from fedldp.deployment.policy import own_place, read_policy
     from fedldp.deployment.source import digest_of_data
-    from fedldp.deployment.status import check_can_pay_all
 
     terms = read_policy(policy)
     known = _Known.by(agreement)
@@ -548,22 +547,25 @@ def accept(
             "protects nothing; only `fedldp deploy demo` may use such an agreement"
         )
     terms.check(found)
-    if not terms.accepted_as(found.digest).exists():
-        Restored(terms).check_new(found, new=new)
+    Acceptances(terms).check_new(found, new=new)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
     data = digest_of_data(terms.data, terms.label_column, terms.person_column)
     left_out = check_data(terms, found)
-    check_can_pay_all(terms, found, place, rounds)
-    left, last = left_of(terms)
+    can_pay = payable(terms, found)
+    check_can_pay(can_pay, rounds)
     console = Console()
     _show(console, found, found.planned)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
-    _show_cost(console, found, terms, left, "another run would have to be agreed on to go on")
+    for other in can_pay.others:
+        typer.echo(f"beside     {other}")
+    _show_cost(
+        console, found, terms, can_pay.left, "another run would have to be agreed on to go on"
+    )
     if left_out:
         typer.echo(f"left out   {left_out}; nobody else is told")
-    typer.echo(f"last here  {last}; compare it with the release that you noted")
+    typer.echo(f"last here  {last_release(terms)}; compare it with the release that you noted")
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
         "compare    the words or the digest, and each site's key, with every site named above, "
@@ -572,9 +574,8 @@ def accept(
     )
     if not yes and not typer.confirm("Accept this agreement?"):
         raise typer.Exit(1)
-    accepted = write_accepted(terms, found, data)
-    SiteLedger(terms)  # opening the ledger fixes the limits, so it must wait for the confirmation
-    typer.echo(f"accepted: {accepted}")
+    accept_it(terms, found, data, rounds)  # fixes the limits, so it must wait for the confirmation
+    typer.echo(f"accepted: {found.digest.hex()}")
 
 
 @deploy_app.command()

@@ -130,18 +130,18 @@ def retire(
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
     """Stop loading an agreement whose run is over; to undo this, accept the agreement again."""
+    from fedldp.deployment.acceptance import Acceptances
     from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.policy import retire as retire_it
 
-    terms = read_policy(policy)
-    found = [path.stem for path in sorted(terms.accepted.glob("*.agreement"))]
+    accepted = Acceptances(read_policy(policy))
+    found = [each.digest.hex() for each in accepted.all()]
     meant = [each for each in found if each.startswith(digest.lower())]
     if len(meant) != 1 or len(digest) < 8:
         raise ConfigError(
             f"digest {digest}: give at least 8 digits of the digest of an agreement that has been "
             f"accepted here: {', '.join(each[:16] for each in found) or 'there is none'}"
         )
-    retire_it(terms, bytes.fromhex(meant[0]))
+    accepted.retire(bytes.fromhex(meant[0]))
     typer.echo(f"retired: {meant[0]}")
 
 

@@ -18,7 +18,7 @@ The agreement
 
 A site
     ``site``             the agent, which alone sees examples
-    ``policy``           what a site allows with its data
+    ``policy``           what a site allows with its data; ``acceptance`` what it has accepted
     ``source``           its data file, on disk and as examples
     ``site_ledger``      its ledger, and what shows that it was lost or set back
     ``restored``         what to charge after it was restored from an older copy
@@ -44,6 +44,7 @@ algorithms, reporting and simulation.
 """
 
 __all__ = [
+    "acceptance",
     "agreeing",
     "agreement",
     "certificates",

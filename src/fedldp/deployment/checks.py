@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,25 +12,21 @@ from pathlib import Path
 import numpy as np
 from cryptography import x509
 
-from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
 from fedldp.data.people import count_of
+from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.initial import agreed_initial, beside
-from fedldp.deployment.policy import (
-    SitePolicy,
-    accepted_agreement,
-    check_accepted_data,
-    private_to_owner,
-)
-from fedldp.deployment.site import check_randomness, check_secret, open_run
-from fedldp.deployment.site_ledger import SiteLedger, was_begun
+from fedldp.deployment.policy import SitePolicy, private_to_owner
+from fedldp.deployment.site import check_randomness, open_run
+from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.deployment.source import SiteData, check_rows_have_people, is_about_people, open_source
 from fedldp.deployment.status import Process, cannot_pay
-from fedldp.ledgers.sqlite import in_list, renewals
-from fedldp.protocol.keys import SecretKeys, read_secret
+from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
+from fedldp.protocol.keys import SecretKeys
 from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
 
@@ -120,15 +117,14 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         return f"{policy.data}: {found}"
 
     def ledger() -> str:
-        if not policy.ledger.exists() and not was_begun(policy):
+        kept = SiteLedger.existing(policy)
+        if kept is None:
             return f"{policy.ledger}: not created yet; it will have a {in_list(policy.budgets)}"
-        kept = SiteLedger(policy, look=True)
         if not private_to_owner(policy.ledger):
             raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
         found = kept.ledger
         found.verify()
         entries = kept.look()
-        _check_writable(policy.ledger.parent)
         _check_writable(policy.mark.parent)
         amounts = []
         for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
@@ -154,9 +150,7 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
             raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
         _check_writable(policy.state)
         if policy.ledger.exists():
-            check_secret(policy, SiteLedger(policy, look=True).ledger.releases())
-        if (policy.state / "secret").exists():
-            read_secret(policy.state / "secret")
+            _ = SqliteLedger(policy.ledger).secret
         return f"{policy.state}: readable by its owner only"
 
     def agent() -> str:
@@ -174,9 +168,11 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     server = policy.server
     yield _one("ca", lambda: _valid_authority(server.ca))
     yield _one("server", lambda: _connect(server.url, server.ca))
-    for path in sorted(policy.accepted.glob("*.agreement")):
-        if not path.with_suffix(".retired").exists():
-            yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
+    open_ = list[Acceptance]()
+    with suppress(LedgerUnusable):  # which the check of the ledger tells
+        open_ = Acceptances(policy).current()
+    for each in open_:
+        yield _one("accepted", lambda each=each: _accepted(policy, each))  # type: ignore[misc]
 
 
 def _not_running(process: Process) -> str | None:
@@ -269,25 +265,20 @@ def _first_misfit(source: SiteData, agreement: Agreement) -> str:
     return "correct the labels, or ask the server's operator for another invite"
 
 
-def _accepted(policy: SitePolicy, path: Path) -> str:
-    agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
-    if agreement is None:
-        raise FedldpError(f"{path}: it no longer exists")
+def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
+    agreement = accepted.allowed(policy)
     key = read_private(policy.key)
     check_randomness(agreement)
     left_out = check_data(policy, agreement)
     source = open_source(policy.data, policy.label_column, policy.person_column)
-    check_accepted_data(policy, agreement.digest, source.digest)
-    begun = policy.ledger.exists() or was_begun(policy)
-    ledger = SiteLedger(policy, look=True).ledger if begun else None
-    entries = [] if ledger is None else ledger.releases()
-    secret = policy.state / "secret"  # if this file is missing, nothing has been drawn or released
-    keys = SecretKeys(read_secret(secret) if secret.exists() else os.urandom(32), agreement.run)
-    index = open_run(policy, agreement, key, source, keys, entries).index
-    if ledger is not None:
-        short = cannot_pay(ledger, policy.as_here(agreement), index, entries)
-        if short:
-            raise FedldpError("; ".join(map(words.line, short)))
+    accepted.check_data(policy, source.digest)
+    ledger = SiteLedger(policy, look=True).ledger
+    keys = SecretKeys(ledger.secret, agreement.run)
+    index = open_run(policy, agreement, key, source, keys, ledger).index
+    here = policy.as_here(agreement)
+    short = cannot_pay(ledger, accepted, here, index, ledger.releases())
+    if short:
+        raise FedldpError("; ".join(map(words.line, short)))
     said = f"; {left_out}, so they are left out" if left_out else ""
     name = agreement.sites[index].name
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}{said}"

@@ -32,6 +32,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import check_extra, is_address
+from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     SITE_NAME,
@@ -42,7 +43,6 @@ from fedldp.deployment.agreement import (
     check_frozen,
     fits_version,
     parse_agreement,
-    read_agreement,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import check_data
@@ -60,7 +60,6 @@ from fedldp.deployment.policy import (
     URL,
     SitePolicy,
     costs_of,
-    is_retired,
     models_in,
     private_to_owner,
     protected_part,
@@ -509,10 +508,8 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
     new = {fingerprint(each) for each in invite.authorities}
     if policy.server.ca.exists() and set(fingerprints(policy.server.ca)) == new:
         return "known"
-    for path in sorted(policy.accepted.glob("*.agreement")):
-        if is_retired(policy, bytes.fromhex(path.stem)):
-            continue
-        named = read_agreement(path, policy.data_dir, own=policy.own_code).server_ca
+    for each in Acceptances(policy).current():
+        named = each.agreement(policy).server_ca
         if named and not new <= {*named}:
             return "kept"
     return "taken"
@@ -578,7 +575,6 @@ def _policy(
         **({} if terms.person_column is None else {"person_column": terms.person_column}),
         **({} if terms.people is None else {"people": terms.people}),
         "key": folder.absolute() / f"{name}.key",
-        "ledger": folder.absolute() / "ledger.sqlite",
         "state": folder.absolute() / "state",
         "channels": [invite.channel],
         "systems": [config.name()],

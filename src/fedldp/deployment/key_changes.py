@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError, RunError
+from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.documents import canonical, digest_of, for_people, parse, read_file
 from fedldp.deployment.identity import (
     is_signed,
@@ -31,8 +32,8 @@ from fedldp.deployment.identity import (
     replace_secret,
 )
 from fedldp.deployment.messages import Receipts, changed_file
-from fedldp.deployment.policy import SitePolicy, is_retired, retire
-from fedldp.deployment.site_ledger import SiteLedger, was_begun
+from fedldp.deployment.policy import SitePolicy
+from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.reporting.record import replace_file
 
 _PURPOSE = b"fedldp key change\x01"
@@ -186,8 +187,8 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     Raises:
         FedldpError: the ledger was lost or set back, or a file cannot be read or written.
     """
-    if policy.ledger.exists() or was_begun(policy):
-        SiteLedger(policy, look=True).look()
+    if (ledger := SiteLedger.existing(policy)) is not None:
+        ledger.look()
     old, known = read_private(policy.key), EarlierKeys.of(policy)
     next_key = policy.key.with_name(f"{policy.key.name}.next")
     new = read_private(next_key) if next_key.exists() else make_private(next_key)
@@ -202,7 +203,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     file = policy.key.with_suffix(".changed")
     ended = runs_of(policy)
     for digest in ended:
-        retire(policy, bytes.fromhex(digest))
+        Acceptances(policy).retire(bytes.fromhex(digest))
     replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
     replace_file(file, for_people(document))
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
@@ -212,8 +213,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
 
 def runs_of(policy: SitePolicy) -> list[str]:
     """Return the digests of the agreements that the site accepted and has not retired."""
-    found = sorted(policy.accepted.glob("*.agreement"))
-    return [each.stem for each in found if not is_retired(policy, bytes.fromhex(each.stem))]
+    return [each.digest.hex() for each in Acceptances(policy).current()]
 
 
 def _earlier(policy: SitePolicy) -> Path:

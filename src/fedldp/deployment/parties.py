@@ -24,19 +24,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data import Examples
 from fedldp.deployment import certificates
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_sites
-from fedldp.deployment.policy import (
-    SitePolicy,
-    accepted_agreement,
-    models_in,
-    protected_part,
-    read_policy,
-    write_accepted,
-)
+from fedldp.deployment.policy import SitePolicy, models_in, protected_part, read_policy
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.inputs import Inputs
 
@@ -144,10 +138,9 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             check_data(sites[-1], agreement)
-            write_accepted(sites[-1], agreement)
             # Check this now, because the server would wait forever for a site that cannot read the
             # agreement.
-            accepted_agreement(sites[-1], agreement.digest)
+            accept(sites[-1], agreement).allowed(sites[-1])
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
 
@@ -186,7 +179,6 @@ def _policy(
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
-        "ledger": "ledger.sqlite",
         "state": "state",
         "allow_in_clear": bool(agreement.in_clear) and part is None,
         "systems": [agreement.config.name()],

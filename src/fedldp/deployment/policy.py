@@ -2,8 +2,7 @@
 
     data = "examples.npz"          its examples: .npz (features, labels), .csv or .parquet
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
-    ledger = "ledger.sqlite"       everything that it has released
-    state = "state"                its folder: its secrets, saved state, accepted agreements
+    state = "state"                its folder, with site.db: its ledger, secrets and agreements
     channels = ["named", "sum"]    optional, like everything below
     witness = "/net/log/north"     one line per release; keep it out of all back-ups
 
@@ -35,13 +34,22 @@ from __future__ import annotations
 import math
 import stat
 import tomllib
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedldp.accounting.accountants import PARTS, BudgetKind, Part, on_side, sent_in_clear, sides_of
+from fedldp.accounting.accountants import (
+    PARTS,
+    BudgetKind,
+    Part,
+    on_side,
+    releases_nothing,
+    sent_in_clear,
+    sides_of,
+)
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.settings import WEIGHTS
@@ -51,12 +59,12 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
-from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
+from fedldp.deployment.agreement import Agreement, Channel, check_stated
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.identity import read_private, replace_secret
+from fedldp.deployment.identity import read_private
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
-from fedldp.deployment.source import digest_of_data
 from fedldp.ledgers.budget import Budget, each_of, total_of
+from fedldp.ledgers.sqlite import Release
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
@@ -124,14 +132,13 @@ class SitePolicy(FrozenConfig):
         "fit; if it would leave out more, no agreement is accepted and the operator learns why",
     )
     key: Path = Field(description="the site's private key, written by `fedldp deploy keys`")
-    ledger: Path = Field(description="the site's ledger file")
     witness: Path | None = Field(
         None,
         description="a file to which each release adds a line; create it once, empty, and "
         "exclude it from all back-ups",
     )
     state: Path = Field(
-        description="a folder for the site's secrets and saved state, used by this site only"
+        description="a folder for the site's ledger and secrets, used by this site only"
     )
     server: ServerTable = Field(description="the server that the site connects to")
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -196,6 +203,11 @@ class SitePolicy(FrozenConfig):
         return each_of(found if own is None else [*found, Budget(own.kind, own.limit, own.unit)])
 
     @property
+    def ledger(self) -> Path:
+        """The site's one file of state: its ledger, its secrets, and what it accepted."""
+        return self.state / "site.db"
+
+    @property
     def mark(self) -> Path:
         """The file beside the key that records that a ledger exists; see ``site_ledger``."""
         return self.key.with_name(f"{self.key.name}.ledger")
@@ -206,15 +218,6 @@ class SitePolicy(FrozenConfig):
         lists = (self.systems, self.mechanisms, self.features, self.models)
         named = [name for each in lists for name in each or ()]
         return frozenset(name for name in named if is_address(name) or name.endswith(WEIGHTS))
-
-    @property
-    def accepted(self) -> Path:
-        """The folder of accepted agreements."""
-        return self.state / "accepted"
-
-    def accepted_as(self, digest: bytes) -> Path:
-        """Return the path of an accepted agreement."""
-        return self.accepted / f"{digest.hex()}.agreement"
 
     def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
         """Return a run's costs to this site under one of its budgets; see ``costs_of``.
@@ -376,8 +379,10 @@ class SitePolicy(FrozenConfig):
         )
 
 
-def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
-    """Return the most that one round and the whole run cost a site, in the unit of a budget.
+def prices_due(
+    agreement: Agreement, budget: Budget, place: int = 0, of_run: Sequence[Release] = ()
+) -> list[Fraction | float]:
+    """Return what each round that a site may still answer costs, in the unit of a budget.
 
     What is randomised only once is charged only in the first round.
 
@@ -385,18 +390,29 @@ def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[floa
         agreement: the run's agreement.
         budget: sets the unit of the costs; its limit is ignored.
         place: the site's index in the roster.
+        of_run: the entries of the site's ledger for the run.
     """
-    most = agreement.rounds_of(place)
-    dearest: Fraction | float = 0
-    run: Fraction | float = 0
-    for stage in agreement.stages:
+    paid, answered = [entry.event for entry in of_run], rounds_answered(of_run)
+    due = agreement.rounds_of(place) - len(answered)
+    found: list[Fraction | float] = []
+    for stage in agreement.stages:  # if there are several, a site answers all rounds
         events = agreement.events_of(place, stage[0])
-        first = total_of(budget.price(event) for event in events)
-        later = total_of(budget.price(event, events) for event in events)
-        times = min(most, len(stage))  # if there are several stages, a site answers all rounds
-        dearest = max(dearest, first)
-        run += first if times == 1 else first + (times - 1) * later
-    return budget.spent([dearest]), budget.spent([run])
+        first = total_of(budget.price(event, paid) for event in events)
+        later = total_of(budget.price(event, [*paid, *events]) for event in events)
+        times = min(due - len(found), len(set(stage) - answered))
+        found += [first, *[later] * (times - 1)][:times]
+    return found
+
+
+def rounds_answered(of_run: Sequence[Release]) -> set[int]:
+    """Return the rounds of a run in which a site released something, by its ledger's entries."""
+    return {entry.round for entry in of_run if not releases_nothing(entry.event)}
+
+
+def costs_of(agreement: Agreement, budget: Budget, place: int = 0) -> tuple[float, float]:
+    """Return the most that one round and the whole run cost a site; see ``prices_due``."""
+    prices = prices_due(agreement, budget, place)
+    return budget.spent([max(prices)]), budget.spent(prices)
 
 
 def protected_part(agreement: Agreement) -> Part | None:
@@ -447,7 +463,7 @@ def read_policy(path: Path) -> SitePolicy:
             "protects nothing"
         )
     here = path.absolute().parent
-    places = ("data", "key", "ledger", "witness", "state", "data_dir")
+    places = ("data", "key", "witness", "state", "data_dir")
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
     update["server"] = policy.server.changed(ca=here / policy.server.ca.expanduser())
@@ -458,117 +474,6 @@ def models_in(config: RunConfig) -> list[str]:
     """Return what ``models`` must list: the model, any weight file and any user-defined loss."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
-
-
-def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
-    """Return the accepted agreement with this digest; None if none was accepted.
-
-    Raises:
-        ConfigError, PrivacyError: its file is damaged, or the policy no longer allows it.
-    """
-    path = policy.accepted_as(digest)
-    if not path.exists():
-        return None
-    agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
-    if agreement.digest != digest:
-        raise ConfigError(
-            f"agreement {path}: it was changed after it was accepted; accept it again"
-        )
-    policy.check(agreement)
-    if stay_at_sites(agreement.config):
-        _check_accepted_own(policy, digest)
-    return agreement
-
-
-def _check_accepted_own(policy: SitePolicy, digest: bytes) -> None:
-    """Refuse the site's own budget if it differs from the one that the operator accepted.
-
-    Only the site knows that budget, so no signature or agreement would reveal a change.
-
-    Raises:
-        PrivacyError: the budget differs, or there is no record of the accepted one.
-    """
-    path = _own_as_accepted(policy, digest)
-    try:
-        accepted = OwnBudget.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        accepted = None
-    if accepted != policy.own:
-        before = "" if accepted is None else f", but the agreement was accepted with {accepted}"
-        raise PrivacyError(
-            f"own: this site's policy has {policy.own}{before}; to answer its rounds with the "
-            "policy's budget from now on, accept the agreement again"
-        )
-
-
-def check_accepted_data(policy: SitePolicy, digest: bytes, data: str) -> None:
-    """Refuse data other than those with which an agreement was accepted.
-
-    Args:
-        policy: the site's policy.
-        digest: the digest of the accepted agreement.
-        data: see ``digest_of_data``.
-
-    Raises:
-        PrivacyError: the data differ, or the record of the accepted data cannot be read.
-    """
-    try:
-        accepted = _data_as_accepted(policy, digest).read_text()
-    except (OSError, UnicodeDecodeError):
-        accepted = None
-    if accepted != data:
-        raise PrivacyError(
-            f"data {policy.data}: these are not the data with which agreement "
-            f"{digest.hex()[:16]} was accepted; put those back, or accept the agreement again; "
-            "then restart the agent"
-        )
-
-
-def note_data(policy: SitePolicy, digest: bytes, data: str) -> None:
-    """Record the data with which an agreement is accepted, unless they are recorded.
-
-    Raises:
-        ConfigError: the record cannot be written.
-    """
-    path = _data_as_accepted(policy, digest)
-    if not path.exists():
-        replace_secret(path, data.encode())
-
-
-def retire(policy: SitePolicy, digest: bytes) -> None:
-    """Mark an accepted agreement whose run is over, so that it is no longer loaded.
-
-    The agreement is not removed: after a restore from an older copy, its rounds are charged like
-    the rounds of other runs. Accepting the agreement again removes the mark.
-
-    Raises:
-        ConfigError: the agreement was not accepted here, or its mark cannot be written.
-    """
-    if not policy.accepted_as(digest).exists():
-        raise ConfigError(f"digest {digest.hex()}: no agreement with this digest is accepted here")
-    try:
-        _retired(policy, digest).touch(mode=0o600)
-    except OSError as error:
-        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error
-
-
-def is_retired(policy: SitePolicy, digest: bytes) -> bool:
-    """Return whether an accepted agreement was retired, so that it is no longer loaded."""
-    return _retired(policy, digest).exists()
-
-
-def _own_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
-    """Return the file of the site's own budget as it was when an agreement was accepted."""
-    return policy.accepted / f"{digest.hex()}.own"
-
-
-def _data_as_accepted(policy: SitePolicy, digest: bytes) -> Path:
-    """Return the file with the digest of the data with which an agreement was accepted."""
-    return policy.accepted / f"{digest.hex()}.data"
-
-
-def _retired(policy: SitePolicy, digest: bytes) -> Path:
-    return policy.accepted / f"{digest.hex()}.retired"
 
 
 def own_place(agreement: Agreement, public: str) -> int:
@@ -591,59 +496,13 @@ def private_to_owner(path: Path) -> bool:
     return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
-def write_accepted(policy: SitePolicy, agreement: Agreement, data: str | None = None) -> Path:
-    """Store an agreement that the site's operator accepts, and return its path.
-
-    With other data than those with which it is accepted, the agent does not serve it. A stored copy
-    that was damaged or changed in the meantime is replaced.
-
-    Args:
-        policy: the site's policy.
-        agreement: the agreement.
-        data: what identified the data before they were checked, see ``digest_of_data``. None: the
-            data as they are now.
+def make_state(policy: SitePolicy) -> None:
+    """Create the state folder, for its owner only.
 
     Raises:
-        ConfigError: the agreement cannot be written, or another agreement of the same run was
-            accepted.
-    """
-    path = policy.accepted_as(agreement.digest)
-    make_accepted(policy)
-    for other in sorted(policy.accepted.glob("*.agreement")):
-        if other != path and _run_of(other, policy) == agreement.run:
-            raise ConfigError(
-                f"run {agreement.run}: another agreement of this run was accepted before "
-                f"({other}); refuse this one, and ask for an agreement for a new run"
-            )
-    if policy.own is not None and stay_at_sites(agreement.config):
-        replace_secret(
-            _own_as_accepted(policy, agreement.digest), policy.own.model_dump_json().encode()
-        )
-    data = data or digest_of_data(policy.data, policy.label_column, policy.person_column)
-    replace_secret(_data_as_accepted(policy, agreement.digest), data.encode())
-    replace_secret(path, agreement.to_bytes())
-    try:
-        _retired(policy, agreement.digest).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error
-    return path
-
-
-def _run_of(path: Path, policy: SitePolicy) -> str | None:
-    try:
-        return read_agreement(path, policy.data_dir, own=policy.own_code).run
-    except ConfigError:
-        return None  # the file is damaged or no longer allowed, so its run is not served
-
-
-def make_accepted(policy: SitePolicy) -> None:
-    """Create the state folder and its folder of accepted agreements, for their owner only.
-
-    Raises:
-        ConfigError: a folder cannot be created.
+        ConfigError: it cannot be created.
     """
     try:
-        for folder in (policy.state, policy.accepted):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        policy.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error

@@ -10,17 +10,17 @@ once the limit is exceeded, nothing more is released with this ledger.
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import releases_nothing
-from fedldp.core.errors import ConfigError, RunError
-from fedldp.deployment.agreement import Agreement, read_agreement
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.acceptance import Acceptances
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.key_changes import EarlierKeys
-from fedldp.deployment.policy import SitePolicy, costs_of, make_accepted
+from fedldp.deployment.policy import SitePolicy, costs_of, make_state, rounds_answered
 from fedldp.deployment.site_ledger import (
     LEAST_HASH,
     Mark,
@@ -28,11 +28,8 @@ from fedldp.deployment.site_ledger import (
     Witness,
     last_of,
     read_mark,
-    was_begun,
 )
 from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
-from fedldp.protocol.client_store import FolderStore
-from fedldp.reporting.record import replace_file
 
 
 @dataclass(frozen=True)
@@ -79,11 +76,10 @@ def charge_lost(
     if policy.witness is not None:
         Witness(policy.witness).last()  # refuses an unusable witness before anything is charged
     mark = _mark_of(policy)
-    make_accepted(policy)
-    paths = sorted(policy.accepted.glob("*.agreement"))
-    known = [read_agreement(path, policy.data_dir, own=policy.own_code) for path in paths]
+    make_state(policy)
+    known = [each.agreement(policy) for each in Acceptances(policy).all()]
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
-    begins = not policy.ledger.exists() and (anew or not was_begun(policy))
+    begins = not policy.ledger.exists() and (anew or not policy.mark.exists())
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
     # If sites keep budgets to themselves, charge the largest, because nothing records the budget
     # that a site had at that time.
@@ -91,13 +87,15 @@ def charge_lost(
     _check_all_named(mark, placed, entries, restores)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
-    kept, restored = SiteLedger(policy, look=True), Restored(policy)
-    restored.begin()
-    found = []
-    for each in placed:
-        FolderStore(policy.state / "kept", each.agreement.run).forget_rounds()
-        found += [_charge(kept.ledger, each) for _ in range(restores)]
-        restored.charged(each.agreement)
+    kept, found = SiteLedger(policy, look=True), list[UnrecordedSpend]()
+    with kept.ledger.database.writing() as db:
+        kept.ledger.forget_rounds()
+        db.execute("DELETE FROM charged")  # what an earlier restore charged does not count now
+        for each in placed:
+            found += [_charge(kept.ledger, each) for _ in range(restores)]
+            row = (each.agreement.digest.hex(), each.agreement.run)
+            db.execute("INSERT INTO charged VALUES (?, ?)", row)
+        kept.ledger.database.note("restored")
     before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
     kept.restored(replace(mark, restores=before + restores))
     return found
@@ -217,11 +215,7 @@ def _check_all_named(
 
 def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
     agreement, entries = placed.agreement, ledger.releases()
-    answered = {
-        entry.round
-        for entry in entries
-        if entry.run == agreement.run and not releases_nothing(entry.event)
-    }
+    answered = rounds_answered([entry for entry in entries if entry.run == agreement.run])
     # Rounds differ only where a site takes part in all of them; else any are as dear as others.
     lost = [round for round in range(1, agreement.config.rounds + 1) if round not in answered]
     lost = lost[: placed.rounds - len(answered)]
@@ -243,71 +237,3 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
             for phase, event in events:
                 ledger.charge_lost(name, number, phase, event)
     return UnrecordedSpend(agreement.run, number)
-
-
-class Restored:
-    """The record of the agreements that were charged at a site's last restore.
-
-    Args:
-        policy: the policy of the site.
-    """
-
-    def __init__(self, policy: SitePolicy) -> None:
-        self._path = policy.state / "restored.json"
-
-    def begin(self) -> None:
-        """Record a restore; the charges of an earlier restore do not count for it."""
-        self._write({})
-
-    def charged(self, agreement: Agreement) -> None:
-        """Record that an agreement was charged."""
-        self._write({**self._read(), agreement.digest.hex(): agreement.run})
-
-    def check_new(self, agreement: Agreement, *, new: bool) -> None:
-        """Refuse an agreement that may have been accepted since the copy was made.
-
-        Args:
-            agreement: the agreement to accept.
-            new: whether the site's operator states that the site never accepted it.
-
-        Raises:
-            ConfigError: there was a restore, and no charge covers what this run may have released,
-                or another agreement of the run was charged.
-        """
-        if not self._path.exists():
-            return
-        known = self._read()
-        if agreement.digest.hex() in known:
-            return
-        if agreement.run in known.values():
-            raise ConfigError(
-                f"run {agreement.run}: another agreement of this run was served before the "
-                "restore; refuse this one, and ask for an agreement for a new run"
-            )
-        if not new:
-            raise ConfigError(
-                f"run {agreement.run}: this site was restored from an older copy, and may have "
-                "accepted this agreement since the copy was made; if it did, run fedldp deploy "
-                "restored again, with --since and the file of each such agreement; if it never "
-                "did, accept it with --new"
-            )
-
-    def _read(self) -> dict[str, str]:
-        """Return the names of the charged runs, by the digest of the agreement."""
-        if not self._path.exists():
-            return {}
-        try:
-            found = json.loads(self._path.read_text())
-            known = {digest: of["run"] for digest, of in found.items()}
-            if not all(isinstance(run, str) for run in known.values()):
-                raise ValueError("not the name of a run")
-        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-            raise RunError(
-                f"{self._path} is damaged: run fedldp deploy restored again, which again charges "
-                "everything that may be lost"
-            ) from error
-        return known
-
-    def _write(self, known: Mapping[str, str]) -> None:
-        document = {digest: {"run": run} for digest, run in known.items()}
-        replace_file(self._path, json.dumps(document, sort_keys=True).encode())

@@ -78,7 +78,8 @@ def _serve(agent: Agent, metrics: str | None) -> None:
     from fedldp.deployment.https.site import HttpsLink
 
     server = agent.policy.server
-    with serving(metrics, lambda: metrics_of(agent)), _until_told() as stop:
+    database = agent.ledger.database
+    with serving(metrics, lambda: metrics_of(agent)), _until_told() as stop, database.held():
         link = HttpsLink(
             server.url,
             server.ca,

@@ -15,15 +15,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import (
     FedldpError,
-    LedgerLost,
     LedgerUnusable,
     PrivacyError,
     StoreUnusable,
@@ -31,6 +29,7 @@ from fedldp.core.errors import (
 )
 from fedldp.core.formatting import number
 from fedldp.data import Examples
+from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.identity import read_private
@@ -48,16 +47,7 @@ from fedldp.deployment.messages import (
     read_by_site,
     to_sign,
 )
-from fedldp.deployment.policy import (
-    SitePolicy,
-    accepted_agreement,
-    check_accepted_data,
-    is_retired,
-    make_accepted,
-    note_data,
-    own_place,
-    private_to_owner,
-)
+from fedldp.deployment.policy import SitePolicy, make_state, own_place, private_to_owner
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import (
     SiteData,
@@ -67,12 +57,12 @@ from fedldp.deployment.source import (
     open_source,
 )
 from fedldp.deployment.watch import SiteWatch
-from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger
+from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
-from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.keys import Keys, SecretKeys, SimulationKeys, read_secret
+from fedldp.protocol.client_store import LedgerStore
+from fedldp.protocol.keys import Keys, SecretKeys, SimulationKeys
 from fedldp.protocol.roles import ClientRole
-from fedldp.protocol.wire import Reason, Refusal, pack_reply, read_reply, read_request
+from fedldp.protocol.wire import Reason, Refusal, Report, pack_reply, read_reply, read_request
 from fedldp.simulation.inputs import choose_device
 from fedldp.training.tensors import one_thread
 
@@ -87,11 +77,24 @@ _BYTES_OF_SITE = 256
 
 @dataclass(frozen=True)
 class _Run:
-    """An accepted agreement that this site takes part in."""
+    """An accepted agreement that this site takes part in.
 
+    Attributes:
+        accepted: how it was accepted.
+        agreement: the agreement.
+        index: the site's index in the roster.
+        reporting: the first phase of a round whose answers must be marked before they leave: before
+            it, nothing is released that would matter if it were released again.
+        runtime: computes the answers.
+        answering: held while a request of the run is answered.
+    """
+
+    accepted: Acceptance
     agreement: Agreement
     index: int
+    reporting: int
     runtime: ClientRuntime
+    answering: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Agent:
@@ -114,34 +117,36 @@ class Agent:
         self._test_keys = test_keys
         self._key = read_private(policy.key)
         self._public = self._key.public_key().public_bytes_raw().hex()
-        make_accepted(policy)
+        make_state(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
         self.watch = SiteWatch(policy.state) if watch is None else watch
         self._kept = SiteLedger(policy)
         self._ledger = self._kept.ledger
-        self._secret = _secret(policy, self._ledger.releases())
+        # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
+        self._accepted = Acceptances(policy)
         self._receipts = Receipts(self._key, EarlierKeys.of(policy).receipts.values())
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
-        self._refused: set[bytes] = set()
+        self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
-        self._beginning, self._answering = threading.Lock(), threading.Lock()
+        self._beginning, self._leaving = threading.Lock(), threading.Lock()
         self._unknown: set[bytes] = set()
         """Agreements that are not served and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] | None = None
-        """The ledger's entries as they were when the latest answer left, for metrics: newer entries
-        would reveal when training ended. None if the ledger could not be read yet."""
+        """The ledger's entries whose answers have left, for metrics: others would reveal when a
+        training ended. None if the ledger could not be read yet."""
+        self._shown_of: dict[str, int] = {}
+        """The number of the latest shown entry of each run."""
         try:
             self.shown = self._kept.keep()
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
             self._refuses(error)
-        for path in sorted(policy.accepted.glob("*.agreement")):
-            with suppress(ValueError):
-                self._run(bytes.fromhex(path.stem))
+        for each in self._accepted.current():
+            self._run(each.digest)
 
     @property
     def ledger(self) -> SqliteLedger:
@@ -168,16 +173,27 @@ class Agent:
         self._unknown.discard(message.digest)
         if isinstance(message, Challenge):
             return pack(self._hello(run, message))
-        with self._answering:
+        with run.answering:
             # Each answer has its own timer: if requests that arrive together shared one, the wait
             # for the last answer would reveal how long the others took.
             asked = time.monotonic()
             answered, left, entries = self._answered(run, message)
             answer = pack(answered)
             self._wait_since(asked)
-            self._left[message.digest], self.shown = left, entries
+            self._left[message.digest] = left
+            self._show(run, entries)
             self.watch.passed(sent=len(answer), received=len(body))
         return answer
+
+    def _show(self, run: _Run, entries: list[Release] | None) -> None:
+        """Show the entries of a run in the metrics, because its answer leaves."""
+        with self._leaving:
+            latest, name = self._shown_of, run.agreement.run
+            if entries is None:
+                latest.setdefault(name, 0)
+                return
+            latest[name] = max((each.number for each in entries if each.run == name), default=0)
+            self.shown = [e for e in entries if e.number <= latest.get(e.run, e.number)]
 
     def _tell_unknown(self, digest: bytes) -> None:
         """Log that an agreement is not served, but not for every request of its server."""
@@ -198,51 +214,47 @@ class Agent:
         An agreement is opened only once.
         """
         with self._beginning:
-            there = self.policy.accepted_as(digest).exists()
-            if not there or is_retired(self.policy, digest):  # not accepted, or no longer accepted
-                self._runs.pop(digest, None)
-                self._refused.discard(digest)
-                return None
-            if digest in self._refused:
-                return None
-            if digest in self._runs and not self._has_accepted_data(digest):
-                del self._runs[digest]  # accepted again, with other data
-            if digest not in self._runs:
+            try:
                 try:
-                    agreement = accepted_agreement(self.policy, digest)
-                    if agreement is None:
-                        return None
-                    self._runs[digest] = begun = self._begun(agreement)
-                    self._left[digest] = self._receipt(begun, self._ledger.releases())
-                except (LedgerUnusable, StoreUnusable) as error:  # it may become usable again
+                    accepted = self._accepted.of(digest)
+                except LedgerUnusable:
+                    if digest not in self._runs:
+                        raise
+                    return self._runs[digest]  # which refuses, as a normal answer
+                if accepted is None or not accepted.is_open:
                     self._runs.pop(digest, None)
-                    self._rate_limited(f"an accepted agreement is not served for now: {error}")
+                    self._refused.pop(digest, None)
                     return None
-                except FedldpError as error:
-                    self._refused.add(digest)
-                    log.error("an accepted agreement is not served: %s", error)
+                if self._refused.get(digest) == accepted:
                     return None
-                self.largest_message = max(self.largest_message, largest_message(agreement))
+                if digest not in self._runs or self._runs[digest].accepted != accepted:
+                    self._runs.pop(digest, None)
+                    begun = self._begun(accepted)
+                    entries = self._ledger.releases()
+                    self._left[digest] = self._receipt(begun, entries)
+                    self._show(begun, self.shown)
+                    self._runs[digest] = begun
+            except (LedgerUnusable, StoreUnusable) as error:  # it may become usable again
+                self._runs.pop(digest, None)
+                self._rate_limited(f"an accepted agreement is not served for now: {error}")
+                return None
+            except FedldpError as error:
+                assert accepted is not None
+                self._refused[digest] = accepted
+                log.error("an accepted agreement is not served: %s", error)
+                return None
             return self._runs[digest]
 
-    def _has_accepted_data(self, digest: bytes) -> bool:
-        try:
-            check_accepted_data(self.policy, digest, self._source.digest)
-        except PrivacyError:
-            return False
-        return True
-
-    def _begun(self, agreement: Agreement) -> _Run:
-        check_accepted_data(self.policy, agreement.digest, self._source.digest)
-        note_data(self.policy, agreement.digest, self._source.digest)
+    def _begun(self, accepted: Acceptance) -> _Run:
+        agreement = accepted.allowed(self.policy)
+        accepted.check_data(self.policy, self._source.digest)
         config, problem = agreement.config, agreement.problem
-        keys: Keys = SecretKeys(self._secret, agreement.run)
+        keys: Keys = SecretKeys(self._ledger.secret, agreement.run)
         if agreement.test_seed is not None:
             if not self._test_keys:
                 check_randomness(agreement)
             keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
-        entries = self._ledger.releases()
-        opened = open_run(self.policy, agreement, self._key, self._source, keys, entries)
+        opened = open_run(self.policy, agreement, self._key, self._source, keys, self._ledger)
         index, role, store = opened.index, opened.role, opened.store
         if agreement.draws_once and not opened.noted:
             begin_with(opened.examples, store)
@@ -271,7 +283,8 @@ class Agent:
             config.rounds,
             agreement.channel,
         )
-        return _Run(agreement, index, runtime)
+        self.largest_message = max(self.largest_message, largest_message(agreement))
+        return _Run(accepted, agreement, index, role.reporting, runtime)
 
     # Messages
 
@@ -289,9 +302,12 @@ class Agent:
             self._check_receipt(run, shown, before)
             with one_thread():
                 answer = run.runtime.answer(message.request)
-            entries = self._kept.keep()
+            _, phase, content = read_reply(answer)
+            # Before that phase, a copy that lacks the answer would only begin the round again.
+            marks = phase >= run.reporting and not isinstance(content, Refusal)
+            entries = self._kept.keep() if marks else self._ledger.releases()
             own = self._receipt(run, entries)
-            self._tell(run, answer, entries, len(before))
+            self._tell(run, content, len(answer), before, entries)
             self.watch.refuses(None)
         except LedgerUnusable as error:
             self._refuses(error)
@@ -304,20 +320,28 @@ class Agent:
         self._rate_limited(f"refused: {error}", "refused for the ledger")
         self.watch.refuses(str(error))
 
-    def _tell(self, run: _Run, answer: bytes, entries: list[Release], before: int) -> None:
-        name, _exchange, content = read_reply(answer)
+    def _tell(
+        self,
+        run: _Run,
+        content: Report | Refusal,
+        size: int,
+        before: list[Release],
+        entries: list[Release],
+    ) -> None:
+        name = run.agreement.run
         if isinstance(content, Refusal):
             # A server can ask for any number of rounds, so the log is rate-limited by reason, not
             # by round.
             reason = content.reason.value
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
-            self._rate_limited(what, f"refused {run.agreement.run} {reason}")
+            self._rate_limited(what, f"refused {name} {reason}")
             return
         place = f"round {content.round} of run {name[:8]}"
-        if len(entries) == before:
+        new = [entry for entry in entries[len(before) :] if entry.run == name]
+        if not new:
             log.info("%s: answered again, with the same bytes and at no cost", place)
             return
-        entry = entries[-1]
+        entry = new[-1]
         nothing = sent_of_nothing(entry.event)
         if nothing is not None:
             log.info("%s: sent %s, which reveal nothing", place, nothing.replace("-", " "))
@@ -330,7 +354,7 @@ class Agent:
         log.info(
             "%s: released one report of %d bytes; it cost %s; release %d, hash %s",
             place,
-            len(answer),
+            size,
             "; ".join(words),
             entry.number,
             entry.hash[:LEAST_HASH],
@@ -412,7 +436,7 @@ class OpenedRun:
     index: int
     role: ClientRole
     examples: Examples
-    store: FolderStore
+    store: LedgerStore
     noted: bool
 
 
@@ -422,7 +446,7 @@ def open_run(
     key: Ed25519PrivateKey,
     source: SiteData,
     keys: Keys,
-    entries: list[Release],
+    ledger: SqliteLedger,
 ) -> OpenedRun:
     """Return what a site needs to take part in a run, without writing anything.
 
@@ -433,8 +457,8 @@ def open_run(
     device = choose_device(policy.device)
     role = client_role(policy.as_here(agreement), index, key, device)
     examples = examples_for(agreement, source, policy.data, role.most_examples, keys.kept)
-    store = FolderStore(policy.state / "kept", agreement.run)
-    begun = any(entry.run == agreement.run for entry in entries)
+    store = LedgerStore(ledger, agreement.run)
+    begun = any(entry.run == agreement.run for entry in ledger.releases())
     noted = agreement.draws_once and check_unchanged(examples, store, policy.data, begun=begun)
     return OpenedRun(index, role, examples, store, noted)
 
@@ -449,31 +473,6 @@ def check_randomness(agreement: Agreement) -> None:
         raise PrivacyError(
             "the agreement draws all randomness from a seed, which protects nothing; only "
             "`fedldp deploy demo` may do that"
-        )
-
-
-def _secret(policy: SitePolicy, entries: list[Release]) -> bytes:
-    """Return the site's secret; it is created if nothing was released yet.
-
-    Raises:
-        LedgerLost: the secret is gone, so what was drawn from it and paid for once would be drawn
-            again.
-    """
-    check_secret(policy, entries)
-    return read_secret(policy.state / "secret")
-
-
-def check_secret(policy: SitePolicy, entries: list[Release]) -> None:
-    """Refuse to begin with a new secret if releases in the ledger were drawn from an earlier one.
-
-    Raises:
-        LedgerLost: the secret is gone.
-    """
-    drawn = any(entry.request != LOST.hex() for entry in entries)
-    if drawn and not (policy.state / "secret").exists():
-        raise LedgerLost(
-            f"state {policy.state}: the secret is missing, but ledger {policy.ledger} has "
-            "releases that were drawn from it; restore the folder from a copy"
         )
 
 

@@ -22,16 +22,16 @@ import logging
 import os
 import re
 import struct
+import threading
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from fedldp.core.errors import LedgerLost, LedgerUnusable
 from fedldp.core.locks import sync
 from fedldp.deployment.policy import SitePolicy
+from fedldp.ledgers.database import now
 from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
-from fedldp.reporting.record import replace_file
 
 log = logging.getLogger("fedldp.site")
 
@@ -48,7 +48,6 @@ _RESTORED = (
     "put the newest copy back, or stop the agent and run fedldp deploy restored, which charges "
     "what may be lost"
 )
-_BEGUN = b"The site's ledger was begun, and is marked beside its key. Do not remove this file.\n"
 
 
 @dataclass(frozen=True)
@@ -127,24 +126,30 @@ class SiteLedger:
 
     def __init__(self, policy: SitePolicy, *, look: bool = False) -> None:
         self._policy = policy
+        self._marking = threading.Lock()
         self._witness = None if policy.witness is None else Witness(policy.witness)
-        if not policy.ledger.exists() and was_begun(policy):
+        if not policy.ledger.exists() and policy.mark.exists():
             raise LedgerLost(
-                f"ledger {policy.ledger}: it was begun but is gone; restore it from a copy and "
-                "run fedldp deploy restored (with --anew if there is no copy), or correct its "
-                "path in the policy. A ledger for other data needs another key and state folder"
+                f"ledger {policy.ledger}: it was begun but is gone; restore the state folder from "
+                "a copy and run fedldp deploy restored (with --anew if there is no copy), or "
+                "correct its path in the policy. A ledger for other data needs another key and "
+                "state folder"
             )
         begins = not look or policy.ledger.exists()
         self.ledger = SqliteLedger(policy.ledger, policy.budgets if begins else None)
-        if not look:
-            self._begin()
+        # A ledger that has releases but no mark is refused by ``check``.
+        if not look and not policy.mark.exists() and not self.ledger.releases():
+            write_mark(policy.mark, Mark())
 
-    def _begin(self) -> None:
-        """Mark a new ledger; ``check`` refuses one that has releases but no mark."""
-        if not was_begun(self._policy) and not self.ledger.releases():
-            write_mark(self._policy.mark, Mark())
-        if self._policy.mark.exists() and not _flag(self._policy).exists():
-            replace_file(_flag(self._policy), _BEGUN)
+    @classmethod
+    def existing(cls, policy: SitePolicy) -> Self | None:
+        """Return a site's ledger, to be read only; None if none was begun.
+
+        Raises:
+            LedgerUnusable: see the class.
+        """
+        begun = policy.ledger.exists() or policy.mark.exists()
+        return cls(policy, look=True) if begun else None
 
     def check(self, *, moved: bool = False) -> list[Release]:
         """Return the ledger's entries; refuse if something shows that it was set back.
@@ -192,21 +197,24 @@ class SiteLedger:
             LedgerUnusable: see ``check``.
         """
         entries = self.ledger.releases()
-        return self.check() if entries or was_begun(self._policy) else entries
+        return self.check() if entries or self._policy.mark.exists() else entries
 
     def keep(self) -> list[Release]:
         """Record the last release in the witness and the mark before it leaves; return all entries.
 
+        One at a time: a slow thread would set both back. Whoever waited may find its own release
+        recorded with a later one.
+
         Raises:
             LedgerUnusable: see ``check``; or the witness or the mark cannot be written.
         """
-        entries = self.check()
-        mark, _ = read_mark(self._policy.mark)
-        assert mark is not None
-        number, hash = last_of(entries)
-        witnessed = self._witness is None or not entries or self._witness.last() is not None
-        if not witnessed or (mark.number, mark.hash, mark.seen) != (number, hash, None):
-            self._write(mark)
+        with self._marking:
+            entries = self.check()
+            mark, _ = read_mark(self._policy.mark)
+            assert mark is not None
+            witnessed = self._witness is None or not entries or self._witness.last() is not None
+            if not witnessed or (mark.number, mark.hash, mark.seen) != (*last_of(entries), None):
+                self._write(mark, entries)
         return entries
 
     def refuse_for(self, seen: Seen) -> NoReturn:
@@ -235,11 +243,9 @@ class SiteLedger:
         """Return the last release in words, for people to note and compare."""
         if not entries:
             return NO_RELEASE
-        mark, _ = read_mark(self._policy.mark)
-        number, hash = last_of(entries)
-        known = mark is not None and mark.date is not None and mark.number == number
-        date = f" on {mark.date}" if mark is not None and known else ""
-        return f"release {number}{date}, hash {hash}{self.ledger.renewed_words(entries)}"
+        last = entries[-1]
+        renewed = self.ledger.renewed_words(entries)
+        return f"release {last.number} on {last.date}, hash {last.hash}{renewed}"
 
     def restored(self, mark: Mark) -> None:
         """Restart the checks after lost releases were charged, or if none were lost.
@@ -247,14 +253,12 @@ class SiteLedger:
         Raises:
             LedgerUnusable: the mark or the witness cannot be written.
         """
-        self._write(mark)  # until the mark is written, the site refuses everything
-        replace_file(_flag(self._policy), _BEGUN)
+        self._write(mark, self.ledger.releases())  # until then, the site refuses everything
 
-    def _write(self, mark: Mark) -> None:
-        """Record the last release in the witness and the mark."""
-        entries = self.ledger.releases()
+    def _write(self, mark: Mark, entries: list[Release]) -> None:
+        """Record the last of some entries in the witness and the mark."""
         number, hash = last_of(entries)
-        date = now()
+        date = entries[-1].date if entries else now()
         if self._witness is not None and self._witness.last() != (number, hash):
             self._witness.add(date, number, hash)
         last = replace(mark, number=number, hash=hash, date=date, seen=None)
@@ -270,35 +274,6 @@ class SiteLedger:
         return LedgerUnusable(
             f"ledger {self._policy.ledger}: {why}: this is an older copy; {_RESTORED}"
         )
-
-
-def was_begun(policy: SitePolicy) -> bool:
-    """Return whether a ledger was begun with the site's key or state."""
-    return policy.mark.exists() or _flag(policy).exists()
-
-
-def left_of(policy: SitePolicy) -> tuple[tuple[float, ...], str]:
-    """Return what each of the site's budgets has left, and the last release in words.
-
-    This creates no ledger.
-
-    Raises:
-        LedgerUnusable: see ``SiteLedger``.
-    """
-    if not policy.ledger.exists() and not was_begun(policy):
-        return tuple(budget.limit for budget in policy.budgets), NO_RELEASE
-    kept = SiteLedger(policy, look=True)
-    entries = kept.look()
-    return tuple(kept.ledger.all_remaining(entries)), kept.last_words(entries)
-
-
-def _flag(policy: SitePolicy) -> Path:
-    return policy.state / "ledger-begun"
-
-
-def now() -> str:
-    """Return the time by this machine's clock, for people only: no decision depends on it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 # The mark

@@ -34,7 +34,7 @@ from fedldp.data import (
 from fedldp.data.people import count_of, few_of_each
 from fedldp.data.tables import Table
 from fedldp.deployment.agreement import Agreement
-from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.client_store import LedgerStore
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +287,7 @@ def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
         )
 
 
-def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
+def check_unchanged(examples: Examples, store: LedgerStore, place: Path, *, begun: bool) -> bool:
     """Refuse examples that differ, even only in order, from those that the run began with.
 
     Otherwise, an example that is randomised once and charged once could be randomised twice.
@@ -321,7 +321,7 @@ def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begu
     return False
 
 
-def begin_with(examples: Examples, store: FolderStore) -> None:
+def begin_with(examples: Examples, store: LedgerStore) -> None:
     """Record the examples that a run begins with, and remove what was stored for other examples.
 
     Raises:

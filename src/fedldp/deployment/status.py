@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,11 +31,12 @@ from fedldp.core.kinds import (
     UNREACHABLE,
 )
 from fedldp.core.locks import is_held
-from fedldp.deployment.agreement import Agreement, parse_agreement, read_agreement
+from fedldp.deployment.acceptance import Acceptance, Acceptances
+from fedldp.deployment.agreement import Agreement, parse_agreement
 from fedldp.deployment.certificates import authority_expires, expires
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.policy import SitePolicy, check_accepted_data, is_retired
-from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger, was_begun
+from fedldp.deployment.policy import SitePolicy, rounds_answered
+from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
 from fedldp.ledgers.budget import Budget, total_of
@@ -227,8 +227,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     entries: list[Release] | None = None
     ledger: SqliteLedger | None = None
     try:
-        if policy.ledger.exists() or was_begun(policy):
-            kept = SiteLedger(policy, look=True)
+        if (kept := SiteLedger.existing(policy)) is not None:
             entries, ledger = kept.look(), kept.ledger
             last = kept.last_words(entries)
             budgets = budgets_of(ledger, entries)
@@ -252,10 +251,15 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         "data",
         lambda: digest_of_data(policy.data, policy.label_column, policy.person_column),
     )
-    found, names, all_read = list[dict[str, Any]](), list[str](), True
-    for path in sorted(policy.accepted.glob("*.agreement")):
+    found, names = list[dict[str, Any]](), list[str]()
+    all_accepted: list[Acceptance] | None = None
+    if policy.ledger.exists() or not policy.mark.exists():
+        amiss = warnings if entries is not None else []  # else it is said of the ledger already
+        all_accepted = _read(amiss, "agreements", Acceptances(policy).all)
+    all_read = all_accepted is not None
+    for accepted in all_accepted or ():
         try:
-            agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
+            agreement = accepted.agreement(policy)
         except FedldpError as error:
             warnings.append(_unread("agreement", error))
             all_read = False
@@ -263,16 +267,17 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         places = [place for place, site in enumerate(agreement.sites) if site.key == own]
         names += [agreement.sites[place].name for place in places]
         of = None if own is None else agreement.rounds_of(places[0]) if places else 0
-        found.append(_run(policy, agreement, entries, of))
+        found.append(_run(accepted, agreement, entries, of))
         if found[-1]["state"] not in ("under-way", None):
             continue
         if data is not None:
             try:
-                check_accepted_data(policy, agreement.digest, data)
+                accepted.check_data(policy, data)
             except FedldpError as error:
                 warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
         if ledger is not None and entries is not None and places:
-            warnings += cannot_pay(ledger, policy.as_here(agreement), places[0], entries)
+            here = policy.as_here(agreement)
+            warnings += cannot_pay(ledger, accepted, here, places[0], entries)
     refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
@@ -289,7 +294,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
                 "budget_left": budgets,
             }
         ],
-        "next": _next_of_site(process, found),
+        "next": _next_of_site(process, found, all_read=all_read),
         "warnings": words.facts(warnings),
         "runs": found,
         "last_release": last,
@@ -315,15 +320,21 @@ def _read(warnings: list[Status], what: str, read: Callable[[], T]) -> T | None:
 
 
 def cannot_pay(
-    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
+    ledger: SqliteLedger,
+    accepted: Acceptance,
+    agreement: Agreement,
+    index: int,
+    entries: list[Release],
 ) -> list[Status]:
     """Return a fact if the run may have another round for which the ledger cannot pay."""
     of_run = [entry for entry in entries if entry.run == agreement.run]
-    if len({entry.round for entry in of_run}) >= agreement.rounds_of(index):
+    if len(rounds_answered(of_run)) >= agreement.rounds_of(index):
         return []
     paid = [entry.event for entry in of_run]
-    lefts = ledger.all_remaining(entries)
-    for budget, left in zip(ledger.budgets, lefts, strict=True):
+    for at, (budget, rest) in enumerate(
+        zip(ledger.budgets, ledger.all_remaining(entries), strict=True)
+    ):
+        left = min(rest, float(accepted.rest(at, entries)))
         following = 1 + max((entry.round for entry in of_run), default=0)
         events = agreement.events_of(index, min(following, agreement.config.rounds))
         cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
@@ -331,74 +342,6 @@ def cannot_pay(
             of = {"cost": _finite(cost), "left": left, "kind": budget.kind, "unit": budget.unit}
             return [CANNOT_PAY(run=agreement.run, **of)]
     return []
-
-
-def rounds_paid(policy: SitePolicy, agreement: Agreement, index: int) -> tuple[int, int]:
-    """Return how many rounds of a run the site's budgets pay for, and how many it takes part in.
-
-    Rounds that the site has already paid for count. This creates no ledger.
-
-    Args:
-        policy: the site's policy.
-        agreement: the agreement of the run.
-        index: the site's number in it.
-
-    Raises:
-        LedgerUnusable: see ``SiteLedger``.
-    """
-    of, entries = agreement.rounds_of(index), list[Release]()
-    lefts = [budget.limit for budget in policy.budgets]
-    if policy.ledger.exists() or was_begun(policy):
-        kept = SiteLedger(policy, look=True)
-        entries = kept.look()
-        lefts = kept.ledger.all_remaining(entries)
-    of_run = [entry for entry in entries if entry.run == agreement.run]
-    paid, answered = [entry.event for entry in of_run], {entry.round for entry in of_run}
-    here, found = policy.as_here(agreement), of
-    for budget, left in zip(policy.budgets, lefts, strict=True):
-        if left == math.inf:
-            continue
-        done, rest = len(answered), Fraction(left)
-        for stage in agreement.stages:
-            due = min(of - done, len(set(stage) - answered))
-            events = here.events_of(index, stage[0])
-            first = total_of(budget.price(event, paid) for event in events)
-            later = total_of(budget.price(event, [*paid, *events]) for event in events)
-            if first > rest:
-                times = 0
-            else:
-                times = due if later == 0 else min(due, 1 + int((rest - Fraction(first)) // later))
-            done += times
-            if times < due:
-                break
-            rest -= Fraction(first) + (due - 1) * Fraction(later) if due else 0
-        found = min(found, done)
-    return found, of
-
-
-def check_can_pay_all(
-    policy: SitePolicy, agreement: Agreement, index: int, enough: int | None
-) -> None:
-    """Refuse a run for whose rounds the site's budgets cannot pay.
-
-    Args:
-        policy: the site's policy.
-        agreement: the agreement of the run.
-        index: the site's number in it.
-        enough: how many rounds are enough. None: all.
-
-    Raises:
-        FedldpError: the budgets cannot pay for so many rounds.
-    """
-    paid, of = rounds_paid(policy, agreement, index)
-    if enough is not None and not 1 <= enough <= of:
-        raise ConfigError(f"rounds = {enough}: this site takes part in {of}; give 1 to {of}")
-    if paid < (of if enough is None else enough):
-        fewer = f", or accept it for fewer rounds: --rounds {paid}" if paid else ""
-        raise ConfigError(
-            f"what is left of this site's budgets covers only {paid} of the {of} rounds that it "
-            f"takes part in; refuse this agreement, and ask for one that costs less{fewer}"
-        )
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
@@ -431,7 +374,7 @@ def _finite(value: float) -> float | None:
 
 
 def _run(
-    policy: SitePolicy, agreement: Agreement, entries: list[Release] | None, of: int | None
+    accepted: Acceptance, agreement: Agreement, entries: list[Release] | None, of: int | None
 ) -> dict[str, Any]:
     """Return a run's state: retired, answered (all rounds), under-way, or None if unknown."""
     done, state = None, None
@@ -451,16 +394,18 @@ def _run(
         "digest": agreement.digest.hex(),
         "system": agreement.config.name(),
         "rounds": {"done": done, "of": of},
-        "state": "retired" if is_retired(policy, agreement.digest) else state,
+        "state": state if accepted.is_open else "retired",
     }
 
 
-def _next_of_site(process: Process, found: list[dict[str, Any]]) -> str:
-    if not found:
+def _next_of_site(process: Process, found: list[dict[str, Any]], *, all_read: bool) -> str:
+    if not found and all_read:
         return "accept an agreement: fedldp deploy accept run.agreement"
     if process.runs is None:
         return "look whether the agent's process exists; if not, start it: fedldp deploy site"
-    if any(each["state"] is None for each in found):  # an agent that starts would refuse too
+    if not found or any(
+        each["state"] is None for each in found
+    ):  # an agent that starts would refuse too
         return "unknown, because not everything can be read: see the warnings"
     if not process.runs:
         return "start the agent: fedldp deploy site site.toml"

@@ -39,7 +39,7 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
             f"data {terms.data}: the agent will run as {user}, who may not read this file; run "
             f"chown {user} on it"
         )
-    writable = {terms.ledger.parent, terms.state.parent, terms.key.parent}
+    writable = {terms.state.parent, terms.key.parent}
     _check_lasts({terms.data, place.parent, *writable})
     # The agent itself refuses a witness that is not mounted, with an explanation.
     optional = set() if terms.witness is None else {terms.witness}

@@ -6,11 +6,12 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import sqlite3
-import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -25,10 +26,13 @@ from fedldp.core.errors import (
     FedldpError,
     LedgerUnusable,
     NoLongerKept,
+    OutOfTurn,
     OverBudget,
     PrivacyError,
 )
+from fedldp.core.randomness import KEY_BYTES
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of, total_of
+from fedldp.ledgers.database import VERSION, Database, now
 from fedldp.ledgers.protocol import (
     Clients,
     Holds,
@@ -42,36 +46,7 @@ from fedldp.ledgers.protocol import (
     went_back,
 )
 
-_VERSION = 1
-"""The version of the file's format."""
-
-_SCHEMA = f"""
-BEGIN;
-PRAGMA user_version = {_VERSION};
-CREATE TABLE budget (
-    unit TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    "limit" REAL NOT NULL,
-    hash TEXT NOT NULL
-);
-CREATE TABLE releases (
-    number INTEGER PRIMARY KEY,
-    run TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    phase INTEGER NOT NULL,
-    request TEXT NOT NULL,
-    event TEXT NOT NULL,
-    costs TEXT NOT NULL,
-    payload BLOB,
-    payload_sha256 TEXT NOT NULL,
-    hash TEXT NOT NULL,
-    UNIQUE (run, round, phase)
-);
-"""
-"""The tables. ``costs`` is a JSON list: what a release added to each budget."""
-
-
-_ENTRY = "number, run, round, phase, request, event, costs, payload_sha256, hash"
+_ENTRY = "number, date, run, round, phase, request, event, costs, payload_sha256, hash"
 
 
 LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
@@ -88,6 +63,7 @@ class Release:
 
     Attributes:
         number: 1, 2, 3 and so on.
+        date: when, by the client's clock; no decision depends on it.
         run: identifies the run.
         round: the round of that run.
         phase: the phase of that round.
@@ -99,6 +75,7 @@ class Release:
     """
 
     number: int
+    date: str
     run: str
     round: int
     phase: int
@@ -165,12 +142,15 @@ def place_of(entry: Release) -> str:
 class SqliteLedger:
     """A client's releases in an SQLite file: the ``Ledgers`` of one client, whatever its index.
 
-    Guarantee: whatever ``release`` has returned is in the file. So the sum of the costs in the file
-    never under-counts, even if the process is killed at any point, the machine loses power, the
-    disk is full, or several processes release at once. Nothing is released that would push the sum
-    since the owner's last renewal beyond the budget. For one (run, round, phase) it returns the
-    same bytes every time. If any of this is in doubt, it refuses. It also refuses events that are
-    private only for real numbers.
+    The file also holds what the client keeps for its runs, and its secret.
+
+    Guarantee: whatever ``release`` has returned is in the file, together with all that the client
+    kept while the answer was made. So the sum of the costs in the file never under-counts, even if
+    the process is killed at any point, the machine loses power, the disk is full, or several
+    processes release at once. Nothing is released that would push the sum since the owner's last
+    renewal beyond the budget, or a run's sum beyond what it promised when it was accepted. For one
+    (run, round, phase) it returns the same bytes every time. If any of this is in doubt, it
+    refuses. It also refuses events that are private only for real numbers.
 
     It cannot detect that the whole file was deleted or replaced by an older copy. Every entry holds
     a hash of all entries before it, so a change or removal in the middle is detected. Removal of
@@ -184,6 +164,9 @@ class SqliteLedger:
             It is stored and must stay the same. None: use the budget of an existing file.
         timeout_seconds: how long to wait for another process.
 
+    Attributes:
+        database: the file.
+
     Raises:
         LedgerUnusable: the file cannot be used or was begun with another budget.
     """
@@ -196,17 +179,18 @@ class SqliteLedger:
         timeout_seconds: float = 10.0,
     ) -> None:
         given = each_of(budget)
-        self.path = Path(path).absolute()
-        self._timeout = timeout_seconds
+        self.database = Database(Path(path), timeout_seconds)
         self._found: tuple[list[tuple[Any, ...]], list[Release]] = [], []
+        self._version: tuple[int, int] | None = None
+        self._making = _Making()
         if not os.path.exists(self.path):
             if not given:
                 raise LedgerUnusable(
                     f"ledger {path}: this file does not exist; check the path, or give a budget "
                     "to begin a ledger"
                 )
-            _create(self.path, given)
-        with self._open() as db:
+            self.database.create(lambda db: _fill(db, given))
+        with self.database.reading() as db:
             self.budgets = self._stored_budgets(db)
         if given and given != self.budgets:
             raise self._damaged(
@@ -214,9 +198,27 @@ class SqliteLedger:
             )
 
     @property
+    def path(self) -> Path:
+        """The file's absolute path."""
+        return self.database.path
+
+    @property
     def budget(self) -> Budget:
         """The budget of the largest unit."""
         return self.budgets[0]
+
+    @property
+    def secret(self) -> bytes:
+        """The secret behind the client's once-only choices: 32 bytes, drawn with the file.
+
+        Raises:
+            LedgerUnusable: it is damaged.
+        """
+        with self.database.reading() as db:
+            found = db.execute("SELECT value FROM site WHERE key = 'secret'").fetchone()
+        if found is None or not isinstance(found[0], bytes) or len(found[0]) != KEY_BYTES:
+            raise self._damaged("its secret is damaged; restore the file from a copy")
+        return found[0]
 
     def check(
         self,
@@ -230,17 +232,16 @@ class SqliteLedger:
         check_place(place)
         client = _only(clients)
         try:
-            with self._open() as db:
-                db.execute("BEGIN")
+            with self.database.reading() as db:
                 past = self._releases(db)
                 known = known_release(past, place)
                 if known is not None:
-                    return [self._kept(db, known)]
-            before = rounds_before(past, place.run, place.round)
-            check_turn(before, max_rounds)
-            if before and draws_once(event) and not holds(client):
-                raise lost_draws(place.run)
-            self._admit(place.run, event, past)
+                    return [self._payload_of(db, known)]
+                before = rounds_before(past, place.run, place.round)
+                check_turn(before, max_rounds)
+                if before and draws_once(event) and not holds(client):
+                    raise lost_draws(place.run)
+                self._admit(db, place.run, event, past)
         except PrivacyError as error:
             return [error]
         return [None]
@@ -258,25 +259,82 @@ class SqliteLedger:
         See ``Ledgers``. The bytes released in a run's latest round are stored. If sending fails or
         the process is killed, call this again for the same release: it returns the same bytes, at
         no additional cost. Randomising again would be a second release.
+
+        ``make`` runs before the file is locked. What it keeps is stored in the transaction that
+        charges, and dropped with its bytes if another process has spent the budget meanwhile.
         """
         check_place(place)
         _only(clients)
-        with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
-            past = self._releases(db)
-            known = known_release(past, place)
-            if known is not None:
-                if known.event != event:
-                    raise AskedOtherwise(
-                        f"{place_of(known)} was released as {known.event}, not as {event}"
-                    )
-                return [self._kept(db, known)]
-            check_turn(rounds_before(past, place.run, place.round), max_rounds)
-            costs = self._admit(place.run, event, past)
+        with self.database.reading() as db:
+            known = self._due(db, place, event, max_rounds)
+        if isinstance(known, bytes):
+            return [known]
+        with self._making.an_answer() as kept:
             (row,) = make()
-            payload = bytes(row)
+        payload = bytes(row)
+        with self.database.writing() as db:
+            found = self._due(db, place, event, max_rounds)
+            if isinstance(found, bytes):
+                return [found]
+            past, costs = found
             self._add(db, past, place, event, costs, payload)
+            for (round, name), content in kept.items():
+                _keep(db, place.run, round, name, content)
         return [payload]
+
+    def _due(
+        self, db: sqlite3.Connection, place: Place, event: Event, max_rounds: int | None
+    ) -> bytes | tuple[list[Release], tuple[float, ...]]:
+        """Return an earlier answer; else the entries so far, and what to charge for a new one."""
+        past = self._releases(db)
+        known = known_release(past, place)
+        if known is not None:
+            if known.event != event:
+                raise AskedOtherwise(
+                    f"{place_of(known)} was released as {known.event}, not as {event}"
+                )
+            return self._payload_of(db, known)
+        check_turn(rounds_before(past, place.run, place.round), max_rounds)
+        return past, self._admit(db, place.run, event, past)
+
+    # What the client keeps
+
+    def kept(self, run: str, round: int, name: str) -> bytes | None:
+        """Return what the client keeps under a name for a run (round 0) or for one of its rounds.
+
+        None: nothing.
+        """
+        made = self._making.kept
+        if made is not None and (round, name) in made:
+            return made[round, name]
+        with self.database.reading() as db:
+            return _kept(db, run, round, name)
+
+    def keep(self, run: str, round: int, name: str, content: bytes) -> bytes:
+        """Keep bytes, unless something is kept under this name; return what is kept.
+
+        While ``release`` makes an answer for the run, they are kept in the transaction that charges
+        for it, or not at all. Bytes kept for a round are removed once the run has a later one.
+        """
+        if self._making.kept is not None:
+            return self._making.kept.setdefault((round, name), content)
+        with self.database.writing() as db:
+            found = _kept(db, run, round, name)
+            if found is None:
+                _keep(db, run, round, name, content)
+            return content if found is None else found
+
+    def forget(self, run: str) -> None:
+        """Remove all that the client keeps for a run."""
+        with self.database.writing() as db:
+            db.execute("DELETE FROM kept WHERE run = ?", (run,))
+
+    def forget_rounds(self) -> None:
+        """Remove all that the client keeps for single rounds, of any run."""
+        with self.database.writing() as db:
+            db.execute("DELETE FROM kept WHERE round > 0")
+
+    # The owner
 
     def charge_lost(self, run: str, round: int, phase: int, event: Event) -> None:
         """Charge a release that may have happened but that no ledger records: see ``LOST``.
@@ -284,8 +342,7 @@ class SqliteLedger:
         The charge may exceed the budget, because the bytes may have been sent. Once the budget is
         exceeded, nothing more is released.
         """
-        with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
+        with self.database.writing() as db:
             past = self._releases(db)
             paid = [entry.event for entry in past if entry.run == run]
             costs = tuple(budget.price(event, paid) for budget in self.budgets)
@@ -301,8 +358,7 @@ class SqliteLedger:
         Raises:
             LedgerUnusable: the file cannot be used, or nothing was released since the last renewal.
         """
-        with self._open() as db:
-            db.execute("BEGIN IMMEDIATE")
+        with self.database.writing() as db:
             past = self._releases(db)
             if not since_renewal(past):
                 raise LedgerUnusable(
@@ -312,6 +368,7 @@ class SqliteLedger:
             event = NoRelease(what="renewal")
             place = Place("", renewals(past) + 1, 0, RENEWED)
             self._add(db, past, place, event, (0.0,) * len(self.budgets), b"")
+            self.database.note("renewed")
             return self._releases(db)[-1]
 
     def releases(self) -> list[Release]:
@@ -320,8 +377,7 @@ class SqliteLedger:
         Raises:
             LedgerUnusable: the file cannot be read, or an entry was changed or removed.
         """
-        with self._open() as db:
-            db.execute("BEGIN")
+        with self.database.reading() as db:
             return self._releases(db)
 
     def spent(self) -> float:
@@ -371,8 +427,7 @@ class SqliteLedger:
         Raises:
             LedgerUnusable: something is wrong.
         """
-        with self._open() as db:
-            db.execute("BEGIN")
+        with self.database.reading() as db:
             structure = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if structure != "ok":
                 raise self._damaged(structure)
@@ -398,48 +453,27 @@ class SqliteLedger:
         costs: tuple[float, ...],
         payload: bytes,
     ) -> None:
-        """Add an entry, delete the stored bytes of the run's earlier rounds, and commit."""
+        """Add an entry, and delete what is stored for the run's earlier rounds."""
         run, round, phase, request = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
         cells = (_text(event), json.dumps(costs), digest)
-        entry = (number, run, round, phase, request.hex(), *cells)
+        entry = (number, now(), run, round, phase, request.hex(), *cells)
         chained = _chain(past[-1].hash if past else _genesis(self.budgets), *entry)
-        db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", (run, round))
         db.execute(
-            f"INSERT INTO releases ({_ENTRY}, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*entry, chained, payload),
+            "UPDATE releases SET payload = NULL WHERE run = ? AND round < ? AND payload NOTNULL",
+            (run, round),
         )
-        db.execute("COMMIT")
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection for one use, so that threads and forked processes never share one.
-
-        With ``synchronous = EXTRA``, the folder is also synced after the commit, which is the
-        deletion of the rollback journal. Without this, a power cut could bring the journal back and
-        undo a release whose bytes have left.
-        """
-        try:
-            with closing(
-                sqlite3.connect(
-                    f"{self.path.as_uri()}?mode=rw",
-                    uri=True,
-                    timeout=self._timeout,
-                    isolation_level=None,
-                )
-            ) as db:
-                db.execute("PRAGMA journal_mode = DELETE")
-                db.execute("PRAGMA synchronous = EXTRA")
-                db.execute("PRAGMA fullfsync = ON")  # needed for a real sync on macOS
-                yield db
-        except sqlite3.Error as error:
-            raise self._damaged(in_words(error)) from error
+        _forget_before(db, run, round)
+        row = (*entry, chained, payload)
+        db.execute(f"INSERT INTO releases ({_ENTRY}, payload) VALUES ({_marks(row)})", row)
 
     def _damaged(self, what: str) -> LedgerUnusable:
-        return LedgerUnusable(f"ledger {self.path}: {what}")
+        return self.database.damaged(what)
 
-    def _admit(self, run: str, event: Event, past: list[Release]) -> tuple[float, ...]:
+    def _admit(
+        self, db: sqlite3.Connection, run: str, event: Event, past: list[Release]
+    ) -> tuple[float, ...]:
         if real_arithmetic_only(event):
             raise OverBudget(
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
@@ -447,14 +481,33 @@ class SqliteLedger:
             )
         counted = since_renewal(past)
         spent = [total_of(entry.costs[at] for entry in counted) for at in range(len(self.budgets))]
-        paid = [entry.event for entry in past if entry.run == run]
-        return admit_by_all(self.budgets, event, spent, paid)
+        of_run = [entry for entry in past if entry.run == run]
+        costs = admit_by_all(self.budgets, event, spent, [entry.event for entry in of_run])
+        self._check_promise(db, run, [*(entry.costs for entry in of_run), costs])
+        return costs
+
+    def _check_promise(
+        self, db: sqlite3.Connection, run: str, costs: Sequence[tuple[float, ...]]
+    ) -> None:
+        """Refuse a run that would cost more than was said when its agreement was accepted."""
+        query = "SELECT state, promised FROM agreements WHERE run = ?"
+        found = db.execute(query, (run,)).fetchone()
+        if found is None:  # this client accepts no agreements
+            return
+        state, promised = found
+        if state != "accepted":
+            raise OutOfTurn(f"run {run}: its agreement is {state} here; nothing was released")
+        for budget, most, each in zip(
+            self.budgets, json.loads(promised), zip(*costs, strict=True), strict=True
+        ):
+            if total_of(each) > most:
+                raise OverBudget(
+                    f"run {run}: this release would cost more than {budget.amount(most)}, the most "
+                    "that was said when its agreement was accepted; nothing was released"
+                )
 
     def _stored_budgets(self, db: sqlite3.Connection) -> tuple[Budget, ...]:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version != _VERSION:
-            raise self._damaged(f"this is not a ledger of version {_VERSION}")
-        rows = db.execute('SELECT kind, "limit", unit, hash FROM budget').fetchall()
+        rows = db.execute('SELECT kind, "limit", unit, genesis FROM budgets').fetchall()
         try:
             budgets = each_of(Budget(*row[:-1]) for row in rows)
         except (ValueError, TypeError, ConfigError) as error:
@@ -466,26 +519,30 @@ class SqliteLedger:
         return budgets
 
     def _releases(self, db: sqlite3.Connection) -> list[Release]:
+        version = self.database.version(db)
+        if version is not None and version == self._version:
+            return list(self._found[1])
         if self._stored_budgets(db) != self.budgets:
             raise self._damaged("its budget was changed")
         rows = db.execute(f"SELECT {_ENTRY} FROM releases ORDER BY number").fetchall()
         # Rows that have not changed since the last check need not be checked again.
-        same = sum(1 for _ in takewhile(_equal, zip(rows, self._found[0], strict=False)))
-        entries = self._found[1][:same]
+        before, checked = self._found
+        same = sum(1 for _ in takewhile(_equal, zip(rows, before, strict=False)))
+        entries = checked[:same]
         drawn: defaultdict[str, dict[Event, None]] = defaultdict(dict)  # by run
         for entry in entries:
             if draws_once(entry.event):
                 drawn[entry.run][entry.event] = None
         for row in rows[same:]:
             entries.append(self._checked(row, entries, drawn))
-        self._found = rows, entries
+        self._found, self._version = (rows, entries), version
         return list(entries)
 
     def _checked(
         self, row: tuple[Any, ...], past: list[Release], drawn: defaultdict[str, dict[Event, None]]
     ) -> Release:
         """Return the entry that a row holds, given the entries before it."""
-        number, run, round, phase, request, text, cell, digest, stored = row
+        number, date, run, round, phase, request, text, cell, digest, stored = row
         previous = past[-1].hash if past else _genesis(self.budgets)
         if stored != _chain(previous, *row[:-1]) or number != len(past) + 1:
             raise self._damaged(f"release {len(past) + 1} was changed or removed")
@@ -506,9 +563,9 @@ class SqliteLedger:
             )
         if draws_once(event):
             drawn[run][event] = None
-        return Release(number, run, round, phase, request, event, costs, digest, stored)
+        return Release(number, date, run, round, phase, request, event, costs, digest, stored)
 
-    def _kept(self, db: sqlite3.Connection, known: Release) -> bytes:
+    def _payload_of(self, db: sqlite3.Connection, known: Release) -> bytes:
         payload = self._payload(db, known)
         if payload is None:
             raise NoLongerKept(
@@ -529,26 +586,45 @@ def _equal(rows: tuple[object, object]) -> bool:
     return rows[0] == rows[1]
 
 
-def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
-    """Create the file in one step, so that an emptied file is never mistaken for a new ledger."""
-    try:
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")  # mode 0600
-        os.close(handle)
+class _Making(threading.local):
+    """What a thread keeps for the answer that it makes; None outside of that."""
+
+    kept: dict[tuple[int, str], bytes] | None = None
+
+    @contextmanager
+    def an_answer(self) -> Iterator[dict[tuple[int, str], bytes]]:
+        """Yield a dictionary that collects what is kept until the end of the block."""
+        self.kept = {}
         try:
-            with closing(sqlite3.connect(partial, isolation_level=None)) as db:
-                db.executescript(_SCHEMA)
-                for budget in budgets:
-                    row = (*_row(budget), _genesis(budgets))
-                    db.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", row)
-                db.execute("COMMIT")
-            os.link(partial, path)
-        except FileExistsError:
-            pass  # another process created the ledger first
+            yield self.kept
         finally:
-            os.unlink(partial)
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else in_words(error)
-        raise LedgerUnusable(f"ledger {path}: it cannot be created: {reason}") from error
+            self.kept = None
+
+
+def _kept(db: sqlite3.Connection, run: str, round: int, name: str) -> bytes | None:
+    query = "SELECT content FROM kept WHERE run = ? AND round = ? AND name = ?"
+    found = db.execute(query, (run, round, name)).fetchone()
+    return None if found is None else bytes(found[0])
+
+
+def _keep(db: sqlite3.Connection, run: str, round: int, name: str, content: bytes) -> None:
+    _forget_before(db, run, round)
+    db.execute("INSERT INTO kept VALUES (?, ?, ?, ?)", (run, round, name, content))
+
+
+def _forget_before(db: sqlite3.Connection, run: str, round: int) -> None:
+    db.execute("DELETE FROM kept WHERE run = ? AND round > 0 AND round < ?", (run, round))
+
+
+def _fill(db: sqlite3.Connection, budgets: tuple[Budget, ...]) -> None:
+    """Write what a new file holds: its budgets, and a secret."""
+    for budget in budgets:
+        db.execute("INSERT INTO budgets VALUES (?, ?, ?, ?)", (*_row(budget), _genesis(budgets)))
+    db.execute("INSERT INTO site VALUES ('secret', ?)", (secrets.token_bytes(KEY_BYTES),))
+
+
+def _marks(row: Sequence[object]) -> str:
+    return ", ".join("?" * len(row))
 
 
 def _text(event: Event) -> str:
@@ -560,7 +636,7 @@ def _row(budget: Budget) -> tuple[object, ...]:
 
 
 def _genesis(budgets: tuple[Budget, ...]) -> str:
-    return _chain("", _VERSION, *(cell for budget in budgets for cell in _row(budget)))
+    return _chain("", VERSION, *(cell for budget in budgets for cell in _row(budget)))
 
 
 def in_list(budgets: Sequence[Budget]) -> str:
@@ -581,24 +657,3 @@ def _only(clients: Clients) -> int:
     if len(clients) != 1:
         raise ConfigError(f"clients: this is the ledger of one client, not of {len(clients)}")
     return int(clients[0])
-
-
-# SQLite's errors, each with a suggested fix
-
-_WORDS = {
-    "SQLITE_NOTADB": "this is not a ledger; check the path",
-    "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
-    "SQLITE_CORRUPT": "the file is damaged; do not use an older copy, which would lack releases",
-    "SQLITE_BUSY": "another process is using it; try again once that process has ended",
-    "SQLITE_CANTOPEN": "it cannot be opened; check the path and the file's permissions",
-    "SQLITE_READONLY": "it cannot be written; check the permissions of the file and its folder",
-    "SQLITE_FULL": "the disk is full; free some space",
-    "SQLITE_IOERR": "the disk cannot be read or written; check the disk",
-}
-
-
-def in_words(error: sqlite3.Error) -> str:
-    """Return SQLite's error in our own words, if we have any, followed by SQLite's own message."""
-    name = getattr(error, "sqlite_errorname", "")
-    primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is a SQLITE_READONLY
-    return f"{_WORDS[primary]} ({error})" if primary in _WORDS else str(error)

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save, save_file
 
-from fedldp.core.errors import StoreUnusable, first_line
+from fedldp.core.errors import LedgerUnusable, StoreUnusable, first_line
 from fedldp.core.locks import sync
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.roles import Arrays, Store
 
 _synced: set[Path] = set()
@@ -132,8 +135,7 @@ class FolderStore:
             ) from error
 
     def _keep(self, made: Arrays, path: Path) -> None:
-        # safetensors writes memory as it is laid out, and would scramble a view with strides.
-        arrays = {n: np.require(made[n], requirements="C") for n in made}
+        arrays = _laid_out(made)
         self._place(path, lambda partial: save_file(arrays, partial))
 
     def _place(self, path: Path, write: Callable[[Path], object]) -> None:
@@ -161,6 +163,62 @@ class FolderStore:
         for old in self.folder.glob("round-*"):
             if _round_of(old) < round:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+class LedgerStore:
+    """What a real client keeps for one run, in the file of its ledger.
+
+    Guarantee: once ``arrays`` has returned arrays for a run and name, it always returns the same
+    ones, even after a crash or a power cut; but arrays that it returned while an answer was made
+    are kept exactly if the answer was charged. So no answer leaves without what it was made from.
+
+    Args:
+        ledger: the client's ledger.
+        run: the run's name; what is kept for one run is invisible to every other run.
+
+    All methods raise ``StoreUnusable`` if the file is damaged, or the disk fails or is full.
+    """
+
+    def __init__(self, ledger: SqliteLedger, run: str) -> None:
+        self._ledger, self._run = ledger, run
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        with self._using():
+            return self._ledger.kept(self._run, 0, name) is not None
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        with self._using():
+            found = self._ledger.kept(self._run, round or 0, name)
+            return None if found is None else load(found)
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
+
+        Arrays kept for a ``round`` are removed once something is kept for a later one. If two
+        processes make the same arrays at once, both get those that were kept first.
+        """
+        found = self.known(name, round)
+        if found is not None:
+            return found
+        content = save(_laid_out(make()))
+        with self._using():
+            return load(self._ledger.keep(self._run, round or 0, name, content))
+
+    def forget(self) -> None:
+        """Remove everything kept for the run."""
+        with self._using():
+            self._ledger.forget(self._run)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        try:
+            yield
+        except (LedgerUnusable, SafetensorError) as error:
+            raise StoreUnusable(
+                f"run {self._run}: what the client keeps for it cannot be used: {first_line(error)}"
+            ) from error
 
 
 class MemoryStore:
@@ -201,6 +259,11 @@ class MemoryStore:
                     if at[1] is None or at[1] >= round
                 }
         return found
+
+
+def _laid_out(made: Arrays) -> dict[str, NDArray[Any]]:
+    """Return arrays without strides, which safetensors would scramble."""
+    return {name: np.require(array, requirements="C") for name, array in made.items()}
 
 
 def _round_of(folder: Path) -> int:

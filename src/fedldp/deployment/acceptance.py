@@ -1,0 +1,384 @@
+"""The agreements that a site has accepted, and what their runs may still spend.
+
+They are in the site's database, beside the ledger. So an agreement is accepted in one transaction
+with what its run promises to cost at most, and no two runs are promised the same budget.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.deployment.agreement import Agreement, parse_agreement
+from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
+from fedldp.deployment.policy import SitePolicy, make_state, prices_due, rounds_answered
+from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
+from fedldp.deployment.source import digest_of_data
+from fedldp.deployment.words import words_of
+from fedldp.ledgers.budget import total_of
+from fedldp.ledgers.database import Database, now
+from fedldp.ledgers.sqlite import Release, since_renewal
+
+_COLUMNS = "digest, run, server, content, terms, promised, state, date"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """An agreement that a site has accepted.
+
+    Attributes:
+        digest: the agreement's digest.
+        run: the run's name.
+        server: the URL of the server that runs it.
+        content: the agreement's file.
+        data: the digest of the data with which it was accepted; see ``digest_of_data``.
+        own: the site's own budget with which it was accepted, if that stays at the site.
+        promised: the most that the run may cost the site under each of its budgets.
+        state: whether its run goes on; the rounds of a run that is retired are not answered.
+        date: when it was accepted, by the site's clock.
+    """
+
+    digest: bytes
+    run: str
+    server: str
+    content: bytes = field(repr=False)
+    data: str
+    own: OwnBudget | None
+    promised: tuple[float, ...]
+    state: Literal["accepted", "retired"]
+    date: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the site takes part in the run."""
+        return self.state == "accepted"
+
+    def agreement(self, policy: SitePolicy) -> Agreement:
+        """Return the agreement, without checking it against the policy.
+
+        Raises:
+            FedldpError: it is damaged, or needs code that the policy does not allow.
+        """
+        found = parse_agreement(self.content, policy.data_dir, own=policy.own_code)
+        if found.digest != self.digest:
+            raise ConfigError(
+                f"agreement {self.digest.hex()[:16]}: it was changed after it was accepted; accept "
+                "it again"
+            )
+        return found
+
+    def allowed(self, policy: SitePolicy) -> Agreement:
+        """Return the agreement, if the policy still allows it on the accepted terms.
+
+        Raises:
+            FedldpError: see ``agreement``; or the policy does not allow it any more.
+        """
+        found = self.agreement(policy)
+        policy.check(found)
+        # Only the site knows this budget, so no signature would reveal a change.
+        if stay_at_sites(found.config) and self.own != policy.own:
+            before = "" if self.own is None else f", but the agreement was accepted with {self.own}"
+            raise PrivacyError(
+                f"own: this site's policy has {policy.own}{before}; to answer its rounds with the "
+                "policy's budget from now on, accept the agreement again"
+            )
+        return found
+
+    def check_data(self, policy: SitePolicy, data: str) -> None:
+        """Refuse data other than those with which the agreement was accepted.
+
+        Args:
+            policy: the site's policy.
+            data: see ``digest_of_data``.
+
+        Raises:
+            PrivacyError: the data differ.
+        """
+        if self.data != data:
+            raise PrivacyError(
+                f"data {policy.data}: these are not the data with which agreement "
+                f"{self.digest.hex()[:16]} was accepted; put those back, or accept the agreement "
+                "again; then restart the agent"
+            )
+
+    def rest(self, at: int, entries: Sequence[Release]) -> Fraction | float:
+        """Return what the run may still spend of the budget at an index, given the ledger."""
+        if not self.is_open:
+            return 0
+        spent = total_of(entry.costs[at] for entry in entries if entry.run == self.run)
+        return _less(self.promised[at], spent)
+
+
+class Acceptances:
+    """What a site has accepted, as its database says.
+
+    Args:
+        policy: the site's policy.
+        database: the site's database, if it is open already.
+
+    All methods raise ``LedgerUnusable`` if the database cannot be used.
+    """
+
+    def __init__(self, policy: SitePolicy, database: Database | None = None) -> None:
+        self._policy = policy
+        self._database = Database(policy.ledger) if database is None else database
+
+    def all(self) -> list[Acceptance]:
+        """Return everything that was accepted, oldest first."""
+        return self._where("TRUE ORDER BY date, rowid")
+
+    def current(self) -> list[Acceptance]:
+        """Return what was accepted and not retired, oldest first."""
+        return [each for each in self.all() if each.is_open]
+
+    def of(self, digest: bytes) -> Acceptance | None:
+        """Return the acceptance of the agreement with a digest; None if it was not accepted."""
+        found = self._where("digest = ?", digest.hex())
+        return found[0] if found else None
+
+    def retire(self, digest: bytes) -> None:
+        """Stop answering a run that is over, and free what it may still spend.
+
+        The agreement stays: after a restore from an older copy, its rounds are charged like the
+        rounds of other runs. Accepting it again undoes this.
+
+        Raises:
+            ConfigError: the agreement was not accepted here.
+        """
+        found = self.of(digest)
+        if found is None:
+            raise ConfigError(
+                f"digest {digest.hex()}: no agreement with this digest is accepted here"
+            )
+        with self._database.writing() as db:
+            db.execute("UPDATE agreements SET state = 'retired' WHERE digest = ?", (digest.hex(),))
+            self._database.note("retired", digest.hex(), words_of(digest))
+
+    def check_new(self, agreement: Agreement, *, new: bool) -> None:
+        """Refuse an agreement that may have been accepted before the site was last restored.
+
+        Args:
+            agreement: the agreement to accept.
+            new: whether the site's operator states that the site never accepted it.
+
+        Raises:
+            ConfigError: there was a restore, and no charge covers what this run may have released,
+                or another agreement of the run was charged.
+        """
+        if not self._database.path.exists() or self.of(agreement.digest) is not None:
+            return
+        with self._database.reading() as db:
+            charged = dict(db.execute("SELECT digest, run FROM charged"))
+            restored = db.execute("SELECT 1 FROM acts WHERE what = 'restored'").fetchone()
+        if restored is None or agreement.digest.hex() in charged:
+            return
+        if agreement.run in charged.values():
+            raise ConfigError(
+                f"run {agreement.run}: another agreement of this run was served before the "
+                "restore; refuse this one, and ask for an agreement for a new run"
+            )
+        if not new:
+            raise ConfigError(
+                f"run {agreement.run}: this site was restored from an older copy, and may have "
+                "accepted this agreement since the copy was made; if it did, run fedldp deploy "
+                "restored again, with --since and the file of each such agreement; if it never "
+                "did, accept it with --new"
+            )
+
+    def _where(self, condition: str, *values: str) -> list[Acceptance]:
+        if not self._database.path.exists():
+            return []
+        with self._database.reading() as db:
+            query = f"SELECT {_COLUMNS} FROM agreements WHERE {condition}"
+            rows = db.execute(query, values).fetchall()
+        try:
+            return [_read(*row) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._database.damaged("an accepted agreement is damaged") from error
+
+
+def _read(
+    digest: str,
+    run: str,
+    server: str,
+    content: bytes,
+    terms: str,
+    promised: str,
+    state: Any,
+    date: str,
+) -> Acceptance:
+    said = json.loads(terms)
+    own = None if said["own"] is None else OwnBudget.model_validate(said["own"])
+    most = tuple(map(float, json.loads(promised)))
+    key = bytes.fromhex(digest)
+    return Acceptance(key, run, server, bytes(content), str(said["data"]), own, most, state, date)
+
+
+def accept(
+    policy: SitePolicy, agreement: Agreement, data: str | None = None, enough: int | None = None
+) -> Acceptance:
+    """Accept an agreement for a site; a site's first acceptance fixes the limits of its budgets.
+
+    With other data than those with which it is accepted, the agent does not serve it.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement, which the policy allows.
+        data: what identified the data before they were checked, see ``digest_of_data``. None: the
+            data as they are now.
+        enough: how many rounds are enough, if the budgets cannot pay for all. None: all.
+
+    Raises:
+        ConfigError: another agreement of the same run was accepted, or the budgets cannot pay for
+            enough rounds beside what the other accepted runs may still spend.
+        LedgerUnusable: the ledger cannot be used, or was begun with other limits.
+    """
+    make_state(policy)
+    data = data or digest_of_data(policy.data, policy.label_column, policy.person_column)
+    kept = SiteLedger(policy)
+    database, digest = kept.ledger.database, agreement.digest
+    with database.writing() as db:
+        for other in Acceptances(policy, database).all():
+            if other.run == agreement.run and other.digest != digest:
+                raise ConfigError(
+                    f"run {agreement.run}: another agreement of this run was accepted before "
+                    f"({other.digest.hex()[:16]}); refuse this one, and ask for an agreement for a "
+                    "new run"
+                )
+        promised = _promise(policy, agreement, enough, kept)
+        own = policy.own if stay_at_sites(agreement.config) else None
+        terms = {"data": data, "own": None if own is None else own.model_dump()}
+        row = (
+            *(digest.hex(), agreement.run, policy.server.url, agreement.to_bytes()),
+            *(json.dumps(terms), json.dumps(promised), "accepted", now()),
+        )
+        db.execute(
+            f"INSERT OR REPLACE INTO agreements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
+        )
+        database.note("accepted", digest.hex(), words_of(digest))
+    return _read(*row)
+
+
+@dataclass(frozen=True)
+class Payable:
+    """What a run may cost a site, and what the site can pay.
+
+    Attributes:
+        paid: how many rounds of the run the site's budgets pay for.
+        of: in how many rounds the site takes part.
+        left: what each budget has left beside what other accepted runs may still spend; negative if
+            they may spend more than is left.
+        others: in words, what each of the other runs may still spend.
+    """
+
+    paid: int
+    of: int
+    left: tuple[float, ...]
+    others: tuple[str, ...]
+
+
+def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = None) -> Payable:
+    """Return what a run may cost a site beside the runs that it accepted; this writes nothing.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement of the run.
+        kept: the site's ledger, if it is open already.
+
+    Raises:
+        FedldpError: the ledger cannot be used, or the site is not in the agreement.
+    """
+    kept = SiteLedger.existing(policy) if kept is None else kept
+    entries = [] if kept is None else kept.look()
+    open_ = [] if kept is None else Acceptances(policy, kept.ledger.database).current()
+    others = [each for each in open_ if each.run != agreement.run]
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    here, place = policy.as_here(agreement), policy.place_in(agreement)
+    of = agreement.rounds_of(place)
+    paid, lefts, words = of, list[float](), list[str]()
+    for at, budget in enumerate(policy.budgets):
+        spent = total_of(entry.costs[at] for entry in since_renewal(entries))
+        rests = [each.rest(at, entries) for each in others]
+        lefts.append(budget.remaining([spent, *rests]))
+        words += [
+            f"run {each.run[:8]} may still spend {budget.amount(budget.spent([rest]))}"
+            for each, rest in zip(others, rests, strict=True)
+            if rest
+        ]
+        if budget.limit == math.inf:
+            continue
+        within = Fraction(budget.limit) - total_of([spent, *rests])
+        rounds = len(rounds_answered(of_run))
+        for price in prices_due(here, budget, place, of_run):
+            within -= price
+            if within < 0:
+                break
+            rounds += 1
+        paid = min(paid, rounds)
+    return Payable(paid, of, tuple(lefts), tuple(words))
+
+
+def last_release(policy: SitePolicy) -> str:
+    """Return a site's last release in words, for people to note and compare; writes nothing.
+
+    Raises:
+        LedgerUnusable: see ``SiteLedger``.
+    """
+    kept = SiteLedger.existing(policy)
+    return NO_RELEASE if kept is None else kept.last_words(kept.look())
+
+
+def check_can_pay(found: Payable, enough: int | None) -> int:
+    """Return for how many rounds a run is accepted.
+
+    Args:
+        found: what the site can pay.
+        enough: how many rounds are enough. None: all.
+
+    Raises:
+        ConfigError: the site's budgets cannot pay for so many rounds.
+    """
+    if enough is not None and not 1 <= enough <= found.of:
+        raise ConfigError(
+            f"rounds = {enough}: this site takes part in {found.of}; give 1 to {found.of}"
+        )
+    rounds = found.of if enough is None else enough
+    if found.paid < rounds:
+        fewer = f", or accept it for fewer rounds: --rounds {found.paid}" if found.paid else ""
+        others = f" ({'; '.join(found.others)})" if found.others else ""
+        raise ConfigError(
+            f"what is left of this site's budgets{others} covers only {found.paid} of the "
+            f"{found.of} rounds that it takes part in; refuse this agreement, and ask for one that "
+            f"costs less{fewer}"
+        )
+    return rounds
+
+
+def _promise(
+    policy: SitePolicy, agreement: Agreement, enough: int | None, kept: SiteLedger
+) -> list[float]:
+    """Return the most that a run may cost a site under each of its budgets, if they can pay it."""
+    rounds = check_can_pay(payable(policy, agreement, kept), enough)
+    of_run = [entry for entry in kept.ledger.releases() if entry.run == agreement.run]
+    due = max(0, rounds - len(rounds_answered(of_run)))
+    here, place = policy.as_here(agreement), policy.place_in(agreement)
+    return [
+        budget.spent(
+            [
+                *(entry.costs[at] for entry in of_run),
+                *prices_due(here, budget, place, of_run)[:due],
+            ]
+        )
+        for at, budget in enumerate(policy.budgets)
+    ]
+
+
+def _less(most: float, spent: Fraction | float) -> Fraction | float:
+    if math.isinf(most):
+        return most
+    return max(Fraction(0), Fraction(most) - spent) if spent < most else Fraction(0)
