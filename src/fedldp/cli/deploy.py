@@ -524,8 +524,7 @@ def accept(
     """Show what an agreement protects and what it costs this site; accept it."""
     from rich.console import Console
 
-    from fedldp.deployment.acceptance import Acceptances, check_can_pay, last_release, payable
-    from fedldp.deployment.acceptance import accept as accept_it
+    from fedldp.deployment import acceptance
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.checks import check_data
     from fedldp.deployment.identity import read_private
@@ -547,13 +546,13 @@ def accept(
             "protects nothing; only `fedldp deploy demo` may use such an agreement"
         )
     terms.check(found)
-    Acceptances(terms).check_new(found, new=new)
+    acceptance.Acceptances(terms).check_new(found, new=new)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
     data = digest_of_data(terms.data, terms.label_column, terms.person_column)
     left_out = check_data(terms, found)
-    can_pay = payable(terms, found)
-    check_can_pay(can_pay, rounds)
+    can_pay = acceptance.payable(terms, found)
+    acceptance.check_can_pay(can_pay, rounds)
     console = Console()
     _show(console, found, found.planned)
     if found.budgets or stay_at_sites(found.config):
@@ -565,7 +564,9 @@ def accept(
     )
     if left_out:
         typer.echo(f"left out   {left_out}; nobody else is told")
-    typer.echo(f"last here  {last_release(terms)}; compare it with the release that you noted")
+    typer.echo(
+        f"last here  {acceptance.last_release(terms)}; compare it with the release that you noted"
+    )
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
     typer.echo(
         "compare    the words or the digest, and each site's key, with every site named above, "
@@ -574,7 +575,7 @@ def accept(
     )
     if not yes and not typer.confirm("Accept this agreement?"):
         raise typer.Exit(1)
-    accept_it(terms, found, data, rounds)  # fixes the limits, so it must wait for the confirmation
+    acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
     typer.echo(f"accepted: {found.digest.hex()}")
 
 

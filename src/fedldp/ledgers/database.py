@@ -131,7 +131,8 @@ class Database:
         file that still has one cannot be read in a read-only folder.
         """
         with self._connected() as db:
-            db.execute("PRAGMA journal_mode = WAL")  # if it is refused, DELETE is as safe
+            with suppress(sqlite3.Error):  # a rollback journal is as safe, and slower
+                db.execute("PRAGMA journal_mode = WAL")
             self._held, self._identity = db, _identity(self.path)
             try:
                 yield
