@@ -557,8 +557,7 @@ def accept(
     _show(console, found, found.planned)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
-    for other in can_pay.others:
-        typer.echo(f"beside     {other}")
+    typer.echo(f"beside     {'; '.join(can_pay.others) or 'no other run that is accepted here'}")
     _show_cost(
         console, found, terms, can_pay.left, "another run would have to be agreed on to go on"
     )
@@ -785,8 +784,9 @@ def _change_key(folder: Path, yes: bool) -> None:
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:
     """Return the given paths of a server's certificate and key, or those next to its agreement."""
-    beside = agreement.parent
-    return certificate or beside / "server.pem", key or beside / "server.key"
+    return certificate or agreement.with_name("server.pem"), key or agreement.with_name(
+        "server.key"
+    )
 
 
 @dataclass(frozen=True)
