@@ -71,6 +71,7 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """Return a cell in the form that ``fedldp reproduce --json`` prints."""
         paper, ours, proven = self.expected, self.ours, self.proven
+        as_measured = ("mean", "deviation", "device", "hardware", "date")
         return {
             "row": self.row,
             "column": self.column,
@@ -78,8 +79,7 @@ class Row:
             "paper": paper and paper.accuracy,
             "paper_lowest": paper and paper.lowest,
             "tolerance": paper and paper.tolerance,
-            "mean": ours and ours.mean,
-            "deviation": ours and ours.deviation,
+            **{name: ours and getattr(ours, name) for name in as_measured},
             "seeds": ours.seeds if ours else [],
             "difference": self.difference,
             "verdict": self.verdict,
@@ -88,9 +88,6 @@ class Row:
             "delta": proven and proven.delta,
             "idealised": proven is not None and proven.is_idealised,
             "conditions": words.facts(proven.conditions) if proven else [],
-            "device": ours and ours.device,
-            "hardware": ours and ours.hardware,
-            "date": ours and ours.date,
             "published": ours is not None and ours.published,
             "stand_in": ours is not None and ours.stand_in,
             "after": {str(k): v for k, v in ours.after.items()} if ours else {},

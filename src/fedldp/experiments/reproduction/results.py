@@ -142,39 +142,30 @@ class Measurements:
 
         None if there is neither.
         """
-        return _larger(self._own_of(recipe), self._committed_of(recipe))
+        return _larger(self._known(recipe))
 
     def gain(self, target: PaperTarget, gain: Gain) -> Measurement | None:
         """Return the mean difference over the pairs, from the seeds that all of them have."""
         by_name = {recipe.name: recipe for recipe in target.cells}
-        cells = [by_name[name] for pair in gain.pairs for name in pair]
+        known = [self._known(by_name[name]) for pair in gain.pairs for name in pair]
         kept = published_gains().get((target.name, gain.row), {})
-        return _larger(
-            _gain_of(list(map(self._own_of, cells)), kept),
-            _gain_of(list(map(self._committed_of, cells)), kept),
-        )
+        return _larger([_gain_of(parts, kept) for parts in zip(*known, strict=True)])
 
-    def _own_of(self, recipe: Recipe) -> Measurement | None:
-        runs = list(self.runs(recipe).values())
-        if not runs:
-            return None
-        found = Measurement.of_runs(runs, recipe.config.rounds, source_of(recipe).metric)
-        return _marked(found, recipe.config)
-
-    def _committed_of(self, recipe: Recipe) -> Measurement | None:
-        found = published_of(recipe)
-        if found is None or found.device != self.device:
-            return None
-        return _marked(found, recipe.config)
+    def _known(self, recipe: Recipe) -> list[Measurement | None]:
+        """Return the user's own measurement of a cell and the committed one."""
+        config, metric = recipe.config, source_of(recipe).metric
+        runs, kept = list(self.runs(recipe).values()), published_of(recipe)
+        own = Measurement.of_runs(runs, config.rounds, metric) if runs else None
+        if kept is not None and kept.device != self.device:
+            kept = None
+        whole = family_digest(config, data_digests(config)[0])
+        return [
+            each and each.model_copy(update={"stand_in": each.digest != whole})
+            for each in (own, kept)
+        ]
 
 
-def _marked(found: Measurement, config: RunConfig) -> Measurement:
-    """Return a measurement that says whether it was made on a stand-in for the data set."""
-    whole = family_digest(config, data_digests(config)[0])
-    return found.model_copy(update={"stand_in": found.digest != whole})
-
-
-def _larger(*found: Measurement | None) -> Measurement | None:
+def _larger(found: Iterable[Measurement | None]) -> Measurement | None:
     """Return the measurement with the most seeds, or the first of these."""
     return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
 

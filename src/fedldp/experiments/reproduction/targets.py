@@ -10,11 +10,11 @@ A paper whose tables are targets has in its folder ``targets.toml``:
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -110,52 +110,43 @@ def papers_with_targets() -> dict[str, Paper]:
     return {paper.paper: paper for paper in found}
 
 
-def targets_of(found: Iterable[Recipe]) -> dict[str, PaperTarget]:
-    """Return the targets to which the cells of some recipes belong, by name."""
+def targets() -> dict[str, PaperTarget]:
+    """Return every target by name: the tables and figures to which recipes with a source belong."""
+    papers = papers_with_targets()
     cells: dict[tuple[str, str], dict[tuple[str, str], Recipe]] = {}
-    for recipe in found:
+    for recipe in recipes().values():
         source = recipe.source
         if source is not None:
             rows = cells.setdefault((source.paper, source.place), {})
             rows.setdefault((source.row, source.column), recipe)  # keep the first recipe of a cell
-    known, made = papers_with_targets(), {}
-    for (name_of, place), members in cells.items():
-        paper = known.get(name_of)
+    made = []
+    for (paper, place), members in cells.items():
         names = {recipe.name for recipe in members.values()}
-        name = _name(re.sub(r"\W+", "-", name_of.lower()) if paper is None else paper.name, place)
-        made[name] = PaperTarget(
-            name=name,
-            paper=name_of,
-            place=place,
-            cells=tuple(members.values()),
-            gains=tuple(
-                gain
-                for gain in (() if paper is None else paper.gain)
-                if {cell for pair in gain.pairs for cell in pair} <= names
-            ),
+        gains = [gain for gain in papers[paper].gain if names.issuperset(chain(*gain.pairs))]
+        made.append(
+            PaperTarget(
+                name=_name(papers[paper].name, place),
+                paper=paper,
+                place=place,
+                cells=tuple(members.values()),
+                gains=tuple(gains),
+            )
         )
 
-    def order(target: PaperTarget) -> tuple[float, str, int]:
-        paper = known.get(target.paper)
+    def order(target: PaperTarget) -> tuple[int, str, int]:
         number = re.search(r"\d+", target.place)
         kind = target.place.partition(" ")[0]
-        return math.inf if paper is None else paper.order, kind, int(number[0]) if number else 0
+        return papers[target.paper].order, kind, int(number[0]) if number else 0
 
-    return {target.name: target for target in sorted(made.values(), key=order)}
-
-
-def targets() -> dict[str, PaperTarget]:
-    """Return every target by name."""
-    return targets_of(recipes().values())
+    return {target.name: target for target in sorted(made, key=order)}
 
 
-def find_target(name: str, found: dict[str, PaperTarget] | None = None) -> PaperTarget:
-    """Return the target called ``name``.
+def find_target(name: str, known: Mapping[str, PaperTarget]) -> PaperTarget:
+    """Return the target called ``name`` among known targets.
 
     Raises:
         ConfigError: there is no such target.
     """
-    known = targets() if found is None else found
     if name not in known:
         raise ConfigError(
             f"target {name}: there is no target of that name; choose {', '.join(known)}"
