@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from documents import document
@@ -18,6 +19,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ANSWER_TIME, OWN_CODE, RESTS_ON
 from fedldp.deployment.statement import stated
+from fedldp.reporting.card import schema
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml
 
@@ -145,6 +147,84 @@ def test_bad_rows_are_marked_and_an_id_is_kept(fedldp_command: Any, folder: Path
     assert "id = no: new.csv has no such column; name one of visit, age, sex" in line
     line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
     assert "column 'visit', which the model does not take" in line
+
+
+def test_numbers_from_a_table_to_predictions_a_page_and_a_card(
+    fedldp_command: Any, folder: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    ages = rng.integers(20, 100, 900)
+    days = (2 + ages / 10 + rng.normal(0, 1, 900)).round(1)
+    rows = (f"p{i},{'ns'[i % 2]},{age},{'fmx'[i % 3]},{day}\n"
+            for i, (age, day) in enumerate(zip(ages, days, strict=True)))  # fmt: skip
+    Path("stays.csv").write_text("patient,hospital,age,sex,days\n" + "".join(rows))
+    Path("stays.toml").write_text(NUMBERS)
+    given = ("run", "stays.toml", "--workers", 1)
+    ran = fedldp_command(*given, "--out", "run", "--json")
+    assert ran.status == 0, ran.err
+    summary = json.loads(ran.out)
+    final = summary["final"]
+    assert final["accuracy"] is None
+    assert final["r2"] > 0.5
+    assert 0.5 < final["mae"] < 2
+    figures = {each["metric"]: each for each in summary["figures"]}
+    assert figures["r2"]["baseline"] == 0
+    assert figures["mae"]["rows"] == "uncovered"
+    shown = fedldp_command("evaluate", "run")
+    assert f"R2         {final['r2']:.4f} on the run's test set" in shown.out
+    assert "F1" not in shown.out
+    found = json.loads(fedldp_command("evaluate", "run", "--json").out)
+    for name in ("r2", "mae", "calibration_gap"):
+        assert found[name] == pytest.approx(final[name], abs=1e-5)
+
+    Path("new.csv").write_text("age,sex\n95,m\n21,q\nold,f\n")
+    rows = json.loads(fedldp_command("predict", "run", "--data", "new.csv", "--json").out)
+    assert rows[0]["number"] > rows[1]["number"] + 4  # q is another sex, as declared
+    assert rows[2]["number"] is None
+    assert "column 'age' holds 'old'" in rows[2]["problem"]
+    assert fedldp_command("predict", "run", "--data", "new.csv", "--out", "p.csv").status == 0
+    assert Path("p.csv").read_text().startswith("row,number,problem\n1,")
+    assert fedldp_command("predict", "run", "--data", "new.csv", "--out", "p.csv").status == 0
+    for option in ("--threshold", "--shift"):
+        line = fedldp_command("predict", "run", "--data", "new.csv", option, 0.5).assert_refused()
+        assert "the model of run predicts numbers" in line
+
+    assert fedldp_command("report", "run", "--out", "page.html").status == 0
+    assert f"R2 <b>{final['r2']:.4f}</b>" in Path("page.html").read_text()
+    assert fedldp_command("card", "run", "--out", "card", "--scores").status == 0
+    card = Path("card/README.md").read_text()
+    assert "tabular-regression" in card
+    assert f"| R2 | {final['r2']:.4f} |" in card
+    jsonschema.validate(json.loads(Path("card/privacy.json").read_text()), schema())
+    text = fedldp_command(*given, "--out", "again").out
+    assert f"{final['r2']:.4f}" in text
+
+
+NUMBERS = """
+system = "person_dp_sgd"
+dataset = "stays.csv"
+label_column = "days"
+client_column = "hospital"
+person_column = "patient"
+model = "linear"
+features = "unit-norm"
+channel = "central"
+epsilon = 8.0
+rounds = 30
+clip = 0.313
+learning_rate = 4.0
+label_range = [0, 30]
+label_typical = 8.0
+
+[spread_columns]
+age = [60, 20]
+
+[categories]
+sex = ["f", "m", "other"]
+
+[other_columns]
+sex = "other"
+"""
 
 
 def test_a_shift_moves_the_log_odds(fedldp_command: Any, folder: Path) -> None:

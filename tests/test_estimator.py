@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncod
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedldp
-from fedldp import DoubtWarning, FederatedClassifier, ReleaseWarning
+from fedldp import DoubtWarning, FederatedClassifier, FederatedRegressor, ReleaseWarning
 from fedldp.algorithms.rule import by_rule
 from fedldp.core.errors import FedldpError
 from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
@@ -58,7 +58,12 @@ def refusal(mistake: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fedldp.ReleaseWarning")
 @pytest.mark.filterwarnings("ignore::fedldp.DoubtWarning")  # the checks use few rows
-@parametrize_with_checks([FederatedClassifier(**PRIVATE, **QUICK, num_clients=2)])
+@parametrize_with_checks(
+    [
+        FederatedClassifier(**PRIVATE, **QUICK, num_clients=2),
+        FederatedRegressor((-4, 8), **PRIVATE, num_clients=2),
+    ]
+)
 def test_the_contract_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 

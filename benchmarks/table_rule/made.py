@@ -108,17 +108,21 @@ class Made:
 
     def facts(self) -> Facts:
         """Return what is declared about the columns."""
-        numbers = self.sample(1 << 20, _FACTS_FROM).numbers
-        wrong = np.random.default_rng(77)
-        low, high = np.quantile(numbers, [0.01, 0.99], axis=0)
-        wider = wrong.uniform(0, 0.8, (2, numbers.shape[1])) * np.maximum(high - low, 1e-6)
-        deviation = np.maximum(numbers.std(axis=0), 1e-6)
-        return Facts(
-            low=low - wider[0],
-            high=high + wider[1],
-            typical=np.median(numbers, axis=0) + wrong.normal(0, 0.3, len(low)) * deviation,
-            spread=deviation * np.exp(wrong.normal(0, 0.35, len(low))),
-        )
+        return facts_of(self.sample(1 << 20, _FACTS_FROM).numbers)
+
+
+def facts_of(numbers: Floats) -> Facts:
+    """Return what is declared about columns of which other people's values are given."""
+    wrong = np.random.default_rng(77)
+    low, high = np.quantile(numbers, [0.01, 0.99], axis=0)
+    wider = wrong.uniform(0, 0.8, (2, numbers.shape[1])) * np.maximum(high - low, 1e-6)
+    deviation = np.maximum(numbers.std(axis=0), 1e-6)
+    return Facts(
+        low=low - wider[0],
+        high=high + wider[1],
+        typical=np.median(numbers, axis=0) + wrong.normal(0, 0.3, len(low)) * deviation,
+        spread=deviation * np.exp(wrong.normal(0, 0.35, len(low))),
+    )
 
 
 def _labels(logits: Floats, share: float, generator: np.random.Generator) -> Integers:
@@ -134,6 +138,30 @@ def _labels(logits: Floats, share: float, generator: np.random.Generator) -> Int
 def _hospital(people: int, truth: np.random.Generator, draw: np.random.Generator) -> Rows:
     """Visits of patients, one to eight each, whose frailty no column shows; 13 % come back."""
     of_diagnosis = truth.normal(0, 0.4, 12)
+    numbers, codes, who, frail = _visits(people, draw)
+    age, pressure, creatinine, haemoglobin, bmi, lactate, before, illness, _, no_lactate = numbers.T
+    logits = 0.014 * (age - 65) + 0.4 * frail + 0.00025 * (pressure - 130) ** 2
+    logits += 0.58 * np.log(creatinine / 85) - 0.18 * (haemoglobin - 13)
+    logits += 0.25 * np.minimum(before, 5) + 0.1 * illness + of_diagnosis[codes[:, 2]]
+    logits += 0.4 * (codes[:, 3] == 2) + 0.35 * (codes[:, 1] == 2)
+    logits += 0.0023 * (bmi - 26) ** 2 + 0.6 * (np.log(lactate) > 1)
+    numbers[:, 5] = np.where(no_lactate == 1, 1.5, lactate)
+    return Rows(numbers, codes, (3, 3, 12, 3, 30), _labels(logits, 0.13, draw), who)
+
+
+def stays(people: int, seed: int) -> tuple[Rows, Floats]:
+    """Return visits of patients, and how many days each lasted: skewed, with a median of 4."""
+    draw = np.random.default_rng([zlib.crc32(b"stays"), seed])
+    numbers, codes, who, frail = _visits(people, draw)
+    age, illness, no_lactate = numbers[:, 0], numbers[:, 7], numbers[:, 9]
+    logs = 1.1 + 0.25 * frail + 0.008 * (age - 65) + 0.3 * (codes[:, 3] != 0)
+    days = np.exp(draw.normal(logs + 0.1 * np.log1p(illness), 0.6)).round(1)
+    numbers[:, 5] = np.where(no_lactate == 1, 1.5, numbers[:, 5])
+    return Rows(numbers, codes, (3, 3, 12, 3, 30), np.zeros(len(days), np.int64), who), days
+
+
+def _visits(people: int, draw: np.random.Generator) -> tuple[Floats, Integers, Integers, Floats]:
+    """Return visits: numbers, categories, the patient and, hidden, the patient's frailty."""
     frailty = draw.normal(size=people)
     visits = np.minimum(draw.geometric(0.55, people) + (frailty > 1), 8)
     who = np.repeat(np.arange(people), visits)
@@ -156,16 +184,11 @@ def _hospital(people: int, truth: np.random.Generator, draw: np.random.Generator
         ],
         axis=1,
     )
-    logits = 0.014 * (age - 65) + 0.4 * frail + 0.00025 * (pressure - 130) ** 2
-    logits += 0.58 * np.log(creatinine / 85) - 0.18 * (haemoglobin - 13)
-    logits += 0.25 * np.minimum(before, 5) + 0.1 * illness + of_diagnosis[codes[:, 2]]
-    logits += 0.4 * (codes[:, 3] == 2) + 0.35 * (codes[:, 1] == 2)
-    logits += 0.0023 * (bmi - 26) ** 2 + 0.6 * (np.log(lactate) > 1)
     numbers = np.stack(
-        [age, pressure, creatinine, haemoglobin, bmi, np.where(no_lactate, 1.5, lactate), before,
-         illness, drugs, no_lactate], axis=1,
-    )  # fmt: skip
-    return Rows(numbers, codes, (3, 3, 12, 3, 30), _labels(logits, 0.13, draw), who)
+        [age, pressure, creatinine, haemoglobin, bmi, lactate, before, illness, drugs, no_lactate],
+        axis=1,
+    ).astype(np.float64)
+    return numbers, codes, who, frail
 
 
 def _bank(people: int, truth: np.random.Generator, draw: np.random.Generator) -> Rows:

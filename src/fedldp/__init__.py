@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from fedldp.accounting.statement import Statement
     from fedldp.api import account, evaluate, load, recipe, resume, run
     from fedldp.data import Dataset
-    from fedldp.estimator import DoubtWarning, FederatedClassifier, ReleaseWarning
+    from fedldp.estimator import (
+        DoubtWarning,
+        FederatedClassifier,
+        FederatedRegressor,
+        ReleaseWarning,
+    )
     from fedldp.experiments.advising import Advice, Draft, advise, draft
     from fedldp.experiments.comparing import Compared, compare
     from fedldp.experiments.sweeping import Sweep, sweep
@@ -32,6 +37,7 @@ __all__ = [
     "DoubtWarning",
     "Draft",
     "FederatedClassifier",
+    "FederatedRegressor",
     "FedldpError",
     "ReleaseWarning",
     "Result",
@@ -57,6 +63,7 @@ _HOMES = {
     "DoubtWarning": "fedldp.estimator",
     "Draft": "fedldp.experiments.advising",
     "FederatedClassifier": "fedldp.estimator",
+    "FederatedRegressor": "fedldp.estimator",
     "ReleaseWarning": "fedldp.estimator",
     "Result": "fedldp.simulation.engine",
     "Statement": "fedldp.accounting.statement",

@@ -1,10 +1,10 @@
-"""Federated learning under local differential privacy, as a scikit-learn estimator."""
+"""Federated learning under local differential privacy, as two scikit-learn estimators."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
@@ -12,7 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    is_classifier,
+    is_regressor,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,6 +29,7 @@ from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.data.adapters import of_arrays
 from fedldp.data.columns import identity
 from fedldp.data.examples import Dataset, of_rows
+from fedldp.data.label_range import LabelRange
 from fedldp.experiments.advising import MANY, starting_point
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_with
@@ -33,8 +40,10 @@ _OWN = {
     "num_clients": "num_clients",
     "seed": "random_state",
     "target": "unit, adversary, epsilon and delta",
+    "label_range": "the label_range of FederatedRegressor",
+    "label_typical": "the label_typical of FederatedRegressor",
 }
-"""The settings that the classifier's parameters determine, with the names of these parameters."""
+"""The settings that an estimator's parameters determine, with the names of these parameters."""
 
 
 class ReleaseWarning(UserWarning):
@@ -46,160 +55,74 @@ class DoubtWarning(UserWarning):
 
 
 class EstimatorError(ConfigError, ValueError):
-    """The classifier refuses an argument or data; a ``ValueError``, as in scikit-learn."""
+    """An estimator refuses an argument or data; a ``ValueError``, as in scikit-learn."""
 
 
-class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier trained by clients who do not trust the server.
-
-    ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are bit for bit
-    the same. Fitting is a simulation on this machine: ``privacy_`` states what the same
-    configuration protects when it is deployed, for which unit and against whom.
-
-    Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
-    rows releases what it measured, and no line of ``privacy_`` covers that.
-
-    Args:
-        recipe: a recipe's name, the path of a TOML file, or a configuration. By default, a person
-            or a row is protected by a linear model on rows of norm 1, whose settings follow from
-            the numbers of rows, people and clients; see docs/table_rule.md. For "client-run", and
-            if ``settings`` name another model or other features, the default is the composition
-            that `fedldp advise` runs, with the middle entry of its list of hyperparameters.
-        unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
-            row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
-            default.
-        adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
-            "shuffled-server" or "downlink" (the server is trusted).
-        epsilon: the epsilon of that guarantee, for the whole run. If unit, adversary and epsilon
-            are all left out, the recipe's own epsilon applies, with the meaning that the recipe
-            gives it.
-        delta: the delta of that guarantee.
-        num_clients: the number of simulated clients among which the rows are divided at random, if
-            ``fit`` gets no ``groups``.
-        classes: all possible labels. The default is the labels in y, which reveals that somebody
-            has each of them.
-        settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
-        random_state: the simulation's seed, a whole number. The same rows and seed give the same
-            results, bit for bit.
-
-    Attributes:
-        classes_: the labels, sorted.
-        n_features_in_: the number of columns of X.
-        feature_names_in_: the names of the columns, if X has string names.
-        privacy_: the statement of what one fit protects.
-        result_: the ``fedldp.Result``.
-
-    >>> X = np.random.default_rng(0).uniform(-1, 1, (600, 3))
-    >>> y, sites = np.where(X[:, 0] > 0, "ill", "well"), np.arange(600) % 3
-    >>> model = FederatedClassifier(unit="record", adversary="server", epsilon=8)
-    >>> model.fit(X, y, groups=sites).predict([[0.9, 0, 0], [-0.9, 0, 0]]).tolist()
-    ['ill', 'well']
-    >>> [line.epsilon <= 8 for line in model.privacy_.guarantees if line.unit == "record"]
-    [True]
-    """
+class _Federated(BaseEstimator):  # type: ignore[misc]
+    """What the two estimators share; ``FederatedClassifier`` explains the parameters."""
 
     # If metadata routing is enabled, groups and persons reach fit without being requested.
     __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
 
-    def __init__(
-        self,
-        recipe: Recipe | None = None,
-        *,
-        unit: str | None = None,
-        adversary: str | None = None,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        num_clients: int | None = None,
-        classes: Sequence[Any] | None = None,
-        settings: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.recipe = recipe
-        self.unit = unit
-        self.adversary = adversary
-        self.epsilon = epsilon
-        self.delta = delta
-        self.num_clients = num_clients
-        self.classes = classes
-        self.settings = settings
-        self.random_state = random_state
+    recipe: Recipe | None
+    unit: str | None
+    adversary: str | None
+    epsilon: float | None
+    delta: float
+    num_clients: int | None
+    settings: Mapping[str, Any] | None
+    random_state: int
 
-    def fit(
+    def _fit(
         self,
         X: ArrayLike,  # noqa: N803 (scikit-learn's name)
         y: ArrayLike,
-        groups: ArrayLike | None = None,
-        persons: ArrayLike | None = None,
-    ) -> Self:
-        """Train on all rows.
+        groups: ArrayLike | None,
+        persons: ArrayLike | None,
+        given: Callable[[NDArray[Any]], dict[str, Any]],
+    ) -> None:
+        """Train on all rows; see ``fit``.
 
         Args:
-            X: numbers of shape (n, features), or (n, ...) for an image model.
-            y: labels of any type, shape (n,), of two classes or more.
-            groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
-                not people: for ``Dataset.from_arrays``, people are the ``groups``.
-            persons: the person of each row, in the same form. Rows with the same value belong to
-                one person. A person with rows at two clients is refused, unless the setting
-                ``persons_at_sites`` allows it. Without ``persons``, every row is a different
-                person.
-
-        Raises:
-            EstimatorError: a parameter or the data are refused; a ``ValueError``.
+            X: see ``fit``.
+            y: see ``fit``.
+            groups: see ``fit``.
+            persons: see ``fit``.
+            given: returns the labels, and what is declared of them, for ``of_rows``.
         """
         if getattr(self, "_cloned", False):
-            warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=2)
+            warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=3)
         try:
             read = of_arrays(X, (), persons, context="X:")
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
         with _without_values():
-            rows, labels = validate_data(self, X, y, allow_nd=True, ensure_all_finite=False)
-            check_classification_targets(labels)
+            rows, labels = validate_data(
+                self, X, y, allow_nd=True, ensure_all_finite=False, y_numeric=is_regressor(self)
+            )
+            if is_classifier(self):
+                check_classification_targets(labels)
         try:
-            classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
-            listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
+            declared = given(labels)
             self._check_not_swapped(groups, persons)
             self._check_clients(groups)
-            read = replace(read, features=rows, labels=_texts(labels))
-            data = of_rows(read, None, clients=groups, classes=listed, test_share=0, name="X and y")
+            read = replace(read, features=rows, labels=declared.pop("labels"))
+            data = of_rows(read, None, clients=groups, test_share=0, name="X and y", **declared)
             settings = self._settings(groups is not None)
             made = run(self._recipe(persons is not None, data, settings), dataset=data, **settings)
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
-        self.classes_, self.result_, self.privacy_ = classes, made, made.privacy
+        self.result_, self.privacy_ = made, made.privacy
         for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
-            warnings.warn(doubt, DoubtWarning, stacklevel=2)
-        return self
+            warnings.warn(doubt, DoubtWarning, stacklevel=3)
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Return the probability of each class, in the order of ``classes_``, shape (n, K).
-
-        Uses double precision if the model supports it, so that a row's result does not depend on
-        the other rows.
-        """
+    def _features(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Return rows to predict from, checked."""
         check_is_fitted(self)
         with _without_values():
-            rows = validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
-        try:
-            return self.result_.predict_proba(rows, double=True)
-        except FedldpError as error:
-            raise EstimatorError(str(error)) from error
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """Return the most probable class of each row, shape (n,)."""
-        shares = self.predict_proba(X)
-        found: NDArray[Any] = self.classes_[shares.argmax(1)]
-        return found
-
-    def score(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> float:
-        """Return the accuracy on these rows, and warn about what it reveals if they are private."""
-        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
-        return float(super().score(X, y, sample_weight))
+            return np.asarray(
+                validate_data(self, X, reset=False, allow_nd=True, ensure_all_finite=False)
+            )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "result_")  # n_features_in_ is also set if ``fit`` refuses
@@ -316,6 +239,263 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "delta": _number(self.delta),
             }
         return settings
+
+
+class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
+    """A classifier trained by clients who do not trust the server.
+
+    ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are bit for bit
+    the same. Fitting is a simulation on this machine: ``privacy_`` states what the same
+    configuration protects when it is deployed, for which unit and against whom.
+
+    Every earlier step of a pipeline must be public: a scaler or an imputer fitted on the clients'
+    rows releases what it measured, and no line of ``privacy_`` covers that.
+
+    Args:
+        recipe: a recipe's name, the path of a TOML file, or a configuration. By default, a person
+            or a row is protected by a linear model on rows of norm 1, whose settings follow from
+            the numbers of rows, people and clients; see docs/table_rule.md. For "client-run", and
+            if ``settings`` name another model or other features, the default is the composition
+            that `fedldp advise` runs, with the middle entry of its list of hyperparameters.
+        unit: what the guarantee protects: "person" (``fit`` then needs ``persons``), "record" (one
+            row), "client-round", "client-run" or "weight". Neither unit nor adversary has a
+            default.
+        adversary: against whom: "server" (no trust in anybody), "summing-server" (a secure sum),
+            "shuffled-server" or "downlink" (the server is trusted).
+        epsilon: the epsilon of that guarantee, for the whole run. If unit, adversary and epsilon
+            are all left out, the recipe's own epsilon applies, with the meaning that the recipe
+            gives it.
+        delta: the delta of that guarantee.
+        num_clients: the number of simulated clients among which the rows are divided at random, if
+            ``fit`` gets no ``groups``.
+        classes: all possible labels. The default is the labels in y, which reveals that somebody
+            has each of them.
+        settings: changes to the recipe's settings, by name; see `fedldp show SYSTEM`.
+        random_state: the simulation's seed, a whole number. The same rows and seed give the same
+            results, bit for bit.
+
+    Attributes:
+        classes_: the labels, sorted.
+        n_features_in_: the number of columns of X.
+        feature_names_in_: the names of the columns, if X has string names.
+        privacy_: the statement of what one fit protects.
+        result_: the ``fedldp.Result``.
+
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (600, 3))
+    >>> y, sites = np.where(X[:, 0] > 0, "ill", "well"), np.arange(600) % 3
+    >>> model = FederatedClassifier(unit="record", adversary="server", epsilon=8)
+    >>> model.fit(X, y, groups=sites).predict([[0.9, 0, 0], [-0.9, 0, 0]]).tolist()
+    ['ill', 'well']
+    >>> [line.epsilon <= 8 for line in model.privacy_.guarantees if line.unit == "record"]
+    [True]
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        unit: str | None = None,
+        adversary: str | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        num_clients: int | None = None,
+        classes: Sequence[Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.recipe = recipe
+        self.unit = unit
+        self.adversary = adversary
+        self.epsilon = epsilon
+        self.delta = delta
+        self.num_clients = num_clients
+        self.classes = classes
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803 (scikit-learn's name)
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        persons: ArrayLike | None = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Args:
+            X: numbers of shape (n, features), or (n, ...) for an image model.
+            y: labels of any type, shape (n,), of two classes or more.
+            groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
+                not people: for ``Dataset.from_arrays``, people are the ``groups``.
+            persons: the person of each row, in the same form. Rows with the same value belong to
+                one person. A person with rows at two clients is refused, unless the setting
+                ``persons_at_sites`` allows it. Without ``persons``, every row is a different
+                person.
+
+        Raises:
+            EstimatorError: a parameter or the data are refused; a ``ValueError``.
+        """
+        found: list[NDArray[Any]] = []
+
+        def given(labels: NDArray[Any]) -> dict[str, Any]:
+            classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
+            found.append(classes)
+            listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
+            return {"labels": _texts(labels), "classes": listed}
+
+        self._fit(X, y, groups, persons, given)
+        self.classes_ = found[0]
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Return the probability of each class, in the order of ``classes_``, shape (n, K).
+
+        Uses double precision if the model supports it, so that a row's result does not depend on
+        the other rows.
+        """
+        rows = self._features(X)
+        try:
+            return self.result_.predict_proba(rows, double=True)
+        except FedldpError as error:
+            raise EstimatorError(str(error)) from error
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Return the most probable class of each row, shape (n,)."""
+        shares = self.predict_proba(X)
+        found: NDArray[Any] = self.classes_[shares.argmax(1)]
+        return found
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy on these rows, and warn about what it reveals if they are private."""
+        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
+        return float(super().score(X, y, sample_weight))
+
+
+class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
+    """A model that predicts numbers, trained by clients who do not trust the server.
+
+    Everything but the following is as for ``FederatedClassifier``: the default is a linear model on
+    rows of norm 1 by the rule for labels that are numbers, with half the squared error as the loss;
+    it protects a person or a row.
+
+    Args:
+        label_range: the public range (low, high) of the numbers in y; numbers beyond an end count
+            as that end, and so do predictions. It must not be measured on the data.
+        label_typical: a public typical number, at which training starts; without it, it starts at
+            the measured mean, or with few people in the middle of the range.
+        recipe: see ``FederatedClassifier``, like all others.
+        unit: "person" or "record".
+        adversary: "server", "summing-server" or "downlink".
+        epsilon: the epsilon of the guarantee.
+        delta: the delta of the guarantee.
+        num_clients: the number of simulated clients.
+        settings: changes to the recipe's settings, by name.
+        random_state: the simulation's seed.
+
+    Attributes:
+        n_features_in_: the number of columns of X.
+        feature_names_in_: the names of the columns, if X has string names.
+        privacy_: the statement of what one fit protects.
+        result_: the ``fedldp.Result``.
+
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (600, 3))
+    >>> days, sites = 5 + 4 * X[:, 0], np.arange(600) % 3
+    >>> model = FederatedRegressor((0, 30), 5, unit="record", adversary="downlink", epsilon=8)
+    >>> found = model.fit(X, days, groups=sites).predict([[0.9, 0, 0], [-0.9, 0, 0]])
+    >>> bool(found[0] > 6 > 4 > found[1])
+    True
+    """
+
+    def __init__(
+        self,
+        label_range: tuple[float, float] | None = None,
+        label_typical: float | None = None,
+        *,
+        recipe: Recipe | None = None,
+        unit: str | None = None,
+        adversary: str | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        num_clients: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.label_range = label_range
+        self.label_typical = label_typical
+        self.recipe = recipe
+        self.unit = unit
+        self.adversary = adversary
+        self.epsilon = epsilon
+        self.delta = delta
+        self.num_clients = num_clients
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803 (scikit-learn's name)
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+        persons: ArrayLike | None = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Args:
+            X: see ``FederatedClassifier.fit``.
+            y: finite numbers, shape (n,).
+            groups: see ``FederatedClassifier.fit``.
+            persons: see ``FederatedClassifier.fit``.
+
+        Raises:
+            EstimatorError: a parameter or the data are refused; a ``ValueError``.
+        """
+
+        def given(labels: NDArray[Any]) -> dict[str, Any]:
+            if len(labels) < 2:
+                raise ConfigError("y: there is only one sample; give at least 2")
+            low, high = self._range
+            return {"labels": labels, "label_range": LabelRange(low, high)}
+
+        self._fit(X, y, groups, persons, given)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Return the predicted number of each row, between the ends of the range, shape (n,)."""
+        rows = self._features(X)
+        try:
+            return self.result_.predict_numbers(rows, double=True)
+        except FedldpError as error:
+            raise EstimatorError(str(error)) from error
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the R2 on these rows, and warn about what it reveals if they are private."""
+        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
+        return float(super().score(X, y, sample_weight))
+
+    @property
+    def _range(self) -> list[float]:
+        if self.label_range is None:
+            raise ConfigError(
+                "label_range: not given; give the public range of the numbers in y, such as "
+                "label_range=(0, 30), from public knowledge and never measured on the rows"
+            )
+        return [float(each) for each in self.label_range]
+
+    def _settings(self, groups: bool) -> dict[str, Any]:
+        """Return the arguments of ``run`` other than the recipe."""
+        typical = None if self.label_typical is None else float(self.label_typical)
+        found = {**super()._settings(groups), "label_range": self._range}
+        return found if typical is None else {**found, "label_typical": typical}
 
 
 @contextmanager

@@ -105,6 +105,23 @@ def test_small_stages_come_where_they_pay(
     assert found["rounds"] == rounds + (measured > 0) + 3 * (calibrated > 0)
 
 
+@pytest.mark.parametrize(("n", "rounds"), [(40, 5), (400, 20), (1600, 80)])
+def test_numbers_have_their_own_path_and_the_curvature_of_a_squared_error(
+    n: float, rounds: int
+) -> None:
+    found = Rule(n=n, shares=[1.0], declared=True, spreads=True).settings()
+    clip = 0.3 * LENGTH
+    assert found["clip"] == pytest.approx(clip, rel=5e-3)
+    rate = min(0.1 * n / (clip * rounds * LENGTH), 5 / LENGTH**2)
+    assert found["learning_rate"] == pytest.approx(rate, rel=5e-3)
+    calibrates = n >= 600
+    assert found["intercept_share"] == (0.05 if calibrates else 0.0)
+    assert found["rounds"] == rounds + 3 * calibrates
+    assert found["measure_share"] == 0
+    measured = Rule(n=n, shares=[1.0]).settings()
+    assert measured["measure_share"] == (0.1 if n >= 60 else 0.0)
+
+
 def test_tries_differ_in_their_rate_and_what_somebody_chose_stays() -> None:
     config, problem = config_of(clip=2.0), problem_of_people(5000)
     tries = [by_rule(config, problem, path=path, given=["clip"]) for path in PATHS]

@@ -28,6 +28,7 @@ from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.source import check_kind_of_labels, open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
@@ -38,14 +39,16 @@ PERSONS = {"budget": None, "person_budget": BUDGET}
 AGAINST = {"named": "server", "sum": "summing-server"}
 
 
-def write_people(path: Path, count: int = 45) -> Path:
+def write_people(path: Path, count: int = 45, *, numbers: bool = False) -> Path:
     """Write examples of people who have one to four rows each."""
     rng = np.random.default_rng(0)
     whose = np.repeat(np.arange(count), rng.integers(1, 5, count))
     features = rng.random((len(whose), 4), np.float32)
     np.savez(
-        path, x_train=features, y_train=(features[:, 0] > 0.5).astype(int), groups_train=whose,
-        x_test=features[:20], y_test=np.arange(20) % 2, groups_test=count + np.arange(20),
+        path, x_train=features, groups_train=whose, x_test=features[:20],
+        y_train=30 * features[:, 0] if numbers else (features[:, 0] > 0.5).astype(int),
+        y_test=1.5 * np.arange(20) if numbers else np.arange(20) % 2,
+        groups_test=count + np.arange(20),
     )  # fmt: skip
     return path
 
@@ -57,7 +60,7 @@ def environment_of(
     recipe: str = "person-dp-sgd-digits",
     **given: Any,
 ) -> Environment:
-    path = write_people(folder / "people.npz")
+    path = write_people(folder / "people.npz", numbers=given.pop("numbers", False))
     return make_environment(
         folder,
         f"dataset={path}",
@@ -139,6 +142,23 @@ STAGED = (
     "model=linear", "features=unit-norm", "rounds=6", "measure_share=0.1", "intercept_share=0.05",
     "server_optimizer=none",
 )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_sites_predict_numbers_like_the_simulation(tmp_path: Path, channel: str) -> None:
+    env = environment_of(
+        tmp_path, *STAGED, "intercept_share=0", "label_range=[0, 30]", "label_typical=4",
+        channel=channel, numbers=True,
+    )  # fmt: skip
+    assert env.agreement.problem.num_classes == 1
+    served = env.serve(env.pipe())
+    assert bits(served) == bits(simulate(env.config))
+    # At a real site, arrays have no agreed unit.
+    real = replace(env.agreement, test_seed=None)
+    source = open_source(env.policies[0].data, "label")
+    with pytest.raises(ConfigError, match=r"predicts numbers, and a \.npz file's labels are"):
+        check_kind_of_labels(real, source, env.policies[0].data)
 
 
 @pytest.mark.slow

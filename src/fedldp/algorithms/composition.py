@@ -123,6 +123,7 @@ class Local(ABC):
     Attributes:
         tested_on: the data on which a run's accuracy is measured, in words.
         weighs_classes: whether its loss uses ``class_weights``.
+        predicts_numbers: whether it can train a model for labels that are numbers.
         plain_sgd: whether every round consists of SGD on batches alone, so that ``SGD_SETTINGS``
             apply.
         trains_part: whether it can train any subset of the parameters from any initial weights, as
@@ -135,6 +136,7 @@ class Local(ABC):
 
     tested_on: str = "the test set"
     weighs_classes: ClassVar[bool] = False
+    predicts_numbers: ClassVar[bool] = False
     plain_sgd: ClassVar[bool] = False
     trains_part: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
@@ -533,7 +535,7 @@ class Algorithm:
             trains_in=parts.channel.trains_in,
             max_participations=parts.participation.max_rounds(client),
             most_examples=self.most_examples(),
-            num_classes=self.problem.num_classes,
+            num_classes=self.problem.end_of_labels,
             first_rounds=tuple(stage[0] for stage in parts.stages_of(self.config.rounds)),
         )
 

@@ -55,6 +55,11 @@ class RunConfig(RunSettings):
                 f"target: there is no {self.calibrated} to solve for, because "
                 f"{unused[self.calibrated]}; leave target out"
             )
+        if self.label_range is not None and not self.composition.local.predicts_numbers:
+            raise ConfigError(
+                f"system = {self.name()} and label_range: this system trains models for classes; "
+                "numbers are predicted by system = person_dp_sgd"
+            )
         for name, reason in unused.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
@@ -128,6 +133,16 @@ class RunConfig(RunSettings):
                 f"class_weights has {len(self.class_weights)} numbers, but {self.dataset} has "
                 f"{problem.num_classes} classes; give one number per class, in the order of the "
                 "classes"
+            )
+        if (problem.num_classes == 1) != (self.label_range is not None):
+            raise ConfigError(
+                f"label_range = {self.label_range}: the labels of {self.dataset} are "
+                + (
+                    "numbers; give label_range = [LOW, HIGH], as for the data"
+                    if self.label_range is None
+                    else f"{problem.num_classes} classes; leave it out, or give the data the same "
+                    "label_range"
+                )
             )
         parts = self.composition
         return Algorithm(self.with_choice_of(parts), parts, problem)

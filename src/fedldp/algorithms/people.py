@@ -154,6 +154,10 @@ COUNTED = Offer(
     0,
 )
 
+_OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people", "evaluation_share", "ask")
+_STARTS = ("class_shares", "label_typical")
+"""The settings at which the intercept starts."""
+
 _COUNTS, _VARIANCE = "class counts", "variance of class counts"
 _LOOK, _LOOK_NOISE = "look", "noise of the look"
 
@@ -172,6 +176,7 @@ class PersonSteps(Local):
     """
 
     weighs_classes: ClassVar[bool] = True
+    predicts_numbers: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     alone: ClassVar[Literal["person"]] = "person"
 
@@ -213,6 +218,8 @@ class PersonSteps(Local):
     def check(self, algorithm: Algorithm) -> None:
         """Refuse questions and stages of another model; see ``Local.check``."""
         classes = algorithm.problem.num_classes
+        if classes == 1:
+            self._check_numbers()
         if rounds_of(self.settings, "look") and classes != 2:
             given = _first_set(self.settings, ("evaluation_share", "ask"))
             raise ConfigError(
@@ -224,7 +231,7 @@ class PersonSteps(Local):
                 "initial = RUN/model.safetensors"
             )
         self._check_shares(algorithm)
-        given = _first_set(self.settings, (*_OF_TRAINING, "class_shares"))
+        given = _first_set(self.settings, (*_OF_TRAINING, *_STARTS))
         if not given:
             return
         config, summed = algorithm.config, self.summed(algorithm)
@@ -244,21 +251,29 @@ class PersonSteps(Local):
                 "server_optimizer = none"
             )
 
+    def _check_numbers(self) -> None:
+        """Refuse settings about classes for labels that are numbers."""
+        for name in _OF_CLASSES:
+            if getattr(self.settings, name):
+                raise ConfigError(
+                    f"{name} and label_range: the labels are numbers, and {name} is about classes; "
+                    "leave it out"
+                )
+
     def _check_shares(self, algorithm: Algorithm) -> None:
-        """Refuse class shares that are not one for each class, or that another start replaces."""
+        """Refuse class shares that are not one for each class, or a start that another replaces."""
         shares, classes = self.settings.class_shares, algorithm.problem.num_classes
-        if shares is None:
-            return
-        if len(shares) != classes or abs(sum(shares) - 1) > 0.01:
+        if shares is not None and (len(shares) != classes or abs(sum(shares) - 1) > 0.01):
             raise ConfigError(
                 f"class_shares = {shares}: give one share for each of the {classes} classes, with "
                 "a sum of 1"
             )
-        if algorithm.config.initial is not None:
-            raise ConfigError(
-                f"class_shares and initial = {algorithm.config.initial}: either sets the weights "
-                "at the start; leave one of the two out"
-            )
+        for name in _STARTS:
+            if getattr(self.settings, name) is not None and algorithm.config.initial is not None:
+                raise ConfigError(
+                    f"{name} and initial = {algorithm.config.initial}: either sets the weights "
+                    "at the start; leave one of the two out"
+                )
 
     def summed(self, algorithm: Algorithm) -> Summed:
         """Return the sum of people's vectors, in closed form if the model allows it."""
@@ -297,7 +312,10 @@ _OF_TRAINING = ("measure_share", "intercept_share")
 
 def _first_set(settings: Settings, names: Sequence[str]) -> str:
     """Return the first of some settings that is set, with its value; empty if there is none."""
-    return next((f"{n} = {getattr(settings, n)}" for n in names if getattr(settings, n)), "")
+    given = {name: getattr(settings, name) for name in names}
+    if given.get("label_typical") == 0:  # which is a typical label like any other
+        return "label_typical = 0"
+    return next((f"{n} = {value}" for n, value in given.items() if value), "")
 
 
 def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
@@ -336,7 +354,9 @@ def sum_size(settings: Settings, size: int, problem: Problem) -> int:
     if settings.ask:
         return max(asked)
     voted = votes_of(settings).cells if settings.held_out_people else 0
-    return max(size + voted, *asked, 0)
+    classes = problem.num_classes
+    measured = classes + 2 * (size // classes - 1) if settings.measure_share else 0
+    return max(size + voted, *asked, measured)
 
 
 def rounds_of(settings: Settings, kind: str) -> range:
@@ -685,7 +705,7 @@ def _noise_of_shares(
     counted = settings.class_count_rounds
     if settings.ask:
         return _noise_of_counts(settings, calibration, problem)
-    if not counted and not settings.measure_share:
+    if (not counted and not settings.measure_share) or problem.num_classes == 1:
         return ()
     size = sum_size(settings, settings.layout(problem).size, problem)
     norm = math.isqrt(norm_of(settings)) if counted else BLOCK
@@ -961,8 +981,8 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
 def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
     """Return the parts that decide what clients send and what the server computes from it."""
     known: dict[str, Any] = {}
-    if settings.class_shares is not None:
-        shares = shares_of(settings, len(settings.class_shares))
+    if any(getattr(settings, name) is not None for name in _STARTS):
+        shares = shares_of(settings, len(settings.class_shares or [1]))
         known = {"start": partial(start_at, shares)}
     if settings.steps_per_round > 1:
         return {**known, "estimate": WeightedMean()}

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.core.errors import ConfigError
+from fedldp.data.label_range import STEPS
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Problem:
 
     Attributes:
         input_shape: the shape of an example.
-        num_classes: labels are 0 to num_classes - 1.
+        num_classes: labels are 0 to num_classes - 1; 1 if they are numbers in steps of their range.
         num_examples: the total number of training examples across all clients.
         data_dir: the data folder, for systems that read a public data set.
         num_clients: the number of clients, if the data name the client of each row; else None.
@@ -37,6 +38,11 @@ class Problem:
     people: int | None = None
     counted_in_private: bool = False
     private_scores: bool = False
+
+    @property
+    def end_of_labels(self) -> int:
+        """One more than the largest label."""
+        return STEPS + 1 if self.num_classes == 1 else self.num_classes
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ With two classes, a softmax has the gradient twice, once with the other sign. So
 times as large, and its rate half as large. Class shares that are not declared count as equal for
 the rate; for the intercept, the rarest counts as a tenth.
 
+For labels that are numbers, in units of half their range, the rate is
+min(0.1 N/(clip rounds |x|), 5/|x|^2): the squared error has the curvature |x|^2. The intercept
+starts at the declared typical label, or at the measured mean, and has rounds of its own from
+N = 600 on, because the clip shortens most the gradients of far labels: those of a long tail.
+
 Source: a trial on 18 tables and 5 epsilons, whose constants these are.
 """
 
@@ -58,8 +63,9 @@ class Rule:
 
     Attributes:
         n: N.
-        shares: the declared class shares; equal ones if none are declared.
-        declared: whether class shares are declared.
+        shares: the declared class shares; equal ones if none are declared. One share, of 1, stands
+            for labels that are numbers.
+        declared: whether class shares, or a typical label, are declared.
         spreads: whether the spread of every column of numbers is declared.
         path: a factor on the learning rate.
         rounds: the number of rounds, if it is given; few of them leave none for small stages.
@@ -77,7 +83,8 @@ class Rule:
     def settings(self) -> dict[str, Any]:
         """Return the values of ``RULED``."""
         measures = self.n >= _TO_MEASURE and not (self.declared and self.spreads)
-        rarest = min(self.shares) if self.declared else _RAREST
+        of_numbers = len(self.shares) == 1
+        rarest = min(self.shares) if self.declared and not of_numbers else _RAREST
         calibrates = self.n * rarest >= _TO_CALIBRATE
         more = MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates
         if not self.stages or (self.rounds is not None and self.rounds < more + _FEWEST):
@@ -86,8 +93,10 @@ class Rule:
         if self.rounds is not None:
             rounds = self.rounds - more
         clip, two = 0.3 * LENGTH, len(self.shares) == 2
-        even = max(share * (1 - share) for share in self.shares)
-        rate = min(self.n / (clip * rounds * LENGTH), 25 / (even * LENGTH**2)) * self.path
+        path, most = 0.1 * self.n, 5.0
+        if not of_numbers:
+            path, most = self.n, 25 / max(share * (1 - share) for share in self.shares)
+        rate = min(path / (clip * rounds * LENGTH), most / LENGTH**2) * self.path
         return {
             "rounds": rounds + more,
             "clip": _figures(clip * math.sqrt(2) if two else clip),
@@ -150,7 +159,7 @@ def by_rule(
     found = Rule(
         n=difficulty(config, problem),
         shares=shares or [1 / classes] * classes,
-        declared=shares is not None,
+        declared=shares is not None or config.label_typical is not None,
         spreads=not without_spread(config, problem),
         path=path,
         rounds=config.rounds if "rounds" in given else None,

@@ -42,6 +42,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import address_of, is_address
 from fedldp.data import Columns, is_table
+from fedldp.data.label_range import LabelRange
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
 from fedldp.secure_sum.messages import Committees
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 ClassWeight = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _OF_TABLES = (
     "client_column",
@@ -67,6 +69,7 @@ _OF_TABLES = (
     "fold_columns",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
+_BY_CLASS = ("dirichlet", "shards")
 _EQUAL = ("iid", "drawn")
 """Partitions in which clients' numbers of examples differ by at most one."""
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
@@ -294,6 +297,17 @@ class RunSettings(FrozenConfig):
         description="columns with a spread that also become 0.5 (|z| - 0.8), where z is the column "
         "by its spread: with it, a linear model can fit a risk that is high, or low, at both ends",
     )
+    label_range: Range | None = Field(
+        None,
+        description="public range [low, high] of labels that are numbers to predict, such as days; "
+        "numbers beyond an end count as that end; if not set, labels are classes",
+    )
+    label_typical: Finite | None = Field(
+        None,
+        description="public typical value of labels that are numbers, at which the intercept "
+        "starts; if not set, it starts at what measure_share measures, or else in the middle of "
+        "label_range",
+    )
     weight_decay: WeightDecay = Field(
         0.0,
         description="weight decay in the clients' training: the multiple of each weight that "
@@ -356,7 +370,35 @@ class RunSettings(FrozenConfig):
                 f"{self.client_column} already names the client of each row; leave this out"
             )
         self.columns  # noqa: B018 (this refuses contradictory columns)
+        self._check_numbers()
         return self
+
+    def _check_numbers(self) -> None:
+        """Refuse settings of labels that are numbers without a range, and divisions by class."""
+        if self.label_range is None:
+            if self.label_typical is not None:
+                raise ConfigError(
+                    f"label_typical = {self.label_typical:g}: this is for labels that are numbers; "
+                    "give their public range, too: label_range = [LOW, HIGH]"
+                )
+            return
+        low, high = self.label_range
+        if self.label_typical is not None and not low <= self.label_typical <= high:
+            raise ConfigError(
+                f"label_typical = {self.label_typical:g}: it is not between {low:g} and {high:g} "
+                "(label_range)"
+            )
+        if self.class_weights is not None:
+            raise ConfigError(
+                "class_weights and label_range: the labels are numbers, and class_weights is about "
+                "classes; leave it out"
+            )
+        scheme = parse_scheme(self.partition)[0]
+        if scheme in _BY_CLASS:
+            raise ConfigError(
+                f"partition = {self.partition} and label_range: it divides the examples by their "
+                "classes; choose iid, power-law:EXPONENT or drawn:N"
+            )
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:
@@ -450,6 +492,7 @@ class RunSettings(FrozenConfig):
             persons_at_sites=self.persons_at_sites,
             others=self.other_columns,
             folded=tuple(self.fold_columns),
+            label_range=None if self.label_range is None else LabelRange(*self.label_range),
         )
 
     @property

@@ -247,6 +247,8 @@ class Measured:
 class ClassShares:
     """Noisy shares of the classes among the people who were asked.
 
+    Of labels that are numbers it is one "share": the mean of their places in their range, 0 to 1.
+
     A share that is not seen above the noise would set a wrong start or weight, so all of them are
     used or none.
 
@@ -271,6 +273,8 @@ class ClassShares:
         """
         if not self.seen:
             return otherwise
+        if self.noisy.size == 1:
+            return self.noisy.clip(0, 1)
         found = np.maximum(self.noisy / self.noisy.sum(), LEAST_SHARE)
         return np.asarray(found / found.sum(), np.float64)
 
@@ -278,14 +282,24 @@ class ClassShares:
         """Return the shares with their intervals, if there are few classes."""
         if self.noisy.size > _FEW_CLASSES:
             return {}
+        names = [f"share of class {k}" for k in range(self.noisy.size)]
+        if len(names) == 1:
+            names = ["mean of the labels, as a share of label_range"]
         return as_metrics(
-            Answer.of(f"share of class {k}", share, self.noise, seen=self.seen)
-            for k, share in enumerate(self.noisy)
+            Answer.of(name, share, self.noise, seen=self.seen)
+            for name, share in zip(names, self.noisy, strict=True)
         )
 
 
 def shares_of(settings: Any, classes: int) -> NDArray[np.float64]:
-    """Return the declared class shares, or else equal ones, shape (classes,); their sum is 1."""
+    """Return the declared class shares, or else equal ones, shape (classes,); their sum is 1.
+
+    For labels that are numbers, with one "class": where the typical one is in their range, or else
+    the middle, 0 to 1.
+    """
+    if classes == 1:
+        within, typical = settings.columns.label_range, settings.label_typical
+        return np.array([0.5 if typical is None else (typical - within.low) / (2 * within.half)])
     found = np.array(settings.class_shares or np.ones(classes), np.float64)
     return np.asarray(found / found.sum(), np.float64)
 
@@ -320,12 +334,13 @@ def start_at(shares: NDArray[np.float64], weights: NDArray[np.floating]) -> NDAr
     """Return the weights with the intercept at log(share): a model without columns predicts it.
 
     Args:
-        shares: the classes' shares, positive, shape (classes,).
+        shares: the classes' shares, positive, shape (classes,); or, for labels that are numbers,
+            the place of one in their range, 0 to 1, shape (1,).
         weights: of each class in turn, the constant's last, shape (d,).
     """
     found = weights.astype(np.float64).reshape(shares.size, -1)
-    start = np.log(shares) / CONSTANT
-    found[:, -1] = start - start.mean()
+    start = np.log(shares) - np.log(shares).mean() if shares.size > 1 else 2 * shares - 1
+    found[:, -1] = start / CONSTANT
     return found.ravel()
 
 
@@ -340,11 +355,15 @@ def intercept_step(
 
     Args:
         gradient: the mean gradient over people, in the units of the weights, shape (d,).
-        shares: the classes' shares, shape (classes,), whose sum is 1.
+        shares: the classes' shares, shape (classes,), whose sum is 1; of labels that are numbers,
+            any one number.
         step: the number of the step, from 1.
     """
     found = np.zeros((shares.size, gradient.size // shares.size))
     of_constant = gradient.reshape(found.shape)[:, -1]
+    if shares.size == 1:  # a squared error has the same curvature everywhere
+        found[:, -1] = -of_constant / CONSTANT**2 / step
+        return found.ravel()
     curvature = _CURVATURE * CONSTANT**2 * (np.diag(shares) - np.outer(shares, shares))
     # Equal changes of all classes change nothing, so the curvature is singular along them; adding
     # them as one more direction makes a plain solution possible, without their part.

@@ -108,7 +108,8 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     elif config.trainable != "all" and is_address(config.model):
         found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
-                "spread_columns", "class_shares", "other_columns", "fold_columns")  # fmt: skip
+                "spread_columns", "class_shares", "other_columns", "fold_columns",
+                "label_range", "label_typical")  # fmt: skip
     public = tuple(name for name in declared if getattr(config, name, None))
     if public:
         found.append(Assumed(DECLARED_PUBLIC(of=public), "facts"))

@@ -867,9 +867,16 @@ def _problem(
         )
     if people is not None and people < 1:
         raise ConfigError(f"people = {people}: give 1 or more")
+    numbers = config.label_range is not None
+    if numbers and classes is not None:
+        raise ConfigError(
+            f"classes = {classes} and label_range: labels are either classes or numbers; leave one "
+            "of the two out"
+        )
+    classes = 1 if numbers else classes
     shape, features = (None, None) if input_shape is None else input_of(input_shape)
     if shape is not None and classes is not None and examples is not None:
-        if classes < 2 or examples < 1:
+        if (classes < 2 and not numbers) or examples < 1:
             raise ConfigError(
                 f"classes = {classes}, examples = {examples}: give at least 2 classes and at "
                 "least 1 example"

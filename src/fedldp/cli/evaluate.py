@@ -39,7 +39,7 @@ def evaluate(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good a run's model is: accuracy, F1, AUC and scores per class."""
+    """Measure how good a run's model is: accuracy, F1, AUC and scores per class, or R2."""
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold)
@@ -57,18 +57,19 @@ def _print(found: dict[str, Any]) -> None:
 
     console = Console()
     say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
-    if found["threshold"] is not None:
+    if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"
         say(console, "threshold", f"{found['classes'][1]['class']} is predicted if {least}")
     for label, text in score_lines(found, found["data"]):
         say(console, label, text)
-    say(console, "F1", f"{found['f1_macro']:.4f}, the mean over the classes")
-    table = Table("class", "examples", "precision", "recall", "F1", "AUC")
-    for row in found["classes"]:
-        figures = (row[key] for key in ("precision", "recall", "f1", "auc"))
-        shown = ("" if each is None else f"{each:.4f}" for each in figures)
-        table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
-    console.print(table)
+    if "classes" in found:
+        say(console, "F1", f"{found['f1_macro']:.4f}, the mean over the classes")
+        table = Table("class", "examples", "precision", "recall", "F1", "AUC")
+        for row in found["classes"]:
+            figures = (row[key] for key in ("precision", "recall", "f1", "auc"))
+            shown = ("" if each is None else f"{each:.4f}" for each in figures)
+            table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
+        console.print(table)
     for warning in found["warnings"]:
         say(console, "warning", warning["text"])
 
@@ -77,7 +78,8 @@ def predict(
     run_dir: RunDir,
     data: Annotated[Path, file_option("examples (.npz, .csv or .parquet); labels are not needed")],
     out: Annotated[
-        Path | None, file_option("the .csv file to write, with a probability for each class")
+        Path | None,
+        file_option("the .csv file to write, with a probability for each class, or the number"),
     ] = None,
     threshold: Threshold = None,
     shift: Annotated[
@@ -93,7 +95,7 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the class of each example with a run's model.
+    """Predict the class, or the number, of each example with a run's model.
 
     A row that the model cannot read is marked with what is wrong with it.
     """
@@ -118,9 +120,7 @@ def predict(
         typer.echo(f"{len(rows) - bad:,} predictions in {out}")
     else:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        ids = [] if id_column is None else ["id"]
-        writer.writerow(["row", "class", "probability", "problem", *ids])
+        writer.writerow(["row", *rows[0]])
         for number, row in enumerate(rows, 1):
-            share = "" if row["probability"] is None else f"{row['probability']:.4f}"
-            told = [row["class"], share, row["problem"], *(row[name] for name in ids)]
+            told = (f"{each:.4f}" if isinstance(each, float) else each for each in row.values())
             writer.writerow([number, *told])

@@ -190,6 +190,7 @@ NOT_ABOVE_GUESSING = Kind(
         "rounded": bool,
     },
 )
+NOT_ABOVE_MEAN = Kind("not-above-mean", Doubt, {"r2": float, "examples": int, "rounded": bool})
 FEW_EXAMPLES_AT_CLIENTS = Kind(
     "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
 )

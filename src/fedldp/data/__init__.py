@@ -3,9 +3,9 @@
 ``examples`` has the types of rows in memory. The functions below load a data set: a published one
 (its files come from ``sources`` by ``download``, and lie in ``folder``) or a user's own (``custom``
 from files, ``adapters`` from objects of other libraries). ``tables`` reads a table, whose columns
-mean what ``columns`` says, and ``rules`` refuses what does not fit. ``people`` says whose a row is,
-and ``partition`` to which client it goes. ``image_features`` and ``public_features`` are public
-functions of one example at a time.
+mean what ``columns`` says, and ``rules`` refuses what does not fit. ``label_range`` is that of
+labels that are numbers. ``people`` says whose a row is, and ``partition`` to which client it goes.
+``image_features`` and ``public_features`` are public functions of one example at a time.
 
 It may use core.
 """
@@ -64,6 +64,7 @@ __all__ = [
     "folder",
     "image_features",
     "is_table",
+    "label_range",
     "list_datasets",
     "load_dataset",
     "load_examples",

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
+from fedldp.data.label_range import LabelRange
 
 _LARGEST = 1e30
 """The largest allowed centre; a value minus this centre cannot exceed the range of float32."""
@@ -55,6 +56,7 @@ class Columns:
             declared.
         folded: columns with a spread that also become a feature "column=folded", 0.5 (|z| - 0.8)
             of the column's number z, with which a linear model can fit the shape of a U.
+        label_range: the public range of labels that are numbers to predict; None for classes.
 
     Raises:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
@@ -73,6 +75,7 @@ class Columns:
     spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
+    label_range: LabelRange | None = None
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -104,6 +107,11 @@ class Columns:
             _check_list(f"categories.{name}", values, 1)
         if self.classes is not None:
             _check_list("classes", self.classes, 2)
+            if self.label_range is not None:
+                raise ConfigError(
+                    f"classes and label_range = {self.label_range}: labels are either classes or "
+                    "numbers; leave one of the two out"
+                )
         shares = {name: (0.0, 1.0) for column in self.categories for name in self.made(column)}
         shares |= {f"{name}=missing": (0.0, 1.0) for name in self.filled.keys() - self.categories}
         for name, centre in self.centres.items():

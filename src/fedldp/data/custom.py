@@ -15,6 +15,7 @@ from fedldp.data.adapters import Gathered
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, undeclared
 from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
+from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, numbers_of_parts
 from fedldp.data.rules import check_columns, checked, numbered
 from fedldp.data.tables import SUFFIXES as TABLES
@@ -77,7 +78,7 @@ def load_file(
                 f"set {setting} to the path of a .npz, .csv or .parquet file",
             )
     if path.suffix.lower() == ".npz":
-        return _load_npz(path, seed, test_share)
+        return _load_npz(path, seed, test_share, columns.label_range)
     return _load_table(path, columns, seed, test_file, test_share)
 
 
@@ -109,7 +110,7 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
             )
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
         read = Gathered(features, labels, arrays.get(_PEOPLE))
-        return as_examples(read, f"{path}:", columns.classes)
+        return as_examples(read, f"{path}:", columns.classes, columns.label_range)
     table = read_table(path)
     return encode_examples(table, columns, people=columns.person in table.names, names=names)
 
@@ -137,7 +138,8 @@ def encode_examples(
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
-    return as_examples(_gathered(found)[0], f"{table.path}:", columns.classes)
+    read = _gathered(found)[0]
+    return as_examples(read, f"{table.path}:", columns.classes, columns.label_range)
 
 
 def rows_left_out(
@@ -264,6 +266,7 @@ def _load_table(
         held[0] if held else None,
         clients=owners,
         classes=columns.classes,
+        label_range=columns.label_range,
         test_share=test_share,
         seed=seed,
         name=path.name,
@@ -285,6 +288,7 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
         client=columns.client,
         person=columns.person,
         classes=columns.classes,
+        label_range=columns.label_range,
         persons_at_sites=len(table),
         ignored=tuple(name for name in dict.fromkeys(table.names) if name not in named),
     )
@@ -294,6 +298,7 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
         None,
         clients=None if found.clients is None else as_numbers(found.clients),
         classes=columns.classes,
+        label_range=columns.label_range,
         name=path.name,
     )
 
@@ -301,7 +306,8 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
 def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
     """Note what would be refused next in a table that cannot be encoded."""
     context = f"data set {table.path.name!r}:"
-    if columns.classes is None and columns.label in table.names:
+    of_classes = columns.classes is None and columns.label_range is None
+    if of_classes and columns.label in table.names:
         labels = np.array(table.texts(columns.label))[~table.missing(columns.label)]
         with noted.check():
             numbered([labels], [context], None, context)
@@ -319,8 +325,11 @@ def _gathered(*parts: Encoded) -> list[Gathered]:
     ]
 
 
-def _load_npz(path: Path, seed: int, test_share: float) -> Dataset:
+def _load_npz(path: Path, seed: int, test_share: float, label_range: LabelRange | None) -> Dataset:
     arrays = _read_npz(path)
+    given: dict[str, Any] = {"name": path.name}
+    if label_range is not None:
+        given["label_range"] = (label_range.low, label_range.high)
     divided = arrays.keys() >= set(_WITH_TEST_SET)
     wrong = [_PEOPLE] if divided else [f"{_PEOPLE}_train", f"{_PEOPLE}_test"]
     if unread := [name for name in wrong if name in arrays]:
@@ -336,13 +345,13 @@ def _load_npz(path: Path, seed: int, test_share: float) -> Dataset:
             y_train,
             groups=arrays.get(f"{_PEOPLE}_train"),
             test=(x_test, y_test, arrays.get(f"{_PEOPLE}_test")),
-            name=path.name,
+            **given,
         )
     if arrays.keys() >= set(_WITHOUT_TEST_SET):
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
         groups = arrays.get(_PEOPLE)
         return Dataset.from_arrays(
-            features, labels, groups=groups, test_share=test_share, seed=seed, name=path.name
+            features, labels, groups=groups, test_share=test_share, seed=seed, **given
         )
     raise DataError(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "

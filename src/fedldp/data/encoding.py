@@ -21,6 +21,7 @@ from fedldp.data.columns import (
     of_each,
     places_in,
     tell_spellings,
+    text_of_float,
     value,
 )
 from fedldp.data.people import as_numbers, check_sites
@@ -373,7 +374,11 @@ def _labels(
     """Return the class of each row, and a mask of invalid labels.
 
     If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
+    Labels that are numbers have the text of the number.
     """
+    if columns.label_range is not None:
+        cells = table.numbers(columns.label)
+        return list(map(text_of_float, cells.tolist())), ~np.isfinite(cells)
     texts = table.texts(columns.label)
     if columns.classes is not None:
         places = of_each(texts, places_in(columns.classes))
@@ -390,6 +395,8 @@ def _labels(
 def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> str:
     if is_missing(table.texts(columns.label)[row]):
         return "an empty label; fill it in or drop the row"
+    if columns.label_range is not None:
+        return "which is not a finite number, as label_range says; correct it, or drop the row"
     known = ", ".join(columns.classes or ())
     remedy = "write one of them" if declared else "add it to classes"
     return f"which is not one of classes ({known}); {remedy}, or drop the row"

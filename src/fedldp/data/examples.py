@@ -27,6 +27,7 @@ from fedldp.data.adapters import (
     partitions_of,
 )
 from fedldp.data.columns import Columns
+from fedldp.data.label_range import LabelRange
 from fedldp.data.partition import Shares, shares_of
 from fedldp.data.people import (
     as_numbers,
@@ -53,7 +54,8 @@ class Examples:
 
     Attributes:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
-        labels: int64 of shape (N,), each from 0 to num_classes - 1.
+        labels: int64 of shape (N,), each from 0 to num_classes - 1; or numbers in steps of their
+            range, from 0 to ``label_range.STEPS``.
         people: int64 of shape (N,), each at least 0: the person of each row; a client's rows with
             the same number belong to one person. None if every row is a separate person.
         rows: int64 of shape (N,): where each row stands among the rows that were given; None if
@@ -84,18 +86,20 @@ class Examples:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A training and a test set of one classification task.
+    """A training and a test set of one task.
 
     Attributes:
         name: the name in records and messages; a subset's name differs from that of the full set.
         train: the examples that are partitioned among clients.
         test: the examples that only the evaluation uses.
-        num_classes: one more than the largest label that can occur.
+        num_classes: one more than the largest label that can occur; 1 if labels are numbers, in
+            steps of ``label_range``.
         clients: for each client, the rows of its training examples, if the data name the client of
             each row; otherwise a run divides the examples (``RunConfig.partition``).
         classes: the names of the classes, if they have names.
         features: the names of the features, if they have names.
         held_out: whether the test set was split off from the examples that were given for training.
+        label_range: the public range of labels that are numbers to predict; None for classes.
     """
 
     name: str
@@ -106,6 +110,7 @@ class Dataset:
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
     held_out: bool = False
+    label_range: LabelRange | None = None
 
     def __repr__(self) -> str:  # shows no row, like ``Examples``
         told = self.own_data or f"{self.name}: {len(self.train):,} and {len(self.test):,} examples"
@@ -194,6 +199,7 @@ class Dataset:
         groups: ArrayLike | None = None,
         clients: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
+        label_range: tuple[float, float] | None = None,
         test: Rows | None = None,
         test_share: float = 0.2,
         seed: int = 0,
@@ -216,6 +222,8 @@ class Dataset:
                 rows at both, and a run refuses such data unless ``persons_at_sites`` allows them.
             classes: the public list of all possible labels, whose positions are the classes; a
                 label may then also be absent.
+            label_range: the public range (low, high) of labels that are numbers to predict; labels
+                are then any finite numbers, and those beyond an end count as that end.
             test: a test set, as a pair (features, labels) or with its groups as a third array, of
                 the same kinds; or a torch data set, DataLoader or table, as for ``from_clients``.
                 Nobody may be in both sets. Without it, some of the examples are split off.
@@ -246,6 +254,7 @@ class Dataset:
             None if test is None else _read(test, f"{context} test"),
             clients=clients,
             classes=classes,
+            label_range=label_range and LabelRange(*label_range),
             test_share=test_share,
             seed=seed,
             name=name,
@@ -260,6 +269,7 @@ class Dataset:
         client: str | None = None,
         person: str | None = None,
         classes: Sequence[Any] | None = None,
+        label_range: tuple[float, float] | None = None,
         test: Any = None,
         test_share: float = 0.2,
         seed: int = 0,
@@ -277,6 +287,7 @@ class Dataset:
             client: the column that names each row's client; without it a run divides the rows.
             person: the column that names each row's person; see ``groups`` in ``from_arrays``.
             classes: see ``from_arrays``.
+            label_range: see ``from_arrays``.
             test: a second table to test on; it needs neither a client column nor a person column.
             test_share: see ``from_arrays``.
             seed: the seed of the split.
@@ -307,6 +318,7 @@ class Dataset:
             held,
             clients=None if client is None else read.aside[client],
             classes=classes,
+            label_range=label_range and LabelRange(*label_range),
             test_share=test_share,
             seed=seed,
             name=name,
@@ -319,6 +331,7 @@ class Dataset:
         *,
         test: Rows | None = None,
         classes: Sequence[Any] | None = None,
+        label_range: tuple[float, float] | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -336,6 +349,7 @@ class Dataset:
             test: features and labels of a test set, and groups as a third array if it has any;
                 without it, some of every client's examples are split off.
             classes: see ``from_arrays``.
+            label_range: see ``from_arrays``.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
                 down, so that a client with few examples contributes none. With groups, about that
                 share of all people is split off, rounded up or down for each client, but never a
@@ -360,6 +374,7 @@ class Dataset:
             test,
             clients=True,
             classes=classes,
+            label_range=label_range and LabelRange(*label_range),
             test_share=test_share,
             seed=seed,
             name=name,
@@ -372,6 +387,7 @@ def of_rows(
     *,
     clients: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
+    label_range: LabelRange | None = None,
     test_share: float = 0.2,
     seed: int = 0,
     name: str = "custom",
@@ -383,6 +399,7 @@ def of_rows(
         held: a test set, in which the same group is the same person; None splits off some examples.
         clients: the client of each row.
         classes: the names of all classes.
+        label_range: the public range of labels that are numbers.
         test_share: the share to split off; 0 for no test set.
         seed: the seed of the split.
         name: the name of the data set.
@@ -404,7 +421,7 @@ def of_rows(
     owners = None
     if clients is not None:
         owners = numbers_of(clients, len(parts[0].labels), context, "clients", "client")
-    whole = _whole(every, parts, contexts, held is not None, owners, classes, name)
+    whole = _whole(every, parts, contexts, held is not None, owners, classes, label_range, name)
     return _divided(whole, owners, test_share, seed) if held is None else _of_clients(whole, owners)
 
 
@@ -415,6 +432,7 @@ def _of_owners(
     *,
     clients: bool,
     classes: Sequence[Any] | None = None,
+    label_range: LabelRange | None = None,
     test_share: float = 0.2,
     seed: int = 0,
     name: str = "custom",
@@ -427,6 +445,7 @@ def _of_owners(
         test: a test set; its groups are other persons. None splits off some examples.
         clients: whether each owner is a client.
         classes: the names of all classes.
+        label_range: the public range of labels that are numbers.
         test_share: the share to split off.
         seed: the seed of the split.
         name: the name of the data set.
@@ -451,7 +470,7 @@ def _of_owners(
     owners = None
     if clients:
         owners = np.repeat(np.arange(len(trained)), [len(part.labels) for part in trained])
-    whole = _whole(every, parts, contexts, test is not None, owners, classes, name)
+    whole = _whole(every, parts, contexts, test is not None, owners, classes, label_range, name)
     return _divided(whole, owners, test_share, seed) if test is None else _of_clients(whole, owners)
 
 
@@ -462,6 +481,7 @@ def _whole(
     tested: bool,
     owners: NDArray[np.int64] | None,
     classes: Sequence[Any] | None,
+    label_range: LabelRange | None,
     name: str,
 ) -> Dataset:
     """Return the data set of all parts, before it is divided.
@@ -473,6 +493,7 @@ def _whole(
         tested: whether the last part is the test set.
         owners: the client of each training row, if there are clients.
         classes: the names of all classes; None for those that a table brings along.
+        label_range: the public range of labels that are numbers.
         name: the name of the data set.
     """
     context = f"data set {name!r}:"
@@ -480,7 +501,7 @@ def _whole(
     listed = read[0].classes
     if classes is not None:
         listed = Columns(classes=tuple(map(text_of, classes))).classes
-    found = numbered([part.labels for part in parts], contexts, listed, context)
+    found = numbered([part.labels for part in parts], contexts, listed, context, label_range)
     every = [
         Examples(part.features, labels, part.people, np.arange(len(labels)))
         for part, labels in zip(parts, found.labels, strict=True)
@@ -503,7 +524,13 @@ def _whole(
                 "and in the test set; take their rows out of one"
             )
     return Dataset(
-        name, train, test, found.num_classes, classes=found.names, features=read[0].names
+        name,
+        train,
+        test,
+        found.num_classes,
+        classes=found.names,
+        features=read[0].names,
+        label_range=label_range,
     )
 
 
@@ -661,24 +688,36 @@ def split(
     return train, test
 
 
-def checked_rows(rows: Rows, context: str, classes: Sequence[str] | None = None) -> Examples:
+def checked_rows(
+    rows: Rows,
+    context: str,
+    classes: Sequence[str] | None = None,
+    label_range: LabelRange | None = None,
+) -> Examples:
     """Return ``Examples`` made from the features and labels of one party, or from a source.
 
     Args:
         rows: the examples.
         context: the beginning of error messages.
         classes: the names of all classes; None if labels are integers from 0.
+        label_range: the public range of labels that are numbers.
 
     Raises:
         DataError: they are malformed; the message says how.
     """
-    return as_examples(_read(rows, context), context, classes)
+    return as_examples(_read(rows, context), context, classes, label_range)
 
 
-def as_examples(read: Gathered, context: str, classes: Sequence[str] | None) -> Examples:
+def as_examples(
+    read: Gathered,
+    context: str,
+    classes: Sequence[str] | None,
+    label_range: LabelRange | None = None,
+) -> Examples:
     """Return ``Examples`` made from what was read of one party; see ``checked_rows``."""
     found = checked(read, context)
-    return Examples(found.features, labels_of(found.labels, classes, context), found.people)
+    labels = labels_of(found.labels, classes, context, label_range)
+    return Examples(found.features, labels, found.people)
 
 
 def _read(rows: Rows, context: str) -> Gathered:

@@ -18,10 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
 from fedldp.data.adapters import Column, Gathered
-from fedldp.data.columns import is_missing, numbers, places_in, text_of_float, value
+from fedldp.data.columns import is_missing, log, numbers, places_in, text_of_float, value
+from fedldp.data.label_range import LabelRange
 from fedldp.data.people import numbers_of
 
 _LARGEST_LABEL = 2**31 - 1
+_MANY = 20
+"""The least largest label at which whole numbers may be meant to measure something."""
 _INTEGER = re.compile(r"[+-]?\d{1,309}", re.ASCII)  # longer ones are infinite as numbers
 
 _OF_PANDAS = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
@@ -231,6 +234,7 @@ def numbered(
     contexts: Sequence[str],
     classes: Sequence[str] | None,
     context: str,
+    label_range: LabelRange | None = None,
 ) -> Numbered:
     """Return the labels of a whole data set as classes.
 
@@ -243,11 +247,15 @@ def numbered(
         contexts: for each part, the beginning of messages about one of its rows.
         classes: the public list of all possible labels.
         context: the beginning of messages about all labels.
+        label_range: the public range of labels that are numbers; these have one "class".
 
     Raises:
         DataError: the labels are not of this form; the message says in which part, or which classes
             are missing.
     """
+    if label_range is not None:
+        each = zip(parts, contexts, strict=True)
+        return Numbered([labels_of(part, None, at, label_range) for part, at in each], None, 1)
     texts, places = _texts(parts, classes)
     starts = np.cumsum([0, *map(len, parts)])
 
@@ -274,7 +282,10 @@ def numbered(
 
 
 def labels_of(
-    labels: NDArray[Any], classes: Sequence[str] | None, context: str
+    labels: NDArray[Any],
+    classes: Sequence[str] | None,
+    context: str,
+    label_range: LabelRange | None = None,
 ) -> NDArray[np.int64]:
     """Return the labels of one party, which may have only some of the classes.
 
@@ -282,10 +293,13 @@ def labels_of(
         labels: the labels as ``checked`` returns them.
         classes: the names of all classes; None if labels are whole numbers from 0.
         context: the beginning of error messages.
+        label_range: see ``numbered``.
 
     Raises:
-        DataError: a label is missing, or is none of the classes.
+        DataError: a label is missing, or is none of the classes, or no finite number.
     """
+    if label_range is not None:
+        return _in_range(labels, context, label_range)
     texts, places = _texts([labels], classes)
 
     def where(bad: Sequence[int]) -> str:
@@ -293,6 +307,22 @@ def labels_of(
 
     _refuse_missing(texts, classes, where)
     return np.array(_known(texts, classes, where), np.int64)[places]
+
+
+def _in_range(labels: NDArray[Any], context: str, within: LabelRange) -> NDArray[np.int64]:
+    """Return labels that are numbers, in steps of their range; refuse others."""
+    if labels.dtype.kind in "uif":
+        found = labels.astype(np.float64)
+    else:
+        found = numbers([str(label) for label in labels.tolist()])
+    bad = ~np.isfinite(found)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{context} the label of row {row} is not a finite number, but label_range = {within} "
+            "says that labels are numbers; correct it, or drop the row"
+        )
+    return within.steps(found)
 
 
 def class_of(classes: Sequence[str] | None) -> Callable[[str], int | None]:
@@ -381,7 +411,10 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
     numbers = [each for each in found if each is not None]
     if len(numbers) < len(found):
         row = where([place for place, each in enumerate(found) if each is None])
-        raise DataError(f"{row} is a number but not an integer; give integers from 0, or {_list()}")
+        raise DataError(
+            f"{row} is a number but not an integer; give integers from 0, or {_list()}; or, to "
+            "predict numbers, their public range: label_range = [LOW, HIGH]"
+        )
     least, largest, remedy = min(numbers), max(numbers), _list(numbers)
     if least < 0:
         raise DataError(
@@ -390,6 +423,14 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
     if least > 0:
         raise DataError(
             f"{context} the labels are integers from {least}; give integers from 0, or {remedy}"
+        )
+    if largest >= _MANY:
+        log.warning(
+            "%s the labels are whole numbers from 0 to %d, and are read as %d classes; if they are "
+            "numbers to predict, such as days, give their public range: label_range = [LOW, HIGH]",
+            context,
+            largest,
+            largest + 1,
         )
     present = set(numbers)
     if lacking := largest + 1 - len(present):

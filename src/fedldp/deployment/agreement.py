@@ -71,7 +71,7 @@ class Facts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-    num_classes: Annotated[int, Field(ge=2)]
+    num_classes: Annotated[int, Field(ge=1)]
     num_examples: Annotated[int, Field(ge=1)]
     features: list[str] | None = None
     people: Annotated[int, Field(ge=1)] | None = None

@@ -23,7 +23,13 @@ from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.deployment.source import SiteData, check_rows_have_people, is_about_people, open_source
+from fedldp.deployment.source import (
+    SiteData,
+    check_kind_of_labels,
+    check_rows_have_people,
+    is_about_people,
+    open_source,
+)
 from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
 from fedldp.protocol.keys import SecretKeys
@@ -205,7 +211,7 @@ def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
     if policy.people is not None:
         problem = agreement.problem
         found = source.examples(agreement.config.columns, problem.features)
-        found = found.taken(np.flatnonzero(found.labels < problem.num_classes))  # as a round does
+        found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels))  # as a round does
         count = len(found) if found.people is None else count_of(found.people)
         if count < policy.people:
             raise ConfigError(
@@ -228,13 +234,14 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     """
     source = open_source(policy.data, policy.label_column, policy.person_column)
     columns, problem = agreement.config.columns, agreement.problem
+    check_kind_of_labels(agreement, source, policy.data)
     shape = source.examples(columns, problem.features).features.shape[1:]
     if shape != problem.input_shape:
         raise ConfigError(
             f"data {policy.data}: an example has the shape {shape}, but the run takes "
             f"{problem.input_shape}; reshape the examples"
         )
-    count, reasons = source.left_out(columns, problem.features, problem.num_classes)
+    count, reasons = source.left_out(columns, problem.features, problem.end_of_labels)
     if not count:
         check_people_of(policy, agreement)
         return ""

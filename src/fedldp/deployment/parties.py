@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
@@ -132,7 +133,9 @@ class DemoEnvironment:
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         test = raw.dataset.test
-        _write_examples(folder / "test.npz", test)
+        within = config.columns.label_range
+        numbers = None if within is None else within.numbers(test.labels)
+        _write_examples(folder / "test.npz", test, numbers)
         sites = []
         for index, place in enumerate(places):
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
@@ -144,8 +147,11 @@ class DemoEnvironment:
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
 
-def _write_examples(path: Path, examples: Examples) -> None:
-    arrays: dict[str, Any] = {"features": examples.features, "labels": examples.labels}
+def _write_examples(
+    path: Path, examples: Examples, labels: NDArray[np.floating] | None = None
+) -> None:
+    found = examples.labels if labels is None else labels
+    arrays: dict[str, Any] = {"features": examples.features, "labels": found}
     if examples.people is not None:
         arrays["groups"] = examples.people
     np.savez(path, **arrays)

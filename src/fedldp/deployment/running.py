@@ -184,6 +184,7 @@ def run_server(
 
 def _log_round(record: Round, rounds: int) -> None:
     tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
+    tested += f", R2 {record.metrics['r2']:.4f}" if "r2" in record.metrics else ""
     logging.getLogger("fedldp.server").info(
         "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough sites",
         *(record.round, rounds, record.clients, tested, record.seconds, record.waited),

@@ -54,7 +54,7 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, Schema, check_new, replace_file
-from fedldp.reporting.scores import doubts, evaluation, final_of, most_frequent
+from fedldp.reporting.scores import counts_of, doubts, evaluation, final_of, most_frequent
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
@@ -460,7 +460,7 @@ class _Test:
         algorithm = config.algorithm(problem)
         self._examples = algorithm.prepared()(test)
         self._model = algorithm.untrained()
-        self.counts = np.bincount(test.labels, minlength=problem.num_classes)
+        self.counts = counts_of(test.labels, problem.num_classes)
 
     def __call__(self, broadcast: Broadcast) -> Evaluation | None:
         """Return the metrics of the broadcast weights."""
@@ -471,18 +471,21 @@ class _Test:
         parts = [slice(start, start + PIECE) for start in range(0, total, PIECE)]
         with one_thread():
             found, self.confusion = evaluation(
-                evaluate(self._model, self._examples.taken(part), _CPU) for part in parts
+                (evaluate(self._model, self._examples.taken(part), _CPU) for part in parts),
+                self._agreement.config.columns.label_range,
             )
         return found
 
     @property
     def most_frequent(self) -> float | None:
-        """The share of the test set's most frequent class, 0 to 1; None without a test set."""
-        return None if self.counts is None else most_frequent(self.counts)
+        """The share of the test set's most frequent class, 0 to 1; None if nothing has classes."""
+        if self.counts is None or self.counts.size == 1:
+            return None
+        return most_frequent(self.counts)
 
     def doubts(self, last: Round) -> list[Doubt]:
         """Return reasons, in words, to doubt the metrics of the last round."""
-        if self.counts is None or last.accuracy is None:
+        if self.counts is None or last.loss is None:
             return []
         tested = final_of(last, self.most_frequent)
         return doubts(tested, self.confusion, self.counts, _schema(self._agreement))

@@ -87,7 +87,7 @@ class SiteData:
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def left_out(
-        self, agreed: Columns, features: Sequence[str] | None, num_classes: int
+        self, agreed: Columns, features: Sequence[str] | None, end_of_labels: int
     ) -> tuple[int, Mapping[str, int]]:
         """Return how many rows do not fit what was agreed, and how many by reason.
 
@@ -96,18 +96,18 @@ class SiteData:
         Args:
             agreed: see ``examples``.
             features: see ``examples``.
-            num_classes: the agreed number of classes.
+            end_of_labels: one more than the largest agreed label.
 
         Raises:
             DataError, ConfigError: see ``examples``.
         """
         found = self.examples(agreed, features)
-        beyond = int((found.labels >= num_classes).sum())
+        beyond = int((found.labels >= end_of_labels).sum())
         reasons: dict[str, int] = {}
         if not isinstance(self.found, Examples):
             reasons |= rows_left_out(self.found, self._columns(agreed), names=features)
         if beyond:
-            reasons[f"a label above {num_classes - 1}"] = beyond
+            reasons[f"a label above {end_of_labels - 1}"] = beyond
         return len(self) - len(found) + beyond, reasons
 
     def people_are_said(self, agreed: Columns) -> bool:
@@ -211,6 +211,7 @@ def examples_for(
         ConfigError: the examples have the wrong shape, or do not say to which person they belong.
     """
     config, problem = agreement.config, agreement.problem
+    check_kind_of_labels(agreement, source, place)
     found = source.examples(config.columns, problem.features)
     shape = found.features.shape[1:]
     if shape != problem.input_shape:
@@ -231,14 +232,14 @@ def examples_for(
     if rows is not None:
         found = found.taken(rows)
         reasons += f", at most {config.rows_per_person} rows per person"
-    fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
+    fitting = np.flatnonzero(found.labels < problem.end_of_labels)[:most]
     if fitting.size < len(source):
         log.warning(
             "%d of %d examples are left out of run %s, which accepts labels up to %d%s%s",
             len(source) - fitting.size,
             len(source),
             agreement.run[:8],
-            problem.num_classes - 1,
+            problem.end_of_labels - 1,
             reasons,
             "" if most is None else f", at most {most} examples per site",
         )
@@ -253,6 +254,19 @@ def examples_for(
         )
         found = _filled(found, most, problem.num_classes)
     return standardised(found, config.dataset) if config.standardise else found
+
+
+def check_kind_of_labels(agreement: Agreement, source: SiteData, place: Path) -> None:
+    """Refuse a file whose labels are classes for a run about numbers; rows do not matter.
+
+    The arrays of a demo have its simulation's labels.
+    """
+    numbers = agreement.config.label_range is not None
+    if numbers and isinstance(source.found, Examples) and agreement.test_seed is None:
+        raise ConfigError(
+            f"data {place}: run {agreement.run[:8]} predicts numbers, and a .npz file's labels are "
+            "classes; give a .csv or .parquet file"
+        )
 
 
 def is_about_people(agreement: Agreement) -> bool:

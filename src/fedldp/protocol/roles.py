@@ -408,7 +408,8 @@ class Score:
 
     Attributes:
         right: how many examples it classified correctly.
-        loss: its cross-entropy, summed over the examples.
+        loss: its cross-entropy, summed over the examples; for labels that are numbers, half the
+            squared error in units of half their range.
         total: how many examples there were.
         confusion: how many examples of each true class (row) were assigned to each class (column),
             shape (classes, classes); None where the test or its classes must not be recorded.
@@ -416,7 +417,8 @@ class Score:
             this test may reveal the result.
         labels: the examples' labels, shape (total,); None where ``confusion`` is None, for the same
             reasons.
-        probabilities: the model's probability of each class, shape (total, classes); or None.
+        probabilities: the model's probability of each class, shape (total, classes); or None. For
+            labels that are numbers, the model's outputs, shape (total, 1).
     """
 
     right: int

@@ -88,8 +88,9 @@ class Evaluation(NamedTuple):
     """The result of testing a broadcast's weights.
 
     Attributes:
-        accuracy: 0 to 1.
-        loss: mean cross-entropy, in nats.
+        accuracy: 0 to 1; None for labels that are numbers.
+        loss: mean cross-entropy, in nats; for labels that are numbers, half the mean squared error
+            in units of half their range.
         figures: additional metrics that the system requests, by name.
         auc: area under the ROC curve, 0 to 1: with two classes, the area for class 1; with more,
             the mean over each class against all others. None where a class has no example in the
@@ -103,7 +104,7 @@ class Evaluation(NamedTuple):
             ``reporting.scores.calibration_error``.
     """
 
-    accuracy: float
+    accuracy: float | None
     loss: float
     figures: Metrics = MappingProxyType({})
     auc: float | None = None
@@ -355,20 +356,27 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
     return np.atleast_1d(np.asarray(clients, np.int64))
 
 
+NUMBERS = ("r2", "mae", "calibration_gap")
+"""The metrics of a round whose model predicts numbers; see ``reporting.scores.of_numbers``."""
+
+
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
     """Return the system's own metrics; see ``means_of``."""
     return means_of([one.metrics for one in rounds])
 
 
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over the rounds that have it; of private figures the last."""
+    """Return the mean of each metric over the rounds that have it; of private figures the last.
+
+    ``NUMBERS`` are scores of the model of a round, so they have no mean.
+    """
     found: dict[str, list[float]] = {}
     asked: dict[str, float] = {}
     for one in rounds:
         for name, value in one.items():
             if name.startswith(PRIVATELY):
                 asked.pop(name.removesuffix(HALF_WIDTH), None)
-            else:
+            elif name not in NUMBERS:
                 found.setdefault(name, []).append(value)
         asked |= {name: value for name, value in one.items() if name.startswith(PRIVATELY)}
     return {name: sum(values) / len(values) for name, values in found.items()} | asked

@@ -32,6 +32,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
 )
 from fedldp.core.locks import missing_folders, remove_empty
+from fedldp.protocol.server_loop import NUMBERS
 from fedldp.reporting import words
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import headline_first, own_words
@@ -49,7 +50,8 @@ VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
 
 _DECLARED = ("scale_columns", "spread_columns", "centre_columns", "fill_columns", "categories",
-             "other_columns", "fold_columns", "classes", "class_shares")  # fmt: skip
+             "other_columns", "fold_columns", "classes", "class_shares", "label_range",
+             "label_typical")  # fmt: skip
 
 TO_FILL = "to be filled by whoever publishes"
 
@@ -200,9 +202,9 @@ def _unfilled(part: Any, found: Any, place: str = "") -> Iterator[str]:
 def _scores(run: FinishedRun) -> dict[str, Any] | None:
     """Return the scores of the final model; None if the model was not tested."""
     final = run.summary["final"]
-    if final["accuracy"] is None:
+    if final["loss"] is None:
         return None
-    names = ("accuracy", "most_frequent", "loss", *FIGURES)
+    names = ("accuracy", "most_frequent", "loss", *FIGURES, *(set(NUMBERS) & final.keys()))
     return {
         "tested_on": run.summary["tested_on"],
         **{name: final[name] for name in names},
@@ -245,7 +247,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "limit": words.MEANINGLESS,
         "is_discrete": DISCRETE in rests_on,
         "shape": " x ".join(map(str, schema.input_shape)),
-        "classes": list(map(schema.class_name, range(min(schema.num_classes, 100)))),
+        "classes": schema.class_names[:100],
         "unprotected": _unprotected(run, privacy),
         "explained": words.explain(privacy),
         "clients": _whole(config.get("num_clients")),
@@ -317,8 +319,8 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         task=_task(run),
         metrics=[
             {"type": _METRICS.get(name, name), "value": scores[name]}
-            for name in ("accuracy", *FIGURES)
-            if scores and scores[name] is not None
+            for name in ("accuracy", *FIGURES, *NUMBERS)
+            if scores and scores.get(name) is not None
         ],
         run=run,
         document=document,
@@ -340,7 +342,8 @@ def _task(run: FinishedRun) -> str | None:
     """Return the task, if it follows from the data: a table has columns, an image three axes."""
     data = str(run.summary["config"].get("dataset", ""))
     if data.endswith((".csv", ".parquet")) or run.schema.features:
-        return "tabular-classification"
+        numbers = run.schema.num_classes == 1
+        return "tabular-regression" if numbers else "tabular-classification"
     return "image-classification" if len(run.schema.input_shape) == 3 else None
 
 

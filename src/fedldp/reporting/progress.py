@@ -108,6 +108,8 @@ def in_words(record: Round, rounds: int) -> str:
 
 
 def _tested(record: Round, *, loss: bool = True) -> str:
+    if "r2" in record.metrics:
+        return f"R2 {record.metrics['r2']:.4f}"
     if record.accuracy is None:
         return f"{record.clients} took part"
     parts = [f"accuracy {record.accuracy:.4f}"]

@@ -493,6 +493,12 @@ class Schema:
         """
         return Problem(self.input_shape, self.num_classes, self.num_examples or 1)
 
+    @property
+    def class_names(self) -> list[str]:
+        """The names, or numbers, of all classes; empty if the model predicts numbers."""
+        count = self.num_classes if self.num_classes > 1 else 0
+        return list(map(self.class_name, range(count)))
+
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number if it has no name."""
         return str(label) if self.classes is None else self.classes[label]

@@ -118,7 +118,12 @@ class _Measured(_Document):
 
 
 class _Final(_Tested):
+    """The result of the last test; what is about numbers is left out for classes."""
+
     most_frequent: Share | None
+    r2: FiniteFloat | None = None
+    mae: FiniteFloat | None = None
+    calibration_gap: FiniteFloat | None = None
 
 
 class _Summary(_Document):
@@ -309,7 +314,7 @@ def _run(
         refused.update(one.refused)
     return FinishedRun(
         path=path,
-        summary=document.model_dump(),
+        summary=document.model_dump(exclude_unset=True),
         finished=finished,
         environment=read_as(path / "environment.json", _Environment).model_dump(),
         own_data=read_as(path / "config.json", _Started).own_data,

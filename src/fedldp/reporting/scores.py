@@ -20,6 +20,7 @@ from fedldp.core.kinds import (
     IMBALANCED_TEST,
     NOT_ABOVE_CHANCE,
     NOT_ABOVE_GUESSING,
+    NOT_ABOVE_MEAN,
     NOT_ABOVE_MOST_FREQUENT,
     NOT_CALIBRATED,
     ONE_CLASS,
@@ -27,8 +28,9 @@ from fedldp.core.kinds import (
     PRIVATE_ROWS,
     TRAINED_ON,
 )
+from fedldp.data.label_range import LabelRange, centred
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY, Score
-from fedldp.protocol.server_loop import Evaluation, Round
+from fedldp.protocol.server_loop import NUMBERS, Evaluation, Round
 from fedldp.reporting.record import Schema
 
 CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
@@ -86,6 +88,7 @@ class TestSet:
             "accuracy": self.most_frequent,
             "balanced_accuracy": 1 / classes if classes else None,
             "auc": 0.5,
+            "r2": 0.0,
         }
         return guesses.get(metric)
 
@@ -159,10 +162,16 @@ class Figure:
         )
 
 
-def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] | None]:
+def evaluation(
+    scores: Iterable[Score], label_range: LabelRange | None = None
+) -> tuple[Evaluation, NDArray[np.int64] | None]:
     """Return the combined scores on all pieces of a test set, and the confusion matrix.
 
     The matrix, and all metrics except accuracy and loss, are None if a piece has no matrix.
+
+    Args:
+        scores: the score of each piece.
+        label_range: the range of labels that are numbers, which have no accuracy and no matrix.
     """
     found = list(scores)
     right, loss, total = 0, 0.0, 0
@@ -177,10 +186,39 @@ def evaluation(scores: Iterable[Score]) -> tuple[Evaluation, NDArray[np.int64] |
     tables = [score.confusion for score in found if score.confusion is not None]
     labels = [score.labels for score in found if score.labels is not None]
     rows = [score.probabilities for score in found if score.probabilities is not None]
+    if label_range is not None:
+        made = of_numbers(np.concatenate(labels), np.concatenate(rows)[:, 0], label_range)
+        return Evaluation(None, loss / total, made), None
     if len(tables) == len(labels) == len(rows) == len(found):
         confusion = sum(tables)
         figures = figures_of(np.concatenate(labels), np.concatenate(rows), confusion)
     return Evaluation(right / total, loss / total, named, **figures), confusion
+
+
+def of_numbers(
+    labels: NDArray[np.int64], outputs: NDArray[np.float64], label_range: LabelRange
+) -> dict[str, float]:
+    """Return the scores of a model for labels that are numbers.
+
+    "r2" is the share of the labels' variance that is explained, which may be below 0; it is missing
+    if all labels are equal. "mae" is the mean absolute error, and "calibration_gap" how far the
+    mean prediction is from the mean label, on average over 10 equal parts of the examples by
+    prediction; both are in the labels' unit.
+
+    Args:
+        labels: shape (n,), n of at least 1.
+        outputs: the model's outputs, shape (n,).
+        label_range: the range of the labels.
+    """
+    said, true = outputs.clip(-1, 1), centred(labels)
+    spread = float(np.square(true - true.mean()).sum())
+    parts = np.array_split(np.argsort(said, kind="stable"), min(10, len(said)))
+    gaps = [len(part) * abs(said[part].mean() - true[part].mean()) for part in parts]
+    explained = {"r2": 1 - float(np.square(said - true).sum()) / spread} if spread else {}
+    return explained | {
+        "mae": float(np.abs(said - true).mean()) * label_range.half,
+        "calibration_gap": float(sum(gaps) / len(said)) * label_range.half,
+    }
 
 
 def figures_of(
@@ -354,12 +392,17 @@ def doubts(
             tested.
         confusion: the confusion matrix on the test set, if it is known.
         counts: the number of test examples of each class, shape (num_classes,); their sum is at
-            least 1.
+            least 1. See ``counts_of``.
         schema: the model's schema; if its counts are rounded, so is the number of test examples.
         few: the number of clients with fewer than ``FEW`` examples, if it is public.
     """
     found: list[Doubt] = []
-    if tested is not None:
+    if tested is not None and schema.num_classes == 1:
+        r2, tests = tested.get("r2"), int(counts.sum())
+        if r2 is not None and r2 <= 16 / tests:  # four times the deviation of r2, 2 sqrt(r2/n)
+            shown = rounded_count(tests) if schema.rounded else tests
+            found.append(NOT_ABOVE_MEAN(r2=r2, examples=shown, rounded=schema.rounded))
+    elif tested is not None:
         missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
         if missing:
             found.append(CLASS_MISSING(classes=tuple(missing[:3]), more=max(0, len(missing) - 3)))
@@ -465,7 +508,7 @@ def figures(
     error = final.get("calibration_error")
     return [
         Figure.of(name, [value], on, told, calibration_error=error, over_seeds=False)
-        for name in ("accuracy", "loss", *FIGURES)
+        for name in ("accuracy", "loss", *FIGURES, *NUMBERS)
         if (value := final.get(name)) is not None
     ]
 
@@ -517,4 +560,10 @@ def final_of(record: Round, most_frequent: float | None) -> dict[str, float | No
         most_frequent: the share of the test set's most frequent class, if it is known.
     """
     names = ("accuracy", "loss", *FIGURES)
-    return {name: getattr(record, name) for name in names} | {"most_frequent": most_frequent}
+    found = {name: getattr(record, name) for name in names} | {"most_frequent": most_frequent}
+    return found | {name: record.metrics[name] for name in NUMBERS if name in record.metrics}
+
+
+def counts_of(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    """Return the number of examples of each class, shape (num_classes,)."""
+    return np.bincount(labels if num_classes > 1 else 0 * labels, minlength=num_classes)

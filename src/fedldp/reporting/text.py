@@ -103,6 +103,10 @@ def score_lines(final: Mapping[str, Any], on: str, took: str = "") -> Iterator[t
         on: the data on which they were measured.
         took: how long that took, or after how many rounds it was, if anything is to be said.
     """
+    if "r2" in final:
+        told = ", ".join(f"{name} {value}" for name, value in words.scores(final)[1:])
+        yield "R2", f"{area(final['r2'])} on {on}, {told}{f', {took}' if took else ''}"
+        return
     often = final["most_frequent"]
     leads = final["brier"] is not None and is_imbalanced(often)
     accuracy = "not tested"

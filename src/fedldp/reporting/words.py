@@ -65,6 +65,7 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-chance": _as_far,
     "not-above-most-frequent": _as_far,
     "not-above-guessing": _as_far,
+    "not-above-mean": _as_far,
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
 }
@@ -440,6 +441,7 @@ _GUESSES = {
     "accuracy": "always the most frequent class",
     "balanced_accuracy": "guessing",
     "auc": "a random order",
+    "r2": "always the mean",
 }
 """What has the baseline of each metric."""
 
@@ -461,6 +463,9 @@ def area(share: float | None) -> str:
 
 def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Return a table of scores; those meaningful for any class balance come first."""
+    if "r2" in final:
+        names = {"R2": "r2", "mean absolute error": "mae", "calibration gap": "calibration_gap"}
+        return [(name, area(final[key])) for name, key in names.items()]
     found = {
         "AUC": area(final["auc"]) or "not defined",
         "balanced accuracy": percent(final["balanced_accuracy"]),

@@ -19,6 +19,7 @@ from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.data import Dataset
+from fedldp.data.label_range import LabelRange
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.protocol.keys import draws_of_seed
@@ -167,7 +168,7 @@ def simulate(
                     before(planned)
                 for record in start.rounds:
                     after_round(record)
-                test = _Test(executor, population.num_tests > 0)
+                test = _Test(executor, population.num_tests > 0, config.columns.label_range)
                 end = _rounds(planned, server, executor, test, start, folder, run, after_round)
                 confusion = test.confusion(server.tested(end))
             except BaseException as error:
@@ -322,10 +323,11 @@ class _Test:
     Args:
         executor: holds the test set, and measures the model on it.
         there: whether there is a test set.
+        label_range: the range of labels that are numbers.
     """
 
-    def __init__(self, executor: Executor, there: bool) -> None:
-        self._executor = executor
+    def __init__(self, executor: Executor, there: bool, label_range: LabelRange | None) -> None:
+        self._executor, self._label_range = executor, label_range
         self._there = there
         self._round = 0
         self._confusion: NDArray[np.int64] | None = None
@@ -334,7 +336,7 @@ class _Test:
         """Return the metrics of the broadcast's weights, and of the clients' own models."""
         if not self._there:
             return None
-        found, confusion = evaluation(self._executor.scores(broadcast))
+        found, confusion = evaluation(self._executor.scores(broadcast), self._label_range)
         self._round, self._confusion = broadcast.round, confusion
         return found
 

@@ -13,19 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.facts import Doubt
 from fedldp.core.kinds import HELD_OUT
 from fedldp.data import Dataset, Examples, load_examples, load_unlabelled
 from fedldp.data.examples import Rows, checked_rows
+from fedldp.data.label_range import centred
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
-from fedldp.reporting.scores import TestSet, doubts, figures, named, scores
+from fedldp.reporting.scores import TestSet, doubts, figures, named, of_numbers, scores
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.result import Result
 from fedldp.simulation.trained import Trained
 
-_BEGINS = b"row,class,probability of "
+_BEGINS = b"row,class,probability of ", b"row,number,problem"
 
 
 def evaluate(
@@ -53,6 +55,8 @@ def evaluate(
     told, examples, is_private = _tested(trained, data, data_dir)
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
+    if trained.schema.num_classes == 1:
+        return _evaluation_of_numbers(trained, told, examples, is_private)
     if examples.labels.max() >= trained.schema.num_classes:
         raise ConfigError(
             f"data = {told}: it has the label {examples.labels.max()}, but the model knows only 0 "
@@ -64,18 +68,31 @@ def evaluate(
     confusion = np.array(found["confusion"])
     doubtful = doubts(found, confusion, confusion.sum(1), schema)
     on = TestSet.of(confusion.sum(1), is_private)
+    return _evaluation(trained, told, {"threshold": threshold, **found}, on, doubtful)
+
+
+def _evaluation_of_numbers(
+    trained: Trained, told: str, examples: Examples, is_private: bool
+) -> dict[str, Any]:
+    """Return the metrics of a model for labels that are numbers; see ``evaluate``."""
+    within = trained.columns.label_range
+    assert within is not None
+    said = within.steps(trained.numbers(examples.features))
+    found = of_numbers(examples.labels, centred(said), within)
+    doubtful = doubts(found, None, np.array([len(examples)]), trained.schema)
+    on = TestSet(len(examples), is_private=is_private)
+    return _evaluation(trained, told, {"examples": len(examples), **found}, on, doubtful)
+
+
+def _evaluation(
+    trained: Trained, told: str, found: dict[str, Any], on: TestSet, doubtful: list[Doubt]
+) -> dict[str, Any]:
+    so_far = [] if trained.so_far is None else [trained.so_far]
     return {
         "run_dir": None if trained.folder is None else str(trained.folder),
         "data": told,
-        "threshold": threshold,
         **found,
-        "warnings": words.facts(
-            [
-                *([] if trained.so_far is None else [trained.so_far]),
-                *doubtful,
-                *([HELD_OUT] if is_private else []),
-            ]
-        ),
+        "warnings": words.facts([*so_far, *doubtful, *([HELD_OUT] if on.is_private else [])]),
         "figures": list(map(words.figure, figures(found, on, doubtful))),
     }
 
@@ -94,7 +111,8 @@ def _tested(
         found, name = load_examples(data, columns=columns, names=features), str(data)
         is_private = False
     else:
-        found = checked_rows(data, "dataset:", trained.schema.classes)
+        columns = trained.columns
+        found = checked_rows(data, "dataset:", columns.classes, columns.label_range)
         name, is_private = "custom", False
     return name, replace(found, features=trained.prepared(found.features)), is_private
 
@@ -106,12 +124,14 @@ def _check_two(
     if value is None:
         return
     if not low < value < high:
-        raise ConfigError(f"{name} = {value:g}: give a number above {low:g} and below {high:g}")
+        what = "probability" if name == "threshold" else "number"
+        raise ConfigError(f"{name} = {value:g}: give a {what} above {low:g} and below {high:g}")
     classes = trained.schema.num_classes
     if classes != 2:
+        what = "predicts numbers" if classes == 1 else f"has {classes} classes"
         raise ConfigError(
-            f"{name} = {value:g}: the model of {trained.folder} has {classes} classes, and a "
-            f"{name} needs two; leave {name} out"
+            f"{name} = {value:g}: the model of {trained.folder} {what}, and a {name} needs two "
+            f"classes; leave {name} out"
         )
 
 
@@ -142,45 +162,49 @@ def predict(
         id_column: a column of the table that names its rows; it need not be one of the model's.
 
     Returns:
-        For each example: "class", the predicted class's name or number, "probability", the
-            probability that the model assigns to this class, and "problem", None; or for a row that
-            the model cannot read, None, None, and what is wrong with it. With ``id_column``, also
-            "id", the row's text there.
+        For each example: "class", the predicted class's name or number, and "probability", the
+            probability that the model assigns to this class, or else "number", the predicted
+            number; and "problem": what is wrong with a row that the model cannot read, whose other
+            values are then None. With ``id_column``, also "id", the row's text there.
 
     Raises:
         FedldpError: the data, or all of their rows, cannot be used, ``out`` cannot be written, or a
             setting is refused.
     """
     if out is not None:
-        check_replaceable(out, _BEGINS)
+        check_replaceable(out, *_BEGINS)
     _check_threshold(threshold, trained)
     _check_two(trained, "shift", shift, low=-50, high=50)
     schema = trained.schema
     read = load_unlabelled(
         data, columns=trained.columns, names=schema.features, id_column=id_column
     )
-    found = _shifted(trained.probabilities(trained.prepared(read.features)), shift)
-    made = zip(named(found, threshold).tolist(), found, strict=True)
+    features = trained.prepared(read.features)
+    heads, of_row = ["number"], ["number"]
+    found: list[dict[str, Any]]
+    if schema.num_classes == 1:
+        found = [{"number": float(each)} for each in trained.numbers(features)]
+        cells = [[f"{row['number']:.6g}"] for row in found]
+    else:
+        of_row = ["class", "probability"]
+        heads = ["class", *(f"probability of {name}" for name in schema.class_names)]
+        shares = _shifted(trained.probabilities(features), shift)
+        labels = named(shares, threshold).tolist()
+        made = list(zip(labels, shares, strict=True))
+        found = [{"class": schema.class_name(k), "probability": float(each[k])} for k, each in made]
+        cells = [[schema.class_name(k), *(f"{share:.6g}" for share in each)] for k, each in made]
+    good = iter(zip(found, cells, strict=True))
+    bad = dict.fromkeys(of_row), [""] * len(heads)
     rows: list[dict[str, Any]] = []
-    lines: list[list[Any]] = []
+    lines: list[list[Any]] = [["row", *heads, "problem", *([id_column] if id_column else [])]]
     for number in range(len(read)):
         problem = read.problems.get(number)
-        label, share, told = None, None, [""] * schema.num_classes
-        if problem is None:
-            place, shares = next(made)
-            label, share = schema.class_name(place), float(shares[place])
-            told = [f"{value:.6g}" for value in shares]
-        row = {"class": label, "probability": share, "problem": problem}
-        line = [number + 1, label, *told, problem]
-        if read.ids is not None:
-            row["id"] = read.ids[number]
-            line.append(read.ids[number])
-        rows.append(row)
-        lines.append(line)
+        row, told = bad if problem is not None else next(good)
+        name = {} if read.ids is None else {"id": read.ids[number]}
+        rows.append({**row, "problem": problem, **name})
+        lines.append([number + 1, *told, problem, *name.values()])
     if out is not None:
-        names = [f"probability of {schema.class_name(k)}" for k in range(schema.num_classes)]
-        ids = [] if id_column is None else [id_column]
-        replace_file(out, _as_csv([["row", "class", *names, "problem", *ids], *lines]))
+        replace_file(out, _as_csv(lines))
     return rows
 
 

@@ -24,7 +24,7 @@ from fedldp.data import (
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting.record import Schema
-from fedldp.reporting.scores import FEW, doubts
+from fedldp.reporting.scores import FEW, counts_of, doubts
 from fedldp.simulation.plan import check_examples, dataset_of, problem_with, with_few_rows
 
 
@@ -111,7 +111,7 @@ class Inputs:
         They are kept with the run, so they say which clients have few examples only if the examples
         are public.
         """
-        counts = np.bincount(self.dataset.test.labels, minlength=self.dataset.num_classes)
+        counts = counts_of(self.dataset.test.labels, self.dataset.num_classes)
         few = int(np.count_nonzero(self.members.sizes < FEW)) if self.dataset.is_public else 0
         return tuple(doubts(tested, confusion, counts, self.schema, few))
 

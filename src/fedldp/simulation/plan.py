@@ -352,6 +352,11 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
             config.persons_at_sites,
             f"data set {dataset.name!r}:",
         )
+    if config.columns.label_range != dataset.label_range:
+        raise ConfigError(
+            f"label_range = {config.columns.label_range}: the data set {dataset.name} has "
+            f"label_range = {dataset.label_range}; give both the same"
+        )
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:
         problem = _problem(config, shape, classes, found, data_dir)

@@ -145,17 +145,27 @@ class Result:
 
         Raises:
             DataError: the features are not finite numbers.
-            ConfigError: the shape is wrong, or the model cannot be used without its clients.
+            ConfigError: the shape is wrong, the model cannot be used without its clients, or it
+                predicts numbers.
         """
         trained = self.trained()
         given = trained.prepared(checked_features(features, "data:"))
         return trained.probabilities(given, double=double)
 
+    def predict_numbers(self, features: ArrayLike, *, double: bool = False) -> NDArray[np.float64]:
+        """Return the numbers that a model for such labels predicts; see ``predict_proba``."""
+        trained = self.trained()
+        given = trained.prepared(checked_features(features, "data:"))
+        return trained.numbers(given, double=double)
+
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of each example, shape (n,): its name, or its number.
 
-        The arguments and errors are those of ``predict_proba``.
+        A model for labels that are numbers returns these, float64, between the ends of
+        ``label_range``. The arguments and errors are those of ``predict_proba``.
         """
+        if self.config.label_range is not None:
+            return self.predict_numbers(features)
         labels = named(self.predict_proba(features), None)
         return labels if self.schema.classes is None else np.array(self.schema.classes)[labels]
 
@@ -230,6 +240,8 @@ class Result:
         after = f"after {count}{of} round{'' if count == 1 and self.finished else 's'}"
         last = self.rounds[-1]
         tested = "not tested"
+        if "r2" in last.metrics:
+            tested = f"R2 {last.metrics['r2']:.4f}"
         if last.accuracy is not None:
             tested = f"accuracy {words.percent(last.accuracy)}"
         if last.auc is not None and is_imbalanced(self.most_frequent):

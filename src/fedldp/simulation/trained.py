@@ -68,8 +68,27 @@ class Trained:
             double: compute in double precision if the model can.
 
         Raises:
-            ConfigError: the features have the wrong shape.
+            ConfigError: the features have the wrong shape, or the model predicts numbers.
         """
+        if self.schema.num_classes == 1:
+            raise ConfigError(f"{self.named} predicts numbers, not classes; ask it for these")
+        return self._outputs(features, double)
+
+    def numbers(
+        self, features: NDArray[np.float32], *, double: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the predicted numbers in the labels' unit, shape (n,); see ``probabilities``.
+
+        Raises:
+            ConfigError: the features have the wrong shape, or the model predicts classes.
+        """
+        within = self.columns.label_range
+        if within is None:
+            raise ConfigError(f"{self.named} predicts classes, not numbers; ask it for these")
+        return within.restored(self._outputs(features, double)[:, 0])
+
+    def _outputs(self, features: NDArray[np.float32], double: bool) -> NDArray[np.float64]:
+        """Return the probability of each class, or the one output of a model for numbers."""
         if features.shape[1:] != self.schema.input_shape:
             raise ConfigError(
                 f"data: an example has the shape {features.shape[1:]}, but {self.named} takes "
@@ -91,7 +110,9 @@ class Trained:
                 piece = np.ascontiguousarray(features[start : start + _PIECE])
                 piece = piece if self.map is None else self.map(piece)
                 logits = model(torch.from_numpy(piece).clone().to(kind))
-                found.append(torch.softmax(logits.double(), 1).numpy())
+                logits = logits.double()
+                one = self.schema.num_classes == 1
+                found.append((logits if one else torch.softmax(logits, 1)).numpy())
         return np.concatenate(found)
 
     def module(self) -> nn.Module:

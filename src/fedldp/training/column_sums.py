@@ -3,7 +3,8 @@
 Rows have norm 1 at most, and the constant as their last number, which is neither measured nor
 mapped. In a measuring round, every person gives one vector of integers in three blocks:
 
-    class shares   not negative, together at most ``BLOCK``
+    class shares   not negative, together at most ``BLOCK``; or, of a label that is a number, its
+                   place in the public range, 0 to ``BLOCK``
     means          of the columns, as a vector of norm at most ``BLOCK``
     mean squares   of the columns, not negative, together at most ``BLOCK``
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
+from fedldp.data.label_range import STEPS
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.exact_sums import NORM, Floats, cut, summed_shares, whose_rows
 
@@ -58,16 +60,19 @@ def column_sums(examples: Examples, num_classes: int) -> Floats:
     count = np.bincount(people)[:, None]
     rows = _in_steps(_rows(examples)[:, :-1])
 
-    def means(of_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def means(of_rows: NDArray[np.int64], one: int = _ONE) -> NDArray[np.int64]:
         total = np.zeros((len(count), of_rows.shape[1]), np.int64)
         np.add.at(total, people, of_rows)
         whole, rest = np.divmod(np.abs(total), count)  # no product below exceeds 2^62
         found: NDArray[np.int64] = np.sign(total) * (
-            whole * BLOCK // _ONE + rest * BLOCK // (count * _ONE)
+            whole * BLOCK // one + rest * BLOCK // (count * one)
         )
         return np.asarray(found.sum(axis=0), np.int64)
 
-    shares = summed_shares(examples.labels, people, num_classes, BLOCK)
+    if num_classes == 1:
+        shares = means(examples.labels[:, None], STEPS)
+    else:
+        shares = summed_shares(examples.labels, people, num_classes, BLOCK)
     return cut(np.concatenate([shares, means(rows), means(np.square(rows) >> _BITS)]))
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data import Examples
+from fedldp.data.label_range import centred
 from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
@@ -218,6 +219,8 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
             logits = model(to_device(features, device))
         except Exception as error:
             raise ConfigError(f"model: testing it failed: {first_line(error)}") from error
+        if logits.shape[1] == 1:
+            return _of_numbers(logits[:, 0].double().cpu().numpy(), examples.labels)
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         found = logits.argmax(1)
         right = (found == labels).sum()
@@ -230,6 +233,18 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
         confusion=_confusion(examples.labels, found.cpu().numpy(), logits.shape[1]),
         labels=examples.labels if tabled else None,
         probabilities=shares,
+    )
+
+
+def _of_numbers(outputs: NDArray[np.float64], labels: NDArray[np.int64]) -> Score:
+    """Return the score of a model for labels that are numbers."""
+    errors = outputs.clip(-1, 1) - centred(labels)
+    return Score(
+        right=0,
+        loss=float(np.square(errors).sum() / 2),
+        total=len(labels),
+        labels=labels,
+        probabilities=outputs[:, None],
     )
 
 

@@ -15,7 +15,8 @@ another.
 vector that is too long is rounded towards zero, or replaced by zeros.
 
 So replacing one person changes the sum by at most 2 ``NORM``. A person whose gradient is NaN or
-infinite contributes zeros. The loss is the cross-entropy.
+infinite contributes zeros. The loss is the cross-entropy; or, for labels that are numbers, half the
+squared error in units of half their range, which a model with one output predicts.
 
 Source: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, for clipped gradients;
 the grid and its bounds are ours.
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
+from fedldp.data.label_range import STEPS, centred
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
 from fedldp.protocol.roles import Batch, Client, Update
@@ -78,6 +80,12 @@ In the last layer no derivative is larger, because a derivative with respect to 
 respect to a layer's outputs are scaled down, by the norm of the layer's weights, to at most this.
 """
 
+_LARGEST_ERROR = 2.0
+"""The largest error of a number between -1 and 1; a model's output beyond these counts as less.
+
+With one output, a derivative with respect to an input of its layer is then at most 2^11 as well.
+"""
+
 _EXACT = 2.0**50
 """The largest sum of the norms of one person's rows, as whole numbers; products are then exact."""
 
@@ -85,7 +93,10 @@ _TOGETHER = 2.0**40
 """The same bound where up to ``_BLOCK`` rows are added at a time: the sum is at most 2^51."""
 
 INTERCEPT_CLIP = 0.43
-"""Above sqrt(2) 0.3, the longest gradient of the weights of the constant 0.3, with ``_MARGIN``."""
+"""Above sqrt(2) 0.3, the longest gradient of the weights of the constant 0.3, with ``_MARGIN``.
+
+For labels that are numbers, errors above 1.4 times half the range are clipped.
+"""
 
 _MOST_INPUTS = 1 << 13
 """Squares of up to this many input numbers, of any size that is accepted, add up exactly."""
@@ -415,8 +426,11 @@ class DenseGradients:
     ) -> list[_Passed]:
         """Return the inputs and the gradients of some rows at each layer."""
         inputs, logits, lost = self._forward(parameters, features)
-        error = _softmax(logits)
-        error[np.arange(len(labels)), labels] -= 1
+        if logits.shape[1] == 1:
+            error = (logits - centred(labels)[:, None]).clip(-_LARGEST_ERROR, _LARGEST_ERROR)
+        else:
+            error = _softmax(logits)
+            error[np.arange(len(labels)), labels] -= 1
         if self.class_weights:
             error *= np.array(self.class_weights)[labels, None]
         error[lost] = 0
@@ -574,7 +588,11 @@ class ModelGradients:
             # bits of a library's results.
             inputs = torch.from_numpy(examples.features[rows]).clone()
             answers = torch.from_numpy(examples.labels[rows]).clone()
-            losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
+            outputs = self.model(inputs)
+            if outputs.shape[1] == 1:
+                losses = (outputs[:, 0] - answers * (2 / STEPS) + 1).square() / 2
+            else:
+                losses = functional.cross_entropy(outputs, answers, reduction="none")
             if len(factors):
                 losses = losses * factors[answers]
             parts = torch.autograd.grad(

@@ -34,8 +34,8 @@ SEEDS, SEEDS_OF_SMALL = range(3), range(10)
 SHARED = (
     "dataset", "test_file", "label_column", "client_column", "person_column", "ignore_columns",
     "scale_columns", "spread_columns", "centre_columns", "fill_columns", "categories",
-    "other_columns", "fold_columns", "classes", "standardise", "partition", "num_examples",
-    "num_clients", "rows_per_person", "persons_at_sites",
+    "other_columns", "fold_columns", "classes", "label_range", "standardise", "partition",
+    "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
 )  # fmt: skip
 """The settings of data, clients and partition, which all contestants must share."""
 

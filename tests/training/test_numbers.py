@@ -1,0 +1,253 @@
+"""Labels that are numbers: their steps, people's vectors, and what is learned without noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import mean_absolute_error, r2_score
+
+from fedldp.core.errors import ConfigError, DataError
+from fedldp.data.examples import Dataset, Examples
+from fedldp.data.label_range import STEPS, LabelRange, centred
+from fedldp.models import build_model, layers_of, layout_of
+from fedldp.reporting.scores import of_numbers
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import from_mapping
+from fedldp.training.column_sums import BLOCK, column_sums
+from fedldp.training.exact_sums import NORM
+from fedldp.training.person_gradients import (
+    DenseGradients,
+    ModelGradients,
+    Summed,
+    dense_layers,
+)
+
+SHAPE = (5,)
+MODELS = ["linear", "logistic", "mlp_64"]
+FINITE = st.floats(-1e30, 1e30, allow_nan=False)
+
+
+def both(model: str, clip: float) -> list[Summed]:
+    layers = dense_layers(layers_of(model, SHAPE, 1) or [])
+    assert layers is not None
+    layout = layout_of(model, SHAPE, 1)
+    with torch.random.fork_rng():
+        made = build_model(model, SHAPE, 1)
+    return [
+        DenseGradients(layers=layers, layout=layout, clip=clip),
+        ModelGradients(model=made, layout=layout, clip=clip, num_classes=1),
+    ]
+
+
+def weights_of(model: str, seed: int, scale: float) -> np.ndarray:
+    size = layout_of(model, SHAPE, 1).size
+    return np.random.default_rng(seed).normal(0, scale, size).astype(np.float32)
+
+
+def people(count: int, seed: int, scale: float = 1.0) -> Examples:
+    rng = np.random.default_rng(seed)
+    whose = np.repeat(np.arange(count), rng.integers(1, 4, count))
+    rng.shuffle(whose)
+    features = rng.normal(0, scale, (len(whose), *SHAPE)).astype(np.float32)
+    return Examples(features, rng.integers(0, STEPS + 1, len(whose)), whose)
+
+
+def alone(examples: Examples, person: int) -> Examples:
+    return examples.taken(examples.people == person)  # type: ignore[arg-type]
+
+
+# Steps of a range
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(0, STEPS))
+def test_a_label_is_the_label_of_its_number(low: float, width: float, label: int) -> None:
+    within = LabelRange(low, low + width)
+    steps = np.array([label])
+    assert within.steps(within.numbers(steps)) == steps
+    assert centred(steps)[0] == 2 * label / STEPS - 1
+
+
+@given(FINITE)
+def test_a_number_beyond_an_end_is_that_end(number: float) -> None:
+    within = LabelRange(-3, 60)
+    found = float(within.numbers(within.steps(np.array([number])))[0])
+    assert found == pytest.approx(min(max(number, -3), 60), abs=63 / STEPS)
+
+
+# One person's vector
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_persons_vector_is_the_clipped_gradient_of_half_the_squared_error(model: str) -> None:
+    """The result is compared with a slow version in torch, in float64 and without a grid."""
+    for seed, clip in enumerate((0.05, 1.0, 50.0)):
+        examples, weights = people(30, seed), weights_of(model, seed, 0.1)
+        with torch.random.fork_rng():
+            made = build_model(model, SHAPE, 1).double()
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(weights).double(), made.parameters())
+        expected = np.zeros(weights.size)
+        for person in range(30):
+            own = alone(examples, person)
+            said = made(torch.from_numpy(own.features).double())[:, 0]
+            assert (said.abs() < 1).all()  # a larger error than 2 is cut
+            loss = (said - torch.from_numpy(centred(own.labels))).square().mean() / 2
+            parts = torch.autograd.grad(loss, list(made.parameters()))
+            gradient = torch.cat([each.flatten() for each in parts]).numpy()
+            expected += gradient * min(1, clip / np.linalg.norm(gradient))
+        for summed in both(model, clip):
+            found = summed(weights, examples) * (clip / NORM)
+            assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected) + 1e-3
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(
+    seed=st.integers(0, 99), size=st.integers(-4, 4), rows=st.sampled_from([1e-30, 1.0, 1e4, 1e30])
+)
+@settings(max_examples=15, deadline=None)
+def test_a_persons_vector_is_its_own_and_no_longer_than_the_norm(
+    model: str, seed: int, size: int, rows: float
+) -> None:
+    """For every broadcast, a hostile one included; the sum is that of each person alone."""
+    examples, weights = people(5, seed, rows), weights_of(model, seed, 10.0**size)
+    for summed in both(model, 0.3):
+        of_each = [summed(weights, alone(examples, person)) for person in range(5)]
+        for found in of_each:
+            assert (found == np.rint(found)).all()
+            assert sum(int(each) ** 2 for each in found) <= NORM**2
+        np.testing.assert_array_equal(summed(weights, examples), np.sum(of_each, axis=0))
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_a_measuring_vector_holds_the_mean_place_of_a_persons_labels(seed: int) -> None:
+    examples = people(4, seed)
+    rows = np.pad(examples.features / 3, ((0, 0), (0, 1)), constant_values=0.3)
+    examples = Examples(rows.astype(np.float32), examples.labels, examples.people)
+    total = np.zeros(11)
+    for person in range(4):
+        own = alone(examples, person)
+        found = column_sums(own, 1)
+        place = own.labels.mean() / STEPS
+        assert found[0] == pytest.approx(place * BLOCK, rel=1e-6, abs=2)
+        assert 0 <= found[0] <= BLOCK
+        assert sum(int(each) ** 2 for each in found) <= 3 * BLOCK**2
+        total += found
+    np.testing.assert_array_equal(column_sums(examples, 1), total)
+
+
+# Without noise
+
+
+def made(seed: int, count: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 4))
+    return x, 10 + x @ [3.0, -2.0, 0.0, 1.0] + rng.normal(0, 2, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+@pytest.mark.parametrize("measured", [0.0, 0.1])
+def test_without_noise_the_model_is_that_of_least_squares(channel: str, measured: float) -> None:
+    x, y = made(1)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)  # as unit-norm makes them
+    y = 10 + x @ [3.0, -2.0, 0.0, 1.0] + np.random.default_rng(2).normal(0, 0.5, len(y))
+    data = Dataset.from_arrays(x, y, label_range=(-10, 30), test=(x, y))
+    settings_: dict[str, Any] = {
+        "system": "person_dp_sgd", "num_clients": 3, "channel": channel, "model": "linear",
+        "features": "unit-norm", "rounds": 150, "epsilon": 1e4, "clip": 10.0, "learning_rate": 1.5,
+        "measure_share": measured, "label_range": [-10, 30], "label_typical": 9.0, "dataset": "own",
+    }  # fmt: skip
+    result = simulate(from_mapping(settings_), dataset=data)
+    best = LinearRegression().fit(x, y).predict(x)
+    said = result.predict(x)
+    assert np.abs(said - best).max() < 0.15
+    last = result.rounds[-1].metrics
+    assert last["r2"] == pytest.approx(r2_score(y, said), abs=1e-4)
+    assert last["mae"] == pytest.approx(mean_absolute_error(y, said), abs=1e-4)
+    assert result.rounds[-1].accuracy is None
+
+
+@given(st.integers(0, 1000), st.integers(1, 60))
+@settings(max_examples=25, deadline=None)
+def test_scores_are_those_of_scikit_learn(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    within, labels = LabelRange(-5, 20), rng.integers(0, STEPS + 1, count)
+    outputs = rng.normal(size=count)
+    found = of_numbers(labels, outputs, within)
+    true, said = within.numbers(labels), within.restored(outputs)
+    assert found["mae"] == pytest.approx(mean_absolute_error(true, said))
+    assert ("r2" in found) == (count > 1)
+    if count > 1:
+        assert found["r2"] == pytest.approx(r2_score(true, said))
+    exact = of_numbers(labels, centred(labels), within)
+    assert exact["mae"] == exact["calibration_gap"] == 0
+
+
+# Refusals
+
+
+def refusal(mistake: Any, kind: type[Exception] = ConfigError) -> str:
+    with pytest.raises(kind) as found:
+        mistake()
+    (line,) = str(found.value).splitlines()
+    return line
+
+
+RUN: dict[str, Any] = {
+    "system": "person_dp_sgd", "dataset": "own", "num_clients": 2, "model": "linear",
+    "features": "unit-norm", "rounds": 5, "epsilon": 1.0, "learning_rate": 1.0,
+    "label_range": [-10, 30],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"label_range": [3, 3]}, "label_range = [3, 3]: give two numbers, the lower first"),
+        ({"label_range": None}, "label_range = None: the data set custom has label_range = [-10"),
+        ({"label_range": [0, 30]}, "label_range = [0, 30]: the data set custom has label_range ="),
+        ({"label_typical": 31.0}, "label_typical = 31: it is not between -10 and 30"),
+        ({"label_range": None, "label_typical": 3.0}, "give their public range, too"),
+        ({"class_shares": [0.5, 0.5]}, "class_shares and label_range: the labels are numbers"),
+        ({"held_out_people": 0.1}, "held_out_people and label_range: the labels are numbers"),
+        ({"class_count_rounds": 1}, "class_count_rounds and label_range: the labels are numbers"),
+        ({"class_weights": [1.0, 2.0]}, "class_weights and label_range: the labels are numbers"),
+        ({"partition": "dirichlet:1"}, "it divides the examples by their classes; choose iid"),
+        ({"label_typical": 3.0, "model": "mlp_64"}, "label_typical = 3.0, model = mlp_64"),
+        ({"system": "fedavg", "epsilon": None, "features": None},
+         "system = fedavg and label_range: this system trains models for classes; numbers are"),
+    ],
+)  # fmt: skip
+def test_what_is_not_for_numbers_is_refused(changes: dict[str, Any], says: str) -> None:
+    x, y = made(0, 40)
+    data = Dataset.from_arrays(x, y, label_range=(-10, 30))
+    given_ = {name: value for name, value in (RUN | changes).items() if value is not None}
+    assert says in refusal(lambda: simulate(from_mapping(given_), dataset=data))
+
+
+def test_labels_that_are_no_numbers_are_refused_and_numbers_name_the_setting() -> None:
+    x, y = made(0, 40)
+    bad = y.copy()
+    bad[7] = np.nan
+    line = refusal(lambda: Dataset.from_arrays(x, bad, label_range=(-10, 30)), DataError)
+    assert "the label of row 7 is not a finite number, but label_range = [-10, 30]" in line
+    line = refusal(lambda: Dataset.from_arrays(x, y), DataError)
+    assert "is a number but not an integer" in line
+    assert "to predict numbers, their public range: label_range = [LOW, HIGH]" in line
+    line = refusal(
+        lambda: simulate(from_mapping(RUN), dataset=Dataset.from_arrays(x, (y > 10).astype(int)))
+    )
+    assert "label_range = [-10, 30]: the data set custom has label_range = None" in line
+
+
+def test_whole_days_are_told_from_classes(caplog: pytest.LogCaptureFixture) -> None:
+    days = np.arange(60) % 25
+    Dataset.from_arrays(np.random.default_rng(0).random((60, 2)), days)
+    assert "the labels are whole numbers from 0 to 24, and are read as 25 classes" in caplog.text
+    assert "label_range = [LOW, HIGH]" in caplog.text
