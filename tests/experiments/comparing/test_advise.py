@@ -46,6 +46,7 @@ from fedldp.experiments.advising.plan import (
     BreadthFirst,
     unit_of,
 )
+from fedldp.experiments.advising.running import request_in
 from fedldp.experiments.comparing.comparison import Cell
 from fedldp.experiments.runs import Row
 from fedldp.simulation.plan import problem_with
@@ -213,6 +214,15 @@ def test_it_says_what_a_missing_spread_costs(
     if told:
         assert "at epsilon 8" not in lines[0]
         page_of(found)
+
+
+def test_a_request_is_read_back_from_its_folder(tmp_path: Path) -> None:
+    facts = {"class_shares": [0.6, 0.4], "by_columns": ["sex"], "people": 1000}
+    request = advice_request(write(tmp_path / "t.csv", visits()), settings=facts)
+    (tmp_path / "advise.json").write_text(json.dumps(request.document()))
+    found = request_in(tmp_path)
+    assert json.dumps(found.document()) == json.dumps(request.document())
+    assert (found.config, found.by_columns) == (request.config, ("sex",))
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.4], [0.4, 0.3, 0.3]])

@@ -64,10 +64,9 @@ def read_request(
     Raises:
         FedldpError: there is no such file, or a setting is wrong.
     """
+    roles = {"client_column": client, "person_column": person, "label_column": label}
     found = ({} if table is None else _declared(str(table))) | dict(given)
-    for name, value in (("client", client), ("person", person), ("label", label)):
-        if value is not None:
-            found[f"{name}_column"] = value
+    found |= {name: column for name, column in roles.items() if column is not None}
     for key in settings:
         if key.split(".")[0] not in (known := ("dataset", *OF_DATA, *FACTS)):
             raise ConfigError(
@@ -75,10 +74,8 @@ def read_request(
                 f"{', '.join(known)}"
             )
     for key, value in nested(settings.items()).items():
-        old = found.get(key)
-        found[key] = (
-            {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-        )
+        by_column = isinstance(found.get(key), dict) and isinstance(value, dict)
+        found[key] = found[key] | value if by_column else value
     if not in_memory and not is_table(str(found.get("dataset"))):
         raise ConfigError(
             f"dataset = {found.get('dataset')}: advice is about a .csv or .parquet file, or data "

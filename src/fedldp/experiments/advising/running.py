@@ -200,7 +200,8 @@ def request_in(folder: Path) -> AdviceRequest:
         kept: dict[str, Any] = {each.name: found[each.name] for each in fields(AdviceRequest)}
     except KeyError as error:
         raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
-    tuples = {name: tuple(each) for name, each in kept.items() if isinstance(each, list)}
+    several = ("epsilons", "seeds", "by_columns")
+    tuples = {name: tuple(kept[name]) for name in several if kept[name] is not None}
     return AdviceRequest(**kept | tuples)
 
 
