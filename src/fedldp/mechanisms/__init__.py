@@ -126,6 +126,9 @@ class SummedReports(Aggregate):
         Raises:
             RunError: the payload has the wrong length, or holds what no report can hold.
         """
+        self._add(payload, 1)
+
+    def _add(self, payload: bytes, reports: int) -> None:
         if len(payload) != self._payload_bytes:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self._sum.size} coordinates, not "
@@ -133,7 +136,7 @@ class SummedReports(Aggregate):
                 "budgets"
             )
         self.read(payload)
-        self._reports += 1
+        self._reports += reports
 
     @abstractmethod
     def read(self, payload: bytes) -> None:
@@ -141,21 +144,38 @@ class SummedReports(Aggregate):
 
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate of each coordinate's mean, shape (d,)."""
+        return self.scaled(self.counted())
+
+    def counted(self) -> int:
+        """Return the number of reports in the sum.
+
+        Raises:
+            RunError: there is none.
+        """
         if not self._reports:
             raise RunError("no report arrived, so there is no mean to estimate")
-        return self.scaled(self._reports)
+        return self._reports
 
     def scaled(self, reports: int) -> NDArray[np.float64]:
         """Return the estimate of the mean, given the number of reports, at least 1."""
         return np.asarray(self._factor * self._sum / reports)
 
 
-class SumAggregate(Aggregate):
-    """An aggregate that also takes a sum of several reports, encoded like one report."""
+class SumAggregate(SummedReports):
+    """A sum that also takes a sum of several reports, encoded like one report."""
 
-    @abstractmethod
     def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of the reports of ``clients`` clients."""
+        """Add one report, or the sum of the reports of ``clients`` clients.
+
+        Raises:
+            RunError: the payload has the wrong length for a report.
+        """
+        self._add(payload, clients)
+
+    @property
+    def clients(self) -> int:
+        """The number of clients whose reports are in the sum."""
+        return self._reports
 
 
 class Mechanism(ABC):

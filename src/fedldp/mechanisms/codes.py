@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianReport, InClear
 from fedldp.core.bounding import GridBall, check_releasable
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import EXACT_SUM
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
@@ -142,28 +142,14 @@ class IntegerSum(SumAggregate):
 
     Args:
         size: coordinates of a report.
-
-    Attributes:
-        clients: the number of clients whose reports are in the sum.
     """
 
     def __init__(self, size: int) -> None:
-        self._sum = np.zeros(size, np.int64)
-        self.clients = 0
+        super().__init__(np.zeros(size, np.int64), size * INTEGER.itemsize)
 
-    def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of several clients' reports.
-
-        Raises:
-            RunError: the payload has the wrong length for a report.
-        """
-        if len(payload) != self._sum.size * INTEGER.itemsize:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
-                "client and server run different models"
-            )
+    def read(self, payload: bytes) -> None:
+        """Add the integers of a report."""
         self._sum += np.frombuffer(payload, INTEGER)
-        self.clients += clients
 
     def total(self) -> NDArray[np.int64]:
         """Return the sum, shape (d,).
@@ -171,9 +157,8 @@ class IntegerSum(SumAggregate):
         Raises:
             RunError: no report is in the sum.
         """
-        if not self.clients:
-            raise RunError("no report arrived, so there is no mean to compute")
-        return self._sum
+        self.counted()
+        return np.asarray(self._sum)
 
 
 class CodesSum(IntegerSum):
@@ -188,9 +173,9 @@ class CodesSum(IntegerSum):
         super().__init__(size)
         self._codes = codes
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean of the values, shape (d,)."""
-        return self._codes.decode(self.total()) / self.clients
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the mean of the values, shape (d,), given the number of reports."""
+        return self._codes.decode(self._sum) / reports
 
 
 @dataclass(frozen=True)
@@ -291,6 +276,6 @@ class StepSum(IntegerSum):
         super().__init__(size)
         self._step = step
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean of the reports' vectors, shape (d,)."""
-        return self.total() * np.float64(self._step / max(1, self.clients))
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, shape (d,), given their number."""
+        return np.asarray(self._sum * np.float64(self._step / reports))

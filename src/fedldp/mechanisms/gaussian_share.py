@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import GaussianShare
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.core.bounding import check_releasable
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
@@ -201,36 +201,22 @@ class ModularSum(SumAggregate):
     """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
 
     def __init__(self, mechanism: SharedGaussian, size: int) -> None:
+        super().__init__(np.zeros(size, np.uint32), size * mechanism.word_bytes)
         self._mechanism = mechanism
-        self._words = np.zeros(size, np.uint32)
-        self._clients = 0
 
-    def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of several clients' reports.
-
-        Raises:
-            RunError: the payload has the wrong length for a report.
-        """
-        expected = self._words.size * self._mechanism.word_bytes
-        if len(payload) != expected:
-            raise RunError(
-                f"a report of {len(payload)} bytes, not {expected}: client and server run "
-                "different models"
-            )
-        self._words += self._mechanism.unpack(payload)  # wraps at 2^32, a multiple of 2^bits
-        self._clients += clients
+    def read(self, payload: bytes) -> None:
+        """Add the words of a report; they wrap at 2^32, a multiple of 2^bits."""
+        self._sum += self._mechanism.unpack(payload)
 
     def total(self) -> NDArray[np.int64]:
         """Return the sum as signed integers nearest to zero, shape (D,)."""
         shift = 32 - self._mechanism.bits
-        signed = (self._words << np.uint32(shift)).view(np.int32) >> shift
+        signed = (self._sum << np.uint32(shift)).view(np.int32) >> shift
         return np.asarray(signed, np.int64)
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate of the mean vector, shape (D,)."""
-        if not self._clients:
-            raise RunError("no report arrived, so there is no mean to estimate")
-        return self.total() / (self._clients * self._mechanism.radius)
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate of the mean vector, shape (D,), given the number of reports."""
+        return self.total() / (reports * self._mechanism.radius)
 
 
 def largest_radius(squared_norm: int, size: int) -> float:

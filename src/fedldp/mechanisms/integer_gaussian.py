@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianShare, InClear
 from fedldp.core.bounding import check_releasable
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
@@ -208,38 +208,20 @@ class WordSum(SumAggregate):
     """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
 
     def __init__(self, mechanism: IntegerGaussian, size: int) -> None:
+        super().__init__(np.zeros(size, np.uint64), size * mechanism.bits // 8)
         self._mechanism = mechanism
-        self._words = np.zeros(size, np.uint64)
-        self._clients = 0
 
-    def add(self, payload: bytes, clients: int = 1) -> None:
-        """Add one report, or the sum of several clients' reports.
+    def read(self, payload: bytes) -> None:
+        """Add the words of a report."""
+        self._sum += self._mechanism.unpack(payload)
 
-        Raises:
-            RunError: the payload has the wrong length for a report.
-        """
-        if 8 * len(payload) != self._words.size * self._mechanism.bits:
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self._words.size} coordinates: client and "
-                "server run different models"
-            )
-        self._words += self._mechanism.unpack(payload)
-        self._clients += clients
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean of the reports' vectors, in fine steps, shape (d,)."""
-        if not self._clients:
-            raise RunError("no report arrived, so there is no mean to compute")
-        return self.total().astype(np.float64) * (self._mechanism.step / self._clients)
+    def scaled(self, reports: int) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, in fine steps, given their number."""
+        return self.total().astype(np.float64) * (self._mechanism.step / reports)
 
     def total(self) -> NDArray[np.int64]:
         """Return the sum in coarse steps, as the integers nearest to zero, shape (d,)."""
-        return signed(self._words, self._mechanism.bits)
-
-    @property
-    def clients(self) -> int:
-        """The number of reports in the sum."""
-        return self._clients
+        return signed(self._sum, self._mechanism.bits)
 
 
 _IN_CLEAR = IntegerGaussian(distance=1, step=1, scale_bits=FEWEST_BITS, bits=64)
