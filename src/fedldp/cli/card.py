@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 
 from fedldp.cli._common import print_json
-from fedldp.cli.options import Json, folder, folder_option
+from fedldp.cli.options import Json, folder_argument, folder_option
 from fedldp.core.errors import ConfigError
 
 
 def card(
     run_dir: Annotated[
         Path | None,
-        typer.Argument(
-            parser=folder, metavar="[DIR]", help="the folder of a simulated or deployed run"
-        ),
+        folder_argument("the folder of a simulated or deployed run", "[DIR]"),
     ] = None,
     out: Annotated[Path | None, folder_option("the folder to write [default: DIR/card]")] = None,
     scores: Annotated[

@@ -19,7 +19,6 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.accounting.statement import Statement
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
     from fedldp.deployment.agreement import Agreement
@@ -396,7 +395,7 @@ def admit(
     if as_json:
         print_json({"digest": agreement.digest.hex(), "words": words, **agreement.document})
         return
-    _show(Console(), agreement, agreement.planned)
+    _show(Console(), agreement)
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
         f"accepts the agreement with: fedldp deploy accept {words}"
@@ -464,7 +463,7 @@ def agree(
     if as_json:
         print_json({"digest": agreement.digest.hex(), **agreement.document})
         return
-    _show(Console(), agreement, agreement.planned)
+    _show(Console(), agreement)
     typer.echo(f"wrote      {out}; every site must accept it with: fedldp deploy accept {out.name}")
 
 
@@ -554,7 +553,7 @@ def accept(
     can_pay = acceptance.payable(terms, found)
     acceptance.check_can_pay(can_pay, rounds)
     console = Console()
-    _show(console, found, found.planned)
+    _show(console, found)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
     typer.echo(f"beside     {'; '.join(can_pay.others) or 'no other run that is accepted here'}")
@@ -910,9 +909,9 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
         )
 
 
-def _show(console: Console, agreement: Agreement, statement: Statement) -> None:
+def _show(console: Console, agreement: Agreement) -> None:
     from fedldp.deployment.words import words_of
-    from fedldp.reporting.text import print_statement
+    from fedldp.reporting.text import print_statement, say
 
     config = agreement.config
     sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
@@ -929,8 +928,8 @@ def _show(console: Console, agreement: Agreement, statement: Statement) -> None:
         ("digest", agreement.digest.hex()),
         ("words", words_of(agreement.digest)),
     ):
-        console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
-    print_statement(console, statement, agreement.epsilon_in_words())
+        say(console, name, value)
+    print_statement(console, agreement.planned, agreement.epsilon_in_words())
 
 
 def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
@@ -950,22 +949,18 @@ def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show the statement for one site that has its own budget."""
-    from fedldp.reporting.text import print_statement
+    from fedldp.reporting.text import print_statement, say
 
     told = "which all sites are told" if agreement.budgets else "which nobody else is told"
 
-    console.print(
-        f"own budget {policy.own}, {told}; for this site only, in at most "
-        f"{agreement.rounds_of(place)} rounds:",
-        highlight=False,
-        soft_wrap=True,
-    )
+    most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
+    say(console, "own budget", f"{policy.own}, {told}; {most}")
     print_statement(console, policy.as_here(agreement).statement_of(place))
 
 
 def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
     """Print the plan of the run for the number of sites that its invite expects."""
-    from fedldp.reporting.text import print_statement
+    from fedldp.reporting.text import print_statement, say
 
     config = expected.config
     for name, value in (
@@ -976,7 +971,7 @@ def _show_expected(console: Console, invite: Invite, expected: Agreement) -> Non
         ("quorum", f"{expected.quorum} sites a round, {expected.deadline_seconds:g} s to answer"),
         *_beginning_in_words(invite),
     ):
-        console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
+        say(console, name, value)
     print_statement(console, expected.planned, expected.epsilon_in_words())
 
 
@@ -986,15 +981,12 @@ def _show_cost(
     from fedldp.core.formatting import number
     from fedldp.core.kinds import FEWER_ROUNDS_LEFT
     from fedldp.reporting import words
+    from fedldp.reporting.text import say
 
     for budget, rest in zip(policy.budgets, left, strict=True):
         release, run = policy.costs(agreement, budget)
-        console.print(
-            f"cost here  {budget.amount(release)} per round, at most {number(run)} for the run; "
-            f"{number(rest, up=False)} is left",
-            highlight=False,
-            soft_wrap=True,
-        )
+        costs = f"{budget.amount(release)} per round, at most {number(run)} for the run"
+        say(console, "cost here", f"{costs}; {number(rest, up=False)} is left")
         if rest < run < float("inf"):
             rounds = 0 if rest < release else int(rest // release)
             short = FEWER_ROUNDS_LEFT(

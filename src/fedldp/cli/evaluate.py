@@ -10,13 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from fedldp.cli._common import print_json
-from fedldp.cli.options import DataDir, Json, file_option, folder
+from fedldp.cli.options import DataDir, Json, file_option, folder_argument
 
 RunDir = Annotated[
     Path,
-    typer.Argument(
-        parser=folder, metavar="RUN_DIR", help="the folder of a simulated or deployed run"
-    ),
+    folder_argument("the folder of a simulated or deployed run", "RUN_DIR"),
 ]
 
 Threshold = Annotated[

@@ -34,6 +34,11 @@ def file_option(help: str, metavar: str = "FILE") -> Any:
     return typer.Option(parser=file, metavar=metavar, help=help)
 
 
+def folder_argument(help: str, metavar: str) -> Any:
+    """Return the argument for the path of a folder."""
+    return typer.Argument(parser=folder, metavar=metavar, help=help)
+
+
 def recipe_names(incomplete: str) -> list[str]:
     """Return the names of recipes that complete what the user has typed."""
     from fedldp.algorithms import recipes

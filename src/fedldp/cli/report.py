@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import notice_without_charts, print_json
-from fedldp.cli.options import Json, file_option, folder
+from fedldp.cli.options import Json, file_option, folder, folder_argument
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(parser=folder, metavar="DIR...", help="folders of runs"),
+        folder_argument("folders of runs", "DIR..."),
     ],
     out: Annotated[Path | None, file_option("the page to write [default: report.html]")] = None,
     tensorboard: Annotated[
