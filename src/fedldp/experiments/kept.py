@@ -134,7 +134,7 @@ class KeptExperiment(Experiment, Protocol[View]):
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of the experiment with another document; None for nothing."""
-        ...
+        return None
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
         """Return what is said before the first run.
@@ -144,7 +144,7 @@ class KeptExperiment(Experiment, Protocol[View]):
             at_once: how many of them are made at the same time.
             folder: its folder, if anything is kept.
         """
-        ...
+        return ()
 
     def outcome(self, row: Row) -> str:
         """Return the outcome of a run in words."""

@@ -71,15 +71,8 @@ class Missing(KeptExperiment[Sequence[Exception]]):
         return len(self.runs)
 
     def document(self) -> Document:
-        """Return no settings: its folder may hold runs of all recipes."""
+        """Return no settings: its folder may hold runs of all recipes, and lacks none of them."""
         return {}
-
-    def lacks(self, old: Document) -> None:
-        """Return None, because any runs may be added."""
-
-    def before(self, left: int, at_once: int, folder: Path | None) -> Sequence[str]:
-        """Return nothing."""
-        return ()
 
     def outcome(self, row: Row) -> str:
         """Return the outcome of a run in words."""
