@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -15,8 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
 from fedldp.core.registry import is_address
-from fedldp.data import Dataset, resolve_data_dir
-from fedldp.data.custom import SUFFIXES
+from fedldp.data import SUFFIXES, Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.own import code_of
@@ -161,8 +160,53 @@ def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> lis
     Raises:
         ConfigError: all runs are refused, or two runs are the same.
     """
-    found = []
-    data = _Data(design, data_dir, given)
+    names = {each.dataset for each in design.bases.values()} | {*design.grid.get("dataset", ())}
+    known: dict[Any, Any] = {}
+
+    def once(find: Callable[..., Any], config: RunConfig, *of: Any) -> Any:
+        """Return what is found for a configuration; it is found only once for the same values."""
+        if (find, of) not in known:
+            known[find, of] = find(config)
+        return known[find, of]
+
+    def missing(config: RunConfig) -> str | None:
+        if given is not None or _is_file(config):
+            return None
+        try:
+            locate(find_source(config.dataset), resolve_data_dir(data_dir))
+        except FedldpError as error:
+            return one_line(error)
+        return None
+
+    def digest_of(config: RunConfig) -> str:
+        if given is not None:
+            return digest_of_data(given, config, data_dir)
+        # Of own tables nothing is known but their paths, if there are several.
+        path = f" {config.dataset}" if len(names) > 1 and _is_file(config) else ""
+        return data_digests(config, resolve_data_dir(data_dir))[0] + path
+
+    def planned(
+        base: RunConfig, labels: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> PlannedRun:
+        words = f"{in_words(labels['settings'])} seed {labels['seed']}"
+        try:
+            config = base.changed(**changes)
+            refused = once(missing, config, config.dataset)
+        except FedldpError as error:
+            refused = one_line(error)
+        if refused is not None:
+            return PlannedRun(
+                digest=words, words=words, labels=labels, config=None, refused=refused
+            )
+        texts = (each for each in config.model_dump().values() if isinstance(each, str))
+        own = tuple(text for text in texts if is_address(text) or file_of(text) is not None)
+        code = once(code_of, config, *own)
+        data = once(digest_of, config, config.dataset, getattr(config, "public_dataset", None))
+        digest = run_digest(config, data, code=code, device=design.device)
+        place = _folder_of(labels, config, code)
+        return PlannedRun(digest=digest, words=words, labels=labels, config=config, place=place)
+
+    found: dict[tuple[str, str], PlannedRun] = {}
     for name, base in design.bases.items():
         settings = {k: v for k, v in design.settings.items() if _has(base, k)}
         keys = [key for key in design.grid if _has(base, key)]
@@ -171,77 +215,17 @@ def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> lis
             for seed in design.seeds:
                 changes = nested([*settings.items(), *cell.items(), ("seed", seed)], base)
                 labels = {"recipe": name, "settings": {"recipe": name, **cell}, "seed": seed}
-                found.append(_run(base, labels, changes, design.device, data))
-    if all(run.refused is not None for run in found):
-        raise ConfigError(f"{found[0].refused}")
-    _check_different(found)
-    return found
-
-
-class _Data:
-    """The data of a sweep's runs: which are missing, and their digests, each found once."""
-
-    def __init__(self, design: Design, data_dir: Path | None, given: Dataset | None) -> None:
-        names = {each.dataset for each in design.bases.values()} | {*design.grid.get("dataset", ())}
-        self._several = len(names) > 1
-        self._data_dir = data_dir
-        self._given = given
-        self._missing: dict[str, str | None] = {}
-        self._codes: dict[tuple[str, ...], str] = {}
-        self._digests: dict[tuple[str, str | None], str] = {}
-
-    def missing(self, config: RunConfig) -> str | None:
-        """Return why a run's data are missing, or None."""
-        dataset = config.dataset
-        if self._given is not None or dataset.lower().endswith(SUFFIXES):
-            return None
-        if dataset not in self._missing:
-            try:
-                locate(find_source(dataset), resolve_data_dir(self._data_dir))
-                self._missing[dataset] = None
-            except FedldpError as error:
-                self._missing[dataset] = one_line(error)
-        return self._missing[dataset]
-
-    def code(self, config: RunConfig) -> str:
-        """Return the digest of a run's own code."""
-        texts = (each for each in config.model_dump().values() if isinstance(each, str))
-        key = tuple(text for text in texts if is_address(text) or file_of(text) is not None)
-        if key not in self._codes:
-            self._codes[key] = code_of(config)
-        return self._codes[key]
-
-    def digest(self, config: RunConfig) -> str:
-        """Return the digest of a run's data; a sweep's own tables, if several, have paths in it."""
-        if self._given is not None:
-            return digest_of_data(self._given, config, self._data_dir)
-        key = config.dataset, getattr(config, "public_dataset", None)
-        if key not in self._digests:
-            own = self._several and config.dataset.lower().endswith(SUFFIXES)
-            found = data_digests(config, resolve_data_dir(self._data_dir))[0]
-            self._digests[key] = f"{found} {config.dataset}" if own else found
-        return self._digests[key]
-
-
-def _run(
-    base: RunConfig,
-    labels: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    device: str,
-    data: _Data,
-) -> PlannedRun:
-    words = f"{in_words(labels['settings'])} seed {labels['seed']}"
-    try:
-        config = base.changed(**changes)
-        refused = data.missing(config)
-    except FedldpError as error:
-        refused = one_line(error)
-    if refused is not None:
-        return PlannedRun(digest=words, words=words, labels=labels, config=None, refused=refused)
-    code = data.code(config)
-    digest = run_digest(config, data.digest(config), code=code, device=device)
-    place = _folder_of(labels, config, code)
-    return PlannedRun(digest=digest, words=words, labels=labels, config=config, place=place)
+                run = planned(base, labels, changes)
+                other = found.setdefault((name, run.digest), run)
+                if other is not run:
+                    raise ConfigError(
+                        f"grid: {other.words} and {run.words} are the same configuration; leave "
+                        "one out"
+                    )
+    runs = list(found.values())
+    if all(run.refused is not None for run in runs):
+        raise ConfigError(f"{runs[0].refused}")
+    return runs
 
 
 def _folder_of(labels: Mapping[str, Any], config: RunConfig, code: str) -> str:
@@ -255,15 +239,9 @@ def _folder_of(labels: Mapping[str, Any], config: RunConfig, code: str) -> str:
     return f"{text}-seed{labels['seed']}-{digest}"
 
 
-def _check_different(found: Iterable[PlannedRun]) -> None:
-    seen: dict[tuple[str, str], PlannedRun] = {}
-    for run in found:
-        key = run.labels["recipe"], run.digest
-        if key in seen:
-            raise ConfigError(
-                f"grid: {seen[key].words} and {run.words} are the same configuration; leave one out"
-            )
-        seen[key] = run
+def _is_file(config: RunConfig) -> bool:
+    """Return whether a run's data are in the user's own file."""
+    return config.dataset.lower().endswith(SUFFIXES)
 
 
 def _has(config: RunConfig, key: str) -> bool:
