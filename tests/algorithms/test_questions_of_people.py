@@ -16,10 +16,10 @@ import fedldp
 from benchmarks.evaluation_coverage import SETTINGS, WORLDS, coverage
 from fedldp.algorithms.answers import Answer, is_seen, mean_of
 from fedldp.algorithms.evaluation import (
+    BY_BAND,
     GRID,
     LOOK,
     MOST_BANDS,
-    QUESTION,
     Look,
     bands_for,
     evaluated,
@@ -302,7 +302,7 @@ def test_a_model_with_other_parts_is_evaluated_too() -> None:
 
 def test_a_small_model_has_room_for_the_cells_of_a_question() -> None:
     release = config_of(evaluation_share=0.1).algorithm(PROBLEM).release(0)
-    assert release.coordinates == max(LOOK.cells, QUESTION.cells) > release.size
+    assert release.coordinates == max(LOOK.cells, BY_BAND.cells) > release.size
 
 
 @pytest.mark.parametrize("counts", [np.zeros(len(GRID) + 1), -np.ones(len(GRID) + 1)])

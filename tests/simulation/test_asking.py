@@ -59,6 +59,10 @@ def read(table: Path) -> list[list[str]]:
     return [line.split(",") for line in table.read_text().splitlines()[1:]]
 
 
+def half_of(answer: dict[str, Any]) -> float:
+    return 1.96 * float(answer["deviation"])
+
+
 def written(folder: Path, text: str = FILE, channel: str = "sum", epsilon: float = 2.0) -> Path:
     path = folder / "questions.toml"
     path.write_text(text.format(channel=channel, epsilon=epsilon))
@@ -86,11 +90,11 @@ def test_answers_hold_the_shares_of_all_people(tmp_path: Path, table: Path, chan
     for question, value in truth.items():
         answer = answers[question]
         assert answer["seen"], question
-        assert abs(answer["value"] - value) <= 1.5 * answer["half_width"], question
+        assert abs(answer["value"] - value) <= 1.5 * half_of(answer), question
     assert not answers["sex=none of these"]["seen"]
     assert result.rounds[-1].accuracy is None
     (note,) = COUNT_NOISE.among(result.privacy.warnings)
-    half = answers["sex=none of these"]["half_width"] * NUMBER
+    half = half_of(answers["sex=none of these"]) * NUMBER
     assert half == pytest.approx(note.values["half_width"], rel=0.1)
 
 
@@ -132,10 +136,38 @@ def test_a_given_model_is_evaluated_on_the_people_of_a_table(tmp_path: Path, tab
     assert found.exit_code == 0, found.output
     document = json.loads(found.stdout)
     answers = {each["question"]: each for each in document["answers"]}
-    assert abs(answers["AUC"]["value"] - run.rounds[-1].auc) < answers["AUC"]["half_width"] + 0.03
-    assert answers["AUC"]["half_width"] < 0.03
+    assert abs(answers["AUC"]["value"] - run.rounds[-1].auc) < half_of(answers["AUC"]) + 0.03
+    assert half_of(answers["AUC"]) < 0.03
     kinds = [each["kind"] for each in document["privacy"]["warnings"]]
     assert "scores-on-private-rows" not in kinds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channel: str) -> None:
+    """Of columns as they are, while the model sees rows of norm 1 that were measured."""
+    import fedldp
+
+    rows = read(table)
+    settings = {
+        "system": "person_dp_sgd", "dataset": str(table), "model": "linear", "rounds": 12,
+        "features": "unit-norm", "learning_rate": 8.0, "clip": 0.44, "epsilon": 20.0,
+        "num_clients": 3, "channel": channel, "client_column": "site", "person_column": "who",
+        "categories": {"sex": ["f", "m", "other", "none"]}, "other_columns": {"sex": "other"},
+        "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]}, "fill_columns": {"age": 60.0},
+        "measure_share": 0.1, "evaluation_share": 0.3, "evaluation_by": ["sex"],
+    }  # fmt: skip
+    data = fedldp.simulation.settings.from_mapping(settings)
+    result = fedldp.run(data)
+    answers = {each["question"]: each for each in answers_of(result.metrics)}
+    for sex, text in (("f", "f"), ("m", "m"), ("other", "x")):
+        answer = answers[f"observed share of class 1, sex={sex}"]
+        truth = np.mean([row[5] == "1" for row in rows if row[2] == text])
+        assert answer["seen"]
+        assert abs(answer["value"] - truth) <= 1.3 * half_of(answer)
+    assert not answers["observed share of class 1, sex=none"]["seen"]
+    with pytest.raises(ConfigError, match="'age' is no column of features with declared"):
+        fedldp.run(data.changed(evaluation_by=["age"]))
 
 
 def rows_of(features: Any) -> Rows:
@@ -207,6 +239,9 @@ def test_several_tables_share_a_persons_norm() -> None:
         ("class_count_rounds=1", "class_count_rounds = 1"),
         ("scale_columns={age=[0,100]}", "leave the column out of scale_columns"),
         ("features=unit-norm", "set features = none"),
+        ('evaluation_by=["sex"]', "nothing is evaluated"),
+        ('ask=["crea"]', "no such column of features"),  # it is ignored
+        (f"edges={{age={[*range(1 << 20)]}}}", "cells do not fit into a sum"),
     ],
 )
 def test_questions_refuse_what_cannot_be_asked(

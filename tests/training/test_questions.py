@@ -18,6 +18,7 @@ from fedldp.training.exact_sums import NORM
 from fedldp.training.questions import (
     ASKED,
     EDGES,
+    Crossed,
     Labels,
     LabelsByBand,
     Question,
@@ -27,7 +28,14 @@ from fedldp.training.questions import (
     Table,
 )
 
-TABLES: list[Table] = [Labels(2), Right(), Scores((-1.0, 0.0, 0.5)), LabelsByBand(4), Labels(1)]
+TABLES: list[Table] = [
+    Labels(2),
+    Right(),
+    Scores((-1.0, 0.0, 0.5)),
+    LabelsByBand(4),
+    Crossed(Right(), Labels(2)),
+    Labels(1),
+]
 ODD = [0.0, -0.0, 1.5, -1.0, 1e30, -1e30, 3e38, np.nan, np.inf, -np.inf, 1e-40]
 
 
@@ -118,6 +126,14 @@ def test_a_person_gives_the_shares_of_that_persons_rows() -> None:
 
 def test_a_label_that_the_agreement_does_not_know_is_in_a_cell() -> None:
     assert asked(Question((Labels(2),)), rows([7], [0, 0])) == [0, ASKED]
+
+
+def test_pairs_of_cells_are_counted_one_table_after_another() -> None:
+    found = asked(
+        Question((Crossed(Labels(3), Right()),)),
+        rows([0, 1, 1, 2, 7], [[1, 0], [1, 0], [0, 1], [1, 0], [0, 1]]),
+    )
+    assert found == [0, ASKED, ASKED, ASKED, 2 * ASKED, 0]
 
 
 def test_many_rows_of_a_person_count_once() -> None:

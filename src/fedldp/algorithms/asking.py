@@ -41,6 +41,13 @@ ASK = (
         [],
     ),
     Offer(
+        "evaluation_by",
+        list[str],
+        "columns of categories: an evaluation also tells the observed share of class 1 in each "
+        "group; with m columns, the noise of an evaluation is larger by sqrt(m + 1)",
+        [],
+    ),
+    Offer(
         "edges",
         dict[str, Edges],
         "for each column of numbers that people are asked for, the public edges of its cells, "
@@ -49,6 +56,8 @@ ASK = (
         {},
     ),
 )
+
+MOST_CELLS = 1 << 20
 
 _QUANTILES = {"first quartile": 0.25, "median": 0.5, "third quartile": 0.75}
 
@@ -104,7 +113,59 @@ def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
             found.append(Asked(Labels(classes), names))
         elif name != EVALUATION:
             found.append(_column(name, settings, problem))
+    cells = sum(asked.table.cells for asked in found)
+    if cells > MOST_CELLS:
+        raise ConfigError(
+            f"ask: {cells:,} cells do not fit into a sum; ask for fewer columns, or give fewer "
+            f"edges: {MOST_CELLS:,} cells at most"
+        )
     return found
+
+
+def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Categories]]:
+    """Return the groups for which an evaluation is also told, by column, and their table.
+
+    Categories are above 0 in a row that has them, also after a row was scaled to norm 1.
+
+    Raises:
+        ConfigError: a column has no declared categories, or its features are not what the model
+            sees.
+    """
+    found = []
+    for name in settings.evaluation_by:
+        made = [f"{name}={text}" for text in settings.columns.categories.get(name, ())]
+        features = problem.features or ()
+        if not made or not set(made) <= set(features):
+            raise ConfigError(
+                f"evaluation_by = {settings.evaluation_by}: {name!r} is no column of features with "
+                f"declared categories; give categories.{name} = [...], or leave it out"
+            )
+        if settings.features not in ("none", "unit-norm"):
+            raise ConfigError(
+                f"evaluation_by = {settings.evaluation_by} and features = {settings.features}: "
+                "groups are read from a table's columns; set features = none or unit-norm"
+            )
+        found.append((made, Categories(tuple(map(features.index, made)))))
+    return found
+
+
+def by_groups(names: Sequence[str], counts: Floats, noise: float) -> list[Answer]:
+    """Return the observed share of class 1 in each group.
+
+    Args:
+        names: the name of each group.
+        counts: the noisy number of people by group and label, one group after another; the last
+            group is that of people without any of these categories.
+        noise: the standard deviation of each count's noise.
+    """
+    return [
+        Answer.of(
+            f"observed share of class 1, {name}",
+            *mean_of(np.array([0.0, 1.0]), own, noise),
+            seen=is_seen(own, noise),
+        )
+        for name, own in zip(names, counts.reshape(-1, 2), strict=False)
+    ]
 
 
 def _column(name: str, settings: Any, problem: Problem) -> Asked:

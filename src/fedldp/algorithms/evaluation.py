@@ -43,10 +43,13 @@ LEAST_SHARE_FOR_SHIFT = 0.1
 """Below this share of the rarer class, the interval of the shift would be too short."""
 
 LOOK = Question((Scores(GRID),))
-QUESTION = Question((LabelsByBand(MOST_BANDS + 1),))
+BY_BAND = LabelsByBand(MOST_BANDS + 1)
 
 _NEAR = 0.02
 """Quantiles as near to the edge 0 are left out: no band would be left between them."""
+
+_LEAST_MASS = 0.01
+"""The share of people in a band is at least about this, whatever noise makes of the look."""
 
 _FINE = 8
 """The parts into which a cell of the grid is divided, with equal numbers of people in each."""
@@ -140,7 +143,7 @@ def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[A
         *_at_thresholds(negatives, positives, noise, edges, seen),
         Answer.of("observed share of class 1", *share, seen=is_seen(positives, noise)),
         look.mean_prediction(),
-        _brier(counts, noise, scores, people, band),
+        _brier(counts, noise, band, look),
         *_shift(counts, noise, risk, share[0], seen),
         *_by_band(negatives, positives, noise, edges),
     ]
@@ -188,13 +191,21 @@ def _balanced(negatives: Floats, positives: Floats, noise: float, at: int) -> tu
     return (found[0] + spared[0]) / 2, math.hypot(found[1], spared[1]) / 2
 
 
-def _brier(
-    counts: Floats, noise: float, scores: Floats, people: Floats, band: NDArray[np.int64]
-) -> Answer:
+def _brier(counts: Floats, noise: float, band: NDArray[np.int64], look: Look) -> Answer:
+    """Return the Brier score; a band's mean squared miss comes from the look, and so its noise."""
+    scores, people = look.fine()
     risk, bands = _probability(scores), counts.shape[1]
-    missed = [_means(np.square(risk - label), people, band, bands) for label in (0, 1)]
-    found = mean_of(np.concatenate(missed), counts.ravel(), noise)
-    return Answer.of("Brier score", *found, seen=is_seen(counts.ravel(), noise))
+    total, look_total = max(float(counts.sum()), 1.0), max(float(look.counts.sum()), 1.0)
+    mass = np.maximum(np.bincount(band, people, bands), _LEAST_MASS)
+    missed, slopes = [], np.zeros(scores.size)
+    for label, row in enumerate(counts):
+        miss = np.square(risk - label)
+        missed.append(_means(miss, people, band, bands))
+        slopes += (np.maximum(row, 0) / total / mass)[band] * (miss - missed[-1][band])
+    of_cells = slopes.reshape(-1, _FINE).mean(axis=1) / look_total
+    value, deviation = mean_of(np.concatenate(missed), counts.ravel(), noise)
+    deviation = math.hypot(deviation, look.noise * float(np.linalg.norm(of_cells)))
+    return Answer.of("Brier score", value, deviation, seen=is_seen(counts.ravel(), noise))
 
 
 def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool) -> list[Answer]:

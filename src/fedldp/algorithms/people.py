@@ -32,7 +32,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
-from fedldp.algorithms.asking import EVALUATION, asked_tables
+from fedldp.algorithms.asking import EVALUATION, asked_tables, by_groups, groups_of
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Central, Channel, Named, Sum
@@ -44,7 +44,7 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
-from fedldp.algorithms.evaluation import LOOK, LOOK_SHARE, QUESTION, Look, bands_for, evaluated
+from fedldp.algorithms.evaluation import BY_BAND, LOOK, LOOK_SHARE, Look, bands_for, evaluated
 from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -106,6 +106,7 @@ from fedldp.training.questions import (
     CLASS_WEIGHTS,
     EDGES,
     VOTES,
+    Crossed,
     Labels,
     Question,
     Table,
@@ -220,6 +221,11 @@ class PersonSteps(Local):
         classes = algorithm.problem.num_classes
         if classes == 1:
             self._check_numbers()
+        if self.settings.evaluation_by and not rounds_of(self.settings, "look"):
+            raise ConfigError(
+                f"evaluation_by = {self.settings.evaluation_by}: nothing is evaluated; set "
+                "evaluation_share, or leave it out"
+            )
         if rounds_of(self.settings, "look") and classes != 2:
             given = _first_set(self.settings, ("evaluation_share", "ask"))
             raise ConfigError(
@@ -321,6 +327,7 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
 def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
     """Return what all people are asked instead of giving gradients, with the rounds."""
     classes = problem.num_classes
+    groups = [Crossed(table, Labels(2)) for _, table in groups_of(settings, problem)]
     found = (
         (
             range(1, 1 + settings.class_count_rounds),
@@ -328,7 +335,7 @@ def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Que
         ),
         (rounds_of(settings, "ask"), Question(tables_of(settings, problem))),
         (rounds_of(settings, "look"), LOOK),
-        (rounds_of(settings, "question"), QUESTION),
+        (rounds_of(settings, "question"), Question((BY_BAND, *groups))),
     )
     return tuple((rounds, question) for rounds, question in found if rounds)
 
@@ -640,7 +647,8 @@ class MeanOfPeople:
         share = look.mean_prediction().value or 0.5
         if SHARES in state.arrays or self.settings.class_shares is not None:
             share = float(state.arrays.get(SHARES, self._shares)[1])
-        later = noise * math.sqrt(LOOK_SHARE / (1 - LOOK_SHARE))
+        tables = 1 + len(self.settings.evaluation_by)
+        later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
         bands = bands_for(self.release.people, min(max(share, 0.001), 0.999), later)
         arrays = {_LOOK: look.counts, _LOOK_NOISE: np.array([noise])}
         return Estimated(values=None, arrays=arrays | {EDGES: look.edges(bands, share)})
@@ -649,10 +657,12 @@ class MeanOfPeople:
         """Return the figures of the model."""
         look = Look(state.arrays[_LOOK], float(state.arrays[_LOOK_NOISE][0]))
         edges = state.arrays[EDGES].astype(np.float64)
-        return Estimated(
-            values=None,
-            metrics=as_metrics(evaluated(counts[:-1].reshape(2, -1), noise, edges, look)),
-        )
+        by_band, counts = np.split(counts, [BY_BAND.cells])
+        answers = evaluated(by_band[:-1].reshape(2, -1), noise, edges, look)
+        for names, table in groups_of(self.settings, self.release.problem):
+            own, counts = np.split(counts, [2 * table.cells])
+            answers += by_groups(names, own, noise)
+        return Estimated(values=None, metrics=as_metrics(answers))
 
     def _noisy_mean(
         self, state: State, reports: Incoming, draw: Draw

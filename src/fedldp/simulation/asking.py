@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.algorithms.asking import rounds_to_ask
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
@@ -73,7 +74,7 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
                 {
                     "question": figure.removeprefix(PRIVATELY),
                     "value": value,
-                    "half_width": half,
+                    "deviation": half / TWO_SIDED,
                     "interval": None if value is None else [value - half, value + half],
                     "seen": value is not None,
                 }

@@ -131,6 +131,10 @@ class Summed(Protocol):
         ...
 
 
+def _as_they_are(examples: Examples) -> Examples:
+    return examples
+
+
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
     """The local update: the broadcast weights, and in addition the sum over a client's people.
@@ -205,7 +209,7 @@ class PersonGradients:
             if round in rounds:
                 answers = question.told(broadcast)
                 return lambda client: answers(
-                    self._rows(weights, columns(client.examples.taken(self._taken(client))))
+                    self._rows(weights, client.examples.taken(self._taken(client)), columns)
                 )
         if self.count_rounds:
             summed = summed.weighted(told_weights(broadcast, self.num_classes))
@@ -230,12 +234,16 @@ class PersonGradients:
     def _taken(self, client: Client) -> slice | NDArray[np.bool_]:
         return next(samples(client, self.sampled))
 
-    def _rows(self, weights: NDArray[np.float32], examples: Examples) -> Rows:
-        return Rows(examples=examples, logits=lambda: self.summed.logits(weights, examples))
-
-
-def _as_they_are(examples: Examples) -> Examples:
-    return examples
+    def _rows(
+        self,
+        weights: NDArray[np.float32],
+        examples: Examples,
+        columns: Callable[[Examples], Examples] = _as_they_are,
+    ) -> Rows:
+        """Return rows with the model's outputs for them, which it computes from mapped columns."""
+        return Rows(
+            examples=examples, logits=lambda: self.summed.logits(weights, columns(examples))
+        )
 
 
 def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:

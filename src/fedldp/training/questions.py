@@ -227,6 +227,36 @@ class Categories:
         return cell
 
 
+@dataclass(frozen=True)
+class Crossed:
+    """A cell for each pair of a cell of one table and a cell of another.
+
+    Attributes:
+        one: the table whose cells come one after another.
+        other: the table whose cells are all there within each cell of the first.
+    """
+
+    one: Table
+    other: Table
+
+    @property
+    def cells(self) -> int:
+        """The number of pairs."""
+        return self.one.cells * self.other.cells
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+        """Return the pairs of the rows' cells; see ``Table``."""
+        one, other = self.one.told(public), self.other.told(public)
+        places, number = self.one.cells, self.other.cells
+
+        def cell(rows: Rows) -> Cells:
+            found = one(rows).clip(0, places - 1) * number
+            found += other(rows).clip(0, number - 1)
+            return found
+
+        return cell
+
+
 def log_odds(logits: Floats) -> Floats:
     """Return the log odds of class 1 from the outputs for two classes, shape (n,)."""
     return np.asarray(logits[:, 1] - logits[:, 0], np.float64)
