@@ -126,7 +126,7 @@ def test_rows_counted_instead_of_persons_are_found(
     monkeypatch.setattr(
         PersonGradients,
         "_rows",
-        lambda self, weights, examples: right(self, weights, wrong(examples)),
+        lambda self, weights, examples, *more: right(self, weights, wrong(examples), *more),
     )
     row = exactly(RIGHT(**planted.settings(class_count_rounds=1)))
     assert row.verdict == ("bug" if said else "ok")
