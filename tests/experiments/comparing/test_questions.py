@@ -183,5 +183,5 @@ def test_an_answered_file_gives_a_page(tmp_path: Path) -> None:
     assert f"note: {told}" in said
     assert told in found.warnings
     assert "here 2e-06, for which" in (tmp_path / "out" / "advice.html").read_text()
-    lines = found.statement("central", 8.0).guarantees
+    lines = found.released("central", 8.0).statement.guarantees
     assert {line.delta for line in lines if line.unit == "person"} <= {2e-6, 0.0}
