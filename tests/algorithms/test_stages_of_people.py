@@ -20,7 +20,15 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.stages import Measured, intercept_step, stage_at, stages_of, start_at
+from fedldp.algorithms.stages import (
+    LEAST_SHARE,
+    ClassShares,
+    Measured,
+    intercept_step,
+    stage_at,
+    stages_of,
+    start_at,
+)
 from fedldp.audit.harness import update_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
@@ -403,6 +411,20 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     ]
     assert (hidden.arrays(declared)["class shares"] == declared).all()
     assert seen.columns.scale == pytest.approx(hidden.columns.scale, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "shares"),
+    [([1.08, 0.12], [0.9, 0.1]), ([0.5, 0.25, 0.25], [0.5, 0.25, 0.25]), ([0.4, 0.1], [0.8, 0.2])],
+)
+def test_noisy_shares_are_used_in_proportion(noisy: list[float], shares: list[float]) -> None:
+    told = ClassShares(np.array(noisy), 0.03).usable(np.full(len(noisy), 1 / len(noisy)))
+    assert told == pytest.approx(shares)
+
+
+def test_a_share_that_is_used_is_never_below_the_least() -> None:
+    told = ClassShares(np.array([0.999, 0.001]), 1e-6).usable(np.array([0.5, 0.5]))
+    assert told == pytest.approx(np.array([0.999, LEAST_SHARE]) / (0.999 + LEAST_SHARE))
 
 
 @pytest.mark.parametrize("noise", [1e-6, 0.01, 0.03])
