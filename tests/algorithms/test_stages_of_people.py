@@ -423,7 +423,7 @@ def test_noisy_shares_are_used_in_proportion(noisy: list[float], shares: list[fl
 
 
 def test_a_share_that_is_used_is_never_below_the_least() -> None:
-    told = ClassShares(np.array([0.999, 0.001]), 1e-6).usable(np.array([0.5, 0.5]))
+    told = ClassShares(np.array([1.998, 0.002]), 1e-6).usable(np.array([0.5, 0.5]))
     assert told == pytest.approx(np.array([0.999, LEAST_SHARE]) / (0.999 + LEAST_SHARE))
 
 
