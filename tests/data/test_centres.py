@@ -65,10 +65,13 @@ def test_a_folded_column_is_half_its_distance_from_the_typical_value(table: Path
     np.testing.assert_array_equal(np.delete(found, 2, axis=1), plain)
 
 
-def test_an_undeclared_text_counts_as_the_declared_other(table: Path) -> None:
+def test_an_undeclared_text_counts_as_the_declared_other(
+    table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     columns = Columns(scaled={"age": (0, 120)}, categories={"sex": ("f", "x")}, others={"sex": "x"})
     found = load_features(table, columns=columns)
     assert found[:, 1:3].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    assert "column 'sex': 2 cells are none of its categories, and count as 'x'" in caplog.text
     table.write_text(TABLE.replace("m,", ","))  # missing is not other
     with pytest.raises(DataError, match="column 'sex' holds '', a missing value"):
         load_features(table, columns=columns)

@@ -17,6 +17,7 @@ from fedldp.data.columns import (
     Columns,
     identity,
     is_missing,
+    log,
     numbers,
     of_each,
     places_in,
@@ -124,6 +125,7 @@ def encode(
         with noted.check():
             if not (leave_out and labels):  # not for a round of training
                 _refuse_two_signs(table, columns, name)
+                _tell_others(table, columns, name)
             block, bad, whys[name] = _feature(table, columns, name, declared=declared)
             if not leave_out:
                 _note_cells(noted, table, name, bad, whys[name], texts=name in columns.categories)
@@ -317,6 +319,24 @@ def _refuse_two_signs(table: Table, columns: Columns, name: str) -> None:
         raise DataError(
             f"{table.path}: column {name!r} has numbers with commas and numbers with points; use "
             "only one of the two, as the decimal sign, and no sign between thousands"
+        )
+
+
+def _tell_others(table: Table, columns: Columns, name: str) -> None:
+    """Tell the owner of a table, in the log, how many cells count as the declared other."""
+    if name not in columns.others:
+        return
+    place_of = places_in(columns.categories[name])
+    count = sum(
+        of_each(table.texts(name), lambda text: place_of(text) < 0 and not is_missing(text))
+    )
+    if count:
+        log.warning(
+            "%s: column %r: %d cells are none of its categories, and count as %r",
+            table.path,
+            name,
+            count,
+            columns.others[name],
         )
 
 

@@ -198,6 +198,12 @@ def refuse(errors: Iterable[FedldpError]) -> None:
 def _unsuitable(data: Dataset, settings: Mapping[str, Any]) -> Iterator[DataError]:
     """Yield why there are too few sites or people, or too many classes."""
     name, unit, sites = data.name, unit_of(data), len(data.clients or ())
+    if data.label_range is not None:
+        yield DataError(
+            f"{name}: label_range = {data.label_range}: advice compares models for classes; for "
+            "numbers, take the settings of the rule: fedldp.FederatedRegressor, or "
+            "fedldp.algorithms.rule.by_rule for a file"
+        )
     if sites < 2:
         yield DataError(
             f"{name}: column {settings.get('client_column')!r} has only one value, so there is "
