@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fedldp.cli.options import Runs
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
@@ -34,17 +35,17 @@ def tell_differences(lines: Iterable[str]) -> typer.Exit:
     return typer.Exit(1 if found else 0)
 
 
-def one_source(what: str, given: bool, out: Path | None, resume: Path | None) -> None:
+def one_source(what: str, given: bool, how: Runs) -> None:
     """Refuse settings that both the command and a folder give, or neither.
 
     Raises:
         ConfigError: they are given twice, or not at all.
     """
-    if resume is not None and (given or out is not None):
+    if how.resume is not None and (given or how.out is not None):
         raise ConfigError(
-            f"resume = {resume}: its folder has all settings; leave out {what} and --out"
+            f"resume = {how.resume}: its folder has all settings; leave out {what} and --out"
         )
-    if resume is None and not given:
+    if how.resume is None and not given:
         raise ConfigError(f"{what}: give it, or --resume FOLDER")
 
 
@@ -88,9 +89,7 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
 
 
 @contextmanager
-def many_runs(
-    kind: str, name: str, folder: Path | None, workers: int | None, **means: Any
-) -> Iterator[Means]:
+def many_runs(kind: str, name: str, how: Runs, **means: Any) -> Iterator[Means]:
     """Yield the means of an experiment, and show its progress.
 
     An interruption is answered by the command that continues.
@@ -98,8 +97,7 @@ def many_runs(
     Args:
         kind: "sweep", "compare" or "advise".
         name: the beginning of the name of a new folder; see ``results_folder``.
-        folder: the folder that the user gave.
-        workers: the number of processes that the user gave; see ``at_most_cores``.
+        how: the options that the user gave.
         means: other attributes of ``Means``.
     """
     from rich.console import Console
@@ -107,13 +105,14 @@ def many_runs(
     from fedldp.experiments.kept import Means
 
     stderr = Console(stderr=True)
-    workers = at_most_cores(workers, stderr)
-    with results_folder(folder, name) as place:
+    means |= {"cluster": how.cluster, "data_dir": how.data_dir, "same_data": how.same_data}
+    means["workers"] = at_most_cores(how.workers, stderr)
+    with results_folder(how.resume or how.out, name) as place:
         again = f"fedldp {kind} --resume {place}"
         notice_without_charts(stderr, again)
         try:
             with shown_progress(stderr) as (say, progress):
-                yield Means(out=place, workers=workers, say=say, progress=progress, **means)
+                yield Means(out=place, say=say, progress=progress, **means)
         except KeyboardInterrupt:
             begun = Path(place, f"{kind}.json").exists()
             stderr.print(

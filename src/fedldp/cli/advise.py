@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fedldp.experiments.advising import Advice
 
 
+@options.taking(options.Runs)
 def advise(
+    how: options.Runs,
     table: Annotated[
         str | None,
         typer.Argument(
@@ -50,9 +52,6 @@ def advise(
     ] = None,
     set_: options.Settings = None,
     budget: options.Budget = None,
-    out: options.Out = None,
-    workers: options.Workers = None,
-    cluster: options.Cluster = None,
     draft: Annotated[
         Path | None,
         options.file_option(
@@ -60,12 +59,6 @@ def advise(
             metavar="FILE.toml",
         ),
     ] = None,
-    resume: options.Resume = None,
-    same_data: options.SameData = False,
-    verify: options.Verify = None,
-    again: options.Again = None,
-    data_dir: options.DataDir = None,
-    as_json: options.Json = False,
 ) -> None:
     """Report who can be protected with a table, under which trust model, and at what cost.
 
@@ -81,17 +74,14 @@ def advise(
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
-    if verify is not None:
-        found = advice_in(verify, Means(data_dir=data_dir))
-        raise tell_differences(differences(found, verify, again or 0))
-    one_source("TABLE", table is not None, out, resume)
+    if how.verify is not None:
+        found = advice_in(how.verify, Means(data_dir=how.data_dir))
+        raise tell_differences(differences(found, how.verify, how.again or 0))
+    one_source("TABLE", table is not None, how)
     if draft is not None:
-        _draft(table or "", draft, client, person, label, as_json)
+        _draft(table or "", draft, client, person, label, how.as_json)
         return
-    with many_runs(
-        "advise", "advise", resume or out, workers, end=end_of(budget), cluster=cluster,
-        data_dir=data_dir, same_data=same_data,
-    ) as means:  # fmt: skip
+    with many_runs("advise", "advise", how, end=end_of(budget)) as means:
         if table is None:
             experiment = advice_in(Path(means.out or ""), means)
         else:
@@ -102,7 +92,7 @@ def advise(
             )
             experiment = AdviseExperiment(request, None, means, asked=table.endswith(".toml"))
         result = carried_out(experiment, means)
-    if as_json:
+    if how.as_json:
         print_json(result.summary())
     else:
         _print(result)

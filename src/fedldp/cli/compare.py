@@ -19,7 +19,9 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 
+@options.taking(options.Runs)
 def compare(
+    how: options.Runs,
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -60,15 +62,6 @@ def compare(
         ),
     ] = None,
     set_: options.Settings = None,
-    out: options.Out = None,
-    workers: options.Workers = None,
-    cluster: options.Cluster = None,
-    resume: options.Resume = None,
-    same_data: options.SameData = False,
-    verify: options.Verify = None,
-    again: options.Again = None,
-    data_dir: options.DataDir = None,
-    as_json: options.Json = False,
 ) -> None:
     """Compare recipes under the same guarantee, with the same number of tries for each.
 
@@ -89,16 +82,14 @@ def compare(
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
-    if verify is not None:
-        raise tell_differences(differences(comparison_in(verify, data_dir), verify, again or 0))
-    one_source("RECIPE", bool(recipes), out, resume)
-    with many_runs(
-        "compare", "compare", resume or out, workers, end=end_of(budget), cluster=cluster,
-        data_dir=data_dir, same_data=same_data,
-    ) as means:  # fmt: skip
+    if how.verify is not None:
+        found = comparison_in(how.verify, how.data_dir)
+        raise tell_differences(differences(found, how.verify, how.again or 0))
+    one_source("RECIPE", bool(recipes), how)
+    with many_runs("compare", "compare", how, end=end_of(budget)) as means:
         design = (
-            design_in(resume)
-            if resume is not None
+            design_in(how.resume)
+            if how.resume is not None
             else design_of(
                 recipes or [],
                 dict(assignment(text) for text in set_ or []),
@@ -111,7 +102,7 @@ def compare(
             )
         )
         result = carried_out(CompareExperiment(design, None, means), means)
-    if as_json:
+    if how.as_json:
         print_json(result.summary())
     else:
         print_rows(result, "folder")

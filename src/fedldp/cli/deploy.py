@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +12,7 @@ import typer
 
 from fedldp.cli._common import one_place, print_json
 from fedldp.cli.deploy_status import Log, Metrics, logged, restored, retire, status
-from fedldp.cli.options import DataDir, Json, Settings
+from fedldp.cli.options import DataDir, Json, Settings, taking
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,22 +113,6 @@ class _Planned:
             write_initial(self.initial, out)
 
 
-def _of_a_plan(command: Callable[..., None]) -> Callable[..., None]:
-    """Add a plan's options to a command that takes a plan as its first argument."""
-    planned = inspect.signature(_Planned, eval_str=True).parameters
-
-    def call(**given: Any) -> None:
-        command(_Planned(**{name: given.pop(name) for name in planned}), **given)
-
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    needed = [each for each in planned.values() if each.default is each.empty]
-    every = [*needed, *own, *(each for each in planned.values() if each not in needed)]
-    every = [each.replace(kind=each.KEYWORD_ONLY) for each in every]
-    call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    call.__name__, call.__doc__ = command.__name__, command.__doc__
-    return call
-
-
 @deploy_app.command()
 def keys(
     folder: Annotated[Path, typer.Argument(help="the folder to write")],
@@ -196,7 +179,7 @@ def keys(
 
 
 @deploy_app.command()
-@_of_a_plan
+@taking(_Planned)
 def invite(
     planned: _Planned,
     out: Annotated[
@@ -403,7 +386,7 @@ def admit(
 
 
 @deploy_app.command()
-@_of_a_plan
+@taking(_Planned)
 def agree(
     planned: _Planned,
     out: Annotated[Path, typer.Option("-o", "--out", help="the agreement to write")],

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from fedldp.experiments.sweeping.grid import Design
 
 
+@options.taking(options.RunsOfSweep)
 def sweep(
+    how: options.RunsOfSweep,
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -40,14 +42,7 @@ def sweep(
     ] = None,
     set_: options.Settings = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds in every run")] = None,
-    out: options.Out = None,
-    resume: Annotated[
-        Path | None,
-        options.folder_option("continue the sweep in this folder; other options extend it"),
-    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,
-    workers: options.Workers = None,
-    cluster: options.Cluster = None,
     guarantee: Annotated[
         str | None,
         typer.Option(
@@ -64,14 +59,9 @@ def sweep(
             "labels]"
         ),
     ] = None,
-    same_data: options.SameData = False,
-    verify: options.Verify = None,
-    again: options.Again = None,
-    data_dir: options.DataDir = None,
     csv: Annotated[
         Path | None, options.file_option("also write the runs into this CSV file")
     ] = None,
-    as_json: options.Json = False,
 ) -> None:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 
@@ -86,26 +76,26 @@ def sweep(
     from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, sweep_in
     from fedldp.reporting.record import check_replaceable, replace_file
 
-    if verify is not None:
-        raise tell_differences(differences(sweep_in(verify, data_dir), verify, again or 0))
+    if how.verify is not None:
+        found = sweep_in(how.verify, how.data_dir)
+        raise tell_differences(differences(found, how.verify, how.again or 0))
     shown = View.of(guarantee, metric)
-    if out is not None and resume is not None:
-        raise ConfigError(f"resume = {resume}: the sweep continues in this folder; leave out --out")
-    design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
+    if how.out is not None and how.resume is not None:
+        raise ConfigError(
+            f"resume = {how.resume}: the sweep continues in this folder; leave out --out"
+        )
+    design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, how.resume)
     if csv is not None:
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
     name = f"sweep-{Path(next(iter(design.bases))).stem}"
-    with many_runs(
-        "sweep", name, resume or out, workers, cluster=cluster, data_dir=data_dir,
-        same_data=same_data,
-    ) as means:  # fmt: skip
-        result = carried_out(SweepExperiment(design, None, data_dir, shown), means)
+    with many_runs("sweep", name, how) as means:
+        result = carried_out(SweepExperiment(design, None, how.data_dir, shown), means)
     if csv is not None:
         replace_file(csv, result.to_csv().encode())
-    if as_json:
+    if how.as_json:
         print_json(result.summary())
     else:
         print_rows(result, "sweep")
