@@ -277,12 +277,13 @@ def linked(policy: SitePolicy) -> Iterator[None]:
         policy.server.url, policy.server.ca, agent.key, answer, lambda: agent.largest_message
     )
     thread = threading.Thread(target=link.serve, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    with agent.ledger.database.held():
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
 # Results

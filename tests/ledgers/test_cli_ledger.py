@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sqlite3
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_helpers import asked, filled, fresh, release
+from ledger_helpers import ONE, asked, filled, fresh, release
 
 from fedldp.accounting.events import BinaryRandomizedResponse, PureReport
 from fedldp.core.errors import LedgerUnusable, OverBudget
@@ -114,3 +116,36 @@ def test_verify_finds_a_release_recorded_elsewhere(path: Path, fedldp_command: A
         assert fedldp_command("ledger", "verify", path, "--has", known).out.startswith("ok:")
     for unknown, said in (("0" * 16, "an older copy"), (hashes[0][:15], "--has"), ("x", "--has")):
         assert said in fedldp_command("ledger", "verify", path, "--has", unknown).assert_refused()
+
+
+def test_an_export_lists_releases_and_decisions_by_date(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "site.db"
+    ledger = SqliteLedger(path, Budget("pure", 3.0))
+    with ledger.database.writing() as db:
+        db.execute(
+            "INSERT INTO agreements VALUES ('ab', 'run', 'https://one', '', '', '[3]', "
+            "'accepted', '')"
+        )
+        ledger.database.note("accepted", "ab", "ten words")
+    for round in (1, 2):
+        release(ledger, "run", round, ONE, fresh)
+    release(ledger, "other", 1, ONE, fresh)
+    ledger.renew()
+    rows = list(csv.DictReader(io.StringIO(fedldp_command("ledger", "export", path).out)))
+    assert sorted(row["what"] for row in rows) == ["accepted", *["released"] * 3, "renewed"]
+    released = [row for row in rows if row["what"] == "released"]
+    assert [(row["run"], row["server"], row["words"], row["round"]) for row in released] == [
+        ("run", "https://one", "ten words", "1"),
+        ("run", "https://one", "ten words", "2"),
+        ("other", "", "", "1"),
+    ]
+    assert [(row["price_pure"], row["total_pure"]) for row in released] == [
+        ("1.0", "1.0"), ("1.0", "2.0"), ("1.0", "3.0"),
+    ]  # fmt: skip
+    assert [row["date"] for row in rows] == sorted(row["date"] for row in rows)
+    found = json.loads(fedldp_command("ledger", "export", path, "--json").out)
+    assert [row["number"] for row in found if row["what"] == "released"] == [1, 2, 3]
+    (accepted,) = [row for row in found if row["what"] == "accepted"]
+    assert (accepted["agreement"], accepted["server"]) == ("ab", "https://one")

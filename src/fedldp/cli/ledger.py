@@ -139,6 +139,34 @@ def _states(
     return list(zip(ledger.budgets, spent, recent, left, strict=True))
 
 
+@ledger_app.command()
+def export(path: LedgerFile, as_json: Json = False) -> None:
+    """Print what was released and decided, by date, as CSV; for a data-protection officer."""
+    import csv
+    import sys
+
+    from fedldp.ledgers.budget import total_of
+    from fedldp.ledgers.sqlite import SqliteLedger
+
+    ledger = SqliteLedger(path)
+    entries, rows = ledger.releases(), ledger.database.history()
+    spent = list(map(total_of, [()] * len(ledger.budgets)))
+    for row in rows:
+        entry = None if row["number"] is None else entries[row["number"] - 1]
+        row |= {"round": entry and entry.round, "event": entry and _words(entry)}
+        for at, budget in enumerate(ledger.budgets):
+            unit = f"{budget.kind}{budget.of_one}".replace(" ", "_")
+            spent[at] = total_of([spent[at], entry.costs[at] if entry else 0])
+            row[f"price_{unit}"] = entry and _finite(entry.costs[at])
+            row[f"total_{unit}"] = entry and _finite(budget.spent([spent[at]]))
+    if as_json:
+        print_json(rows)
+        return
+    table = csv.DictWriter(sys.stdout, list(rows[0]) if rows else ["date", "what"])
+    table.writeheader()
+    table.writerows(rows)
+
+
 def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
     """Return how much was spent since the beginning, and how much since the last renewal."""
     if not often:

@@ -86,6 +86,7 @@ def _serve(agent: Agent, metrics: str | None) -> None:
             agent.key,
             agent.answer,
             lambda: agent.largest_message,
+            database.checkpoint,
             lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
         )
         link.serve(stop)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fedldp.core.errors import LedgerUnusable
 from fedldp.core.locks import sync
@@ -72,6 +73,17 @@ CREATE TABLE acts (
 number for each budget; ``kept`` is what the client keeps for a run (round 0) or one of its rounds;
 the last three are of a site: what it accepted, which runs its last restore covers, and what its
 operator decided."""
+
+
+_HISTORY = """
+SELECT r.date, 'released' AS what, r.run, a.server, a.digest AS agreement,
+    (SELECT words FROM acts WHERE acts.digest = a.digest LIMIT 1) AS words, r.number
+FROM releases AS r LEFT JOIN agreements AS a ON r.run = a.run WHERE r.run != ''
+UNION ALL
+SELECT c.date, c.what, a.run, a.server, nullif(c.digest, ''), nullif(c.words, ''), NULL
+FROM acts AS c LEFT JOIN agreements AS a ON c.digest = a.digest
+ORDER BY 1, 7
+"""
 
 
 class Database:
@@ -168,6 +180,17 @@ class Database:
         with self.writing() as db:
             act = (now(), what, digest, words)
             db.execute("INSERT INTO acts (date, what, digest, words) VALUES (?, ?, ?, ?)", act)
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return what was released and decided, oldest first, for those who watch over the data.
+
+        Each row has ``date`` and ``what``; ``run``, ``server``, ``agreement`` (its digest) and its
+        ten ``words``, if it is about a run; and ``number``, the number of an entry of the ledger.
+        """
+        with self.reading() as db:
+            found = db.execute(_HISTORY)
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found]
 
     def version(self, db: sqlite3.Connection) -> tuple[int, int] | None:
         """Return what stays equal as long as nothing is committed; None if that is unknown."""

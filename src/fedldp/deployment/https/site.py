@@ -58,6 +58,7 @@ class HttpsLink:
         key: the site's identity.
         answer: returns the site's answer to a round request.
         largest: returns the current limit on a round request's length, in bytes.
+        idle: is called whenever the server had no request for some time.
         tell: is called with None each time the server is heard from, or with the reason why it
             cannot be reached.
 
@@ -72,9 +73,10 @@ class HttpsLink:
         key: Ed25519PrivateKey,
         answer: Callable[[bytes], bytes],
         largest: Callable[[], int],
+        idle: Callable[[], None] = lambda: None,
         tell: Callable[[str | None], None] = lambda amiss: None,
     ) -> None:
-        self._told = tell
+        self._told, self._idle = tell, idle
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
         self._ca = ca
         tls_of_site(ca)  # checks ca now; each connection reads it again, since it may change
@@ -113,6 +115,7 @@ class HttpsLink:
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
                 response.read()  # an unread response would close its connection
+                self._idle()
                 return
             request = _read(response, self._largest())
             number = response.headers.get(TAG, "")

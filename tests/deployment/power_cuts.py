@@ -1,0 +1,291 @@
+"""A whole run in which one site's agent is killed at one step, with or without a power cut.
+
+``synced.so`` (see ``synced.c``) is preloaded into this program: what was not synced when the agent
+was killed is gone after the cut. The agent is a process of its own; the server and the other sites
+are here. The program reads a list of cases as JSON, and prints what is wrong after each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from environments import Environment, FakePipe, bits, make_environment, whole
+
+from fedldp.core.errors import FedldpError
+from fedldp.deployment import site_ledger
+from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.policy import SitePolicy
+from fedldp.deployment.site import Agent
+from fedldp.deployment.site_ledger import Mark, Witness, read_mark, write_mark
+from fedldp.protocol.wire import Report, read_reply
+from fedldp.simulation.engine import simulate
+
+STEPS = (
+    *("made", "before commit", "after commit", "witness", "mark written", "mark renamed"),
+    *("marked", "leaves", "left"),
+)
+_SIZE = struct.Struct(">I")
+
+
+@dataclass
+class Killer:
+    """Kills this process at the n-th time that it comes to a step."""
+
+    step: str
+    number: int
+
+    def at(self, step: str) -> None:
+        if step == self.step:
+            self.number -= 1
+            if not self.number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def after(self, owner: Any, name: str, step: str) -> None:
+        """Come to a step whenever a function has ended."""
+        real = getattr(owner, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            found = real(*given, **named)
+            self.at(step)
+            return found
+
+        setattr(owner, name, call)
+
+    def apply(self, synchronous: str) -> None:
+        killer, connect = self, sqlite3.connect
+
+        class Connection(sqlite3.Connection):
+            def execute(self, statement: str, *given: Any) -> sqlite3.Cursor:
+                if statement == "BEGIN IMMEDIATE":
+                    killer.at("made")
+                if statement == "COMMIT":
+                    killer.at("before commit")
+                if statement.startswith("PRAGMA synchronous"):
+                    statement = f"PRAGMA synchronous = {synchronous}"
+                found = super().execute(statement, *given)
+                if statement == "COMMIT":
+                    killer.at("after commit")
+                return found
+
+        def connected(*given: Any, **named: Any) -> sqlite3.Connection:
+            return connect(*given, factory=Connection, **named)
+
+        sqlite3.connect = connected  # type: ignore[assignment]
+        self.after(Witness, "add", "witness")
+        self.after(site_ledger, "write_mark", "marked")
+        replace = Path.replace
+
+        def replaced(path: Path, *given: Any) -> Path:
+            killer.at("mark written")
+            found = replace(path, *given)
+            killer.at("mark renamed")
+            return found
+
+        Path.replace = replaced  # type: ignore[assignment,method-assign]
+
+
+def serve(policy: SitePolicy, link: socket.socket, killer: Killer) -> None:
+    """Answer requests like ``running.run_site``, over a socket."""
+    agent = Agent(policy, test_keys=True)
+    with agent.ledger.database.held():
+        while (request := receive(link)) is not None:
+            answer = agent.answer(request)
+            killer.at("leaves")
+            send(link, answer)
+            killer.at("left")
+
+
+def send(link: socket.socket, body: bytes) -> None:
+    link.sendall(_SIZE.pack(len(body)) + body)
+
+
+def receive(link: socket.socket) -> bytes | None:
+    head = link.recv(_SIZE.size, socket.MSG_WAITALL)
+    if len(head) < _SIZE.size:
+        return None
+    (size,) = _SIZE.unpack(head)
+    body = link.recv(size, socket.MSG_WAITALL)
+    return body if len(body) == size else None
+
+
+class Site:
+    """A site's agent in another process, which is started again once it was killed."""
+
+    def __init__(self, env: Environment, case: dict[str, Any], folder: Path) -> None:
+        self.env, self.case, self.folder = env, case, folder
+        self.policy = env.policies[0]
+        self.amiss: list[str] = []
+        self.left: dict[tuple[int, int], set[str]] = {}
+        self.kills = 0
+        self.syncs: dict[int, int] = {}
+        """The site's syncs in each round; those of ``accept`` and of its start do not count."""
+        self.log = folder / "syncs"
+        self.log.touch()
+        self.start(Killer(case["step"], case["number"]))
+
+    def start(self, killer: Killer) -> None:
+        self.before = {each: state_of(each) for each in (self.policy.state, self.policy.key.parent)}
+        self.shadow = Path(tempfile.mkdtemp(dir=self.folder))
+        self.link, theirs = socket.socketpair()
+        self.process = os.fork()
+        if self.process:
+            theirs.close()
+            return
+        try:
+            self.link.close()
+            os.environ["SHADOW"] = str(self.shadow)
+            os.environ["SYNC_LOG"] = str(self.log)
+            killer.apply(self.case.get("synchronous", "EXTRA"))
+            serve(self.policy, theirs, killer)
+        finally:
+            os._exit(0)
+
+    def answer(self, request: bytes) -> bytes | None:
+        before = self.log.stat().st_size
+        try:
+            send(self.link, request)
+            answer = receive(self.link)
+        except OSError:
+            answer = None
+        if answer is not None:
+            self.note(answer, self.log.stat().st_size - before)
+            return answer
+        self.link.close()
+        os.waitpid(self.process, 0)
+        self.kills += 1
+        if self.case["cut"]:
+            self.cut()
+        self.check()
+        self.start(Killer("", 0))
+        return None
+
+    def note(self, answer: bytes, syncs: int) -> None:
+        message = read_by_server(answer)
+        if isinstance(message, Answered):
+            _, phase, content = read_reply(message.answer)
+            if isinstance(content, Report):
+                digest = hashlib.sha256(message.answer).hexdigest()
+                self.left.setdefault((content.round, phase), set()).add(digest)
+                self.syncs[content.round] = self.syncs.get(content.round, 0) + syncs
+
+    def cut(self) -> None:
+        """Leave what was synced; a mark stays the file that it was."""
+        for folder, (names, contents) in self.before.items():
+            noted = self.shadow / f"d-{key_of(folder)}"
+            if noted.exists():
+                names = dict(line.split() for line in noted.read_text().splitlines())
+            for file in [each for each in folder.iterdir() if each.is_file()]:
+                if file.name not in names:
+                    file.unlink()
+            for name, key in names.items():
+                synced, file = self.shadow / f"f-{key}", folder / name
+                content = synced.read_bytes() if synced.exists() else contents.get(key, b"")
+                same = file.exists() and key_of(file) == key
+                file.write_bytes(content)
+                if file == self.policy.mark and not same:
+                    found, _ = read_mark(file)
+                    write_mark(file, Mark() if found is None else found)
+
+    def check(self) -> None:
+        """Note each answer that left and is not charged, and a mark of what is not there."""
+        for file in self.policy.state.glob("site.db-shm"):
+            file.unlink()  # in memory, until the machine stops
+        entries = self.env.ledger(0).verify()
+        charged = {(entry.round, entry.phase): entry.payload_sha256 for entry in entries}
+        self.amiss += [
+            f"{place} left, but is not charged"
+            for place, digests in self.left.items()
+            if {charged.get(place)} != digests
+        ]
+        mark, _ = read_mark(self.policy.mark)
+        assert mark is not None
+        if mark.number > len(entries):
+            self.amiss.append(f"the mark has release {mark.number}, and the ledger {len(entries)}")
+
+    def end(self) -> None:
+        self.link.close()
+        os.waitpid(self.process, 0)
+        self.check()
+        with closing(sqlite3.connect(self.policy.ledger)) as db:
+            if db.execute("PRAGMA journal_mode").fetchone() != ("delete",):
+                self.amiss.append("a write-ahead log is left")
+
+
+def state_of(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return the keys of a folder's files by name, and their contents by key."""
+    files = [each for each in folder.iterdir() if each.is_file()]
+    names = {each.name: key_of(each) for each in files}
+    return names, {names[each.name]: each.read_bytes() for each in files}
+
+
+def key_of(path: Path) -> str:
+    """Return what ``synced.c`` calls a file."""
+    seconds, _, nanoseconds = str(site_ledger._born(path)).partition(".")
+    return f"{path.stat().st_ino}-{seconds}-{int(nanoseconds or 0)}"
+
+
+def run(
+    case: dict[str, Any], folder: Path, expected: Callable[[Environment], Any]
+) -> dict[str, Any]:
+    """Run a case; return what is wrong, and the site's syncs in each round."""
+    witness = folder / "witness"
+    witness.touch()
+    channel, more = case["channel"], {"witness": str(witness)} if case.get("witness") else {}
+    env = make_environment(folder / "world", channel=channel, deadline=60.0, policy=more)
+    for index in (1, 2):
+        (folder / f"witness-{index}").touch()
+        if more:
+            mine = {"witness": folder / f"witness-{index}"}
+            env.policies[index] = env.policies[index].changed(**mine)
+    site = Site(env, case, folder)
+    agents: dict[int, Any] = {100 + index: env.agent(index).answer for index in (1, 2)}
+    amiss = site.amiss
+    try:
+        served = env.serve(FakePipe({100: site.answer, **agents}))
+    except FedldpError as error:
+        amiss.append(str(error))
+    else:
+        if bits(served) != expected(env):
+            amiss.append("other weights than the simulation's")
+    site.end()
+    if env.releases(0) != whole(env):
+        amiss.append(f"it released {env.releases(0)}")
+    amiss += [f"{place} was answered twice" for place, all_ in site.left.items() if len(all_) > 1]
+    if site.kills != (case["step"] != ""):
+        amiss.append(f"it was killed {site.kills} times")
+    return {"amiss": amiss, "syncs": list(site.syncs.values())}
+
+
+def main() -> None:
+    from fedldp.deployment import sites
+
+    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
+        setattr(sites, name, 0.0)
+    known: dict[str, Any] = {}
+
+    def expected(env: Environment) -> Any:
+        name = env.config.model_dump_json()
+        if name not in known:
+            known[name] = bits(simulate(env.config))
+        return known[name]
+
+    for case in json.loads(sys.stdin.read()):
+        with tempfile.TemporaryDirectory() as place:
+            print(json.dumps(run(case, Path(place), expected)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What accepted runs may still spend together, and what each of them promised."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import Environment, ask, content, make_environment, request_of
+from ledger_helpers import apart, forks
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.acceptance import Acceptances, accept, payable
+from fedldp.deployment.agreement import Agreement
+from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
+
+
+def another(env: Environment, number: int) -> Agreement:
+    """Return an agreement of the same sites on another run."""
+    return replace(env.agreement, run=f"{number:032x}")
+
+
+def limited(folder: Path, rounds: float, **given: Any) -> Environment:
+    """Return an environment whose budgets pay for some rounds; a run has two."""
+    free = make_environment(folder / "free", sites=1, seeded=False)
+    cost = free.policies[0].costs(free.agreement)[0]
+    budget = {"kind": "zcdp", "limit": rounds * cost * (1 + 1e-9)}
+    policy = {"budget": budget}
+    return make_environment(folder / "limited", sites=1, seeded=False, policy=policy, **given)
+
+
+def test_a_run_that_cannot_be_paid_beside_the_others_is_refused_and_they_are_named(
+    tmp_path: Path,
+) -> None:
+    env = limited(tmp_path, 3)
+    policy, other = env.policies[0], another(env, 1)
+    cost = policy.costs(env.agreement)[0]
+    with pytest.raises(ConfigError, match=r"covers only 1 of the 2 rounds.*--rounds 1") as found:
+        accept(policy, other)
+    assert f"run {env.agreement.run[:8]} may still spend rho" in str(found.value)
+    assert Acceptances(policy).of(other.digest) is None
+    # What the first run has spent counts once, not also as what it may still spend.
+    assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
+    can_pay = payable(policy, other)
+    assert (can_pay.paid, can_pay.of) == (1, 2)
+    assert can_pay.left == pytest.approx((cost,), rel=1e-6)
+    # A run that is retired frees the rest.
+    Acceptances(policy).retire(env.agreement.digest)
+    assert payable(policy, other).paid == 2
+    accept(policy, other)
+    with pytest.raises(ConfigError, match="covers only 1 of the 2 rounds"):
+        accept(policy, env.agreement)  # which undoes the retirement, if it can be paid
+
+
+def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> None:
+    env = limited(tmp_path, 100, enough=1)
+    agent = env.agent(0)
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    assert content(ask(agent, env, request_of(env, 2))) == Refusal(2, Reason.OVER_BUDGET)
+    accept(env.policies[0], env.agreement)  # for all
+    assert isinstance(content(ask(agent, env, request_of(env, 2))), Report)
+    assert env.releases(0) == [(1, 0), (2, 0)]
+    spent = env.ledger(0).all_spent(env.ledger(0).releases())
+    (accepted,) = Acceptances(env.policies[0]).all()
+    assert accepted.promised == pytest.approx(spent)
+    assert accepted.rest(0, env.ledger(0).releases()) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_run_that_is_retired_releases_nothing_even_if_it_is_asked_now(tmp_path: Path) -> None:
+    env = limited(tmp_path, 2)
+    agent = env.agent(0)
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    run = agent._run(env.agreement.digest)
+    assert run is not None
+    Acceptances(env.policies[0]).retire(env.agreement.digest)
+    refused = run.runtime.answer(request_of(env, 2))  # a request that was being answered then
+    assert read_reply(refused)[2] == Refusal(2, Reason.POLICY)
+    assert env.releases(0) == [(1, 0)]
+
+
+def test_a_ledger_without_a_limit_promises_whatever_a_run_costs(tmp_path: Path) -> None:
+    budget = {"kind": "zcdp", "limit": math.inf}
+    env = make_environment(tmp_path, sites=1, seeded=False, policy={"budget": budget})
+    for number in range(3):
+        accept(env.policies[0], another(env, number))
+    assert len(Acceptances(env.policies[0]).current()) == 4
+
+
+@pytest.mark.slow
+@forks
+def test_24_processes_that_accept_at_once_never_promise_a_budget_twice(tmp_path: Path) -> None:
+    env = limited(tmp_path, 13)
+    policy = env.policies[0]
+    numbers = itertools.count(1)
+
+    def work(mine: list[int]) -> Callable[[], None]:
+        def attempt() -> None:
+            for number in mine:
+                with suppress(ConfigError):
+                    accept(policy, another(env, number))
+
+        return attempt
+
+    processes = [apart(work([next(numbers), next(numbers)])) for _ in range(24)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    accepted = Acceptances(policy).current()
+    assert len(accepted) == 6  # of two rounds each; the thirteenth round is left
+    assert sum(each.promised[0] for each in accepted) <= policy.budgets[0].limit

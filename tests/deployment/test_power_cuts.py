@@ -1,0 +1,87 @@
+"""An agent that is killed between any two steps of an answer, also by a power cut; its syncs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from power_cuts import STEPS
+
+HERE = Path(__file__).parent
+SUM = {"channel": "sum", "witness": True}
+
+
+@pytest.fixture(scope="session")
+def synced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the library that counts syncs and keeps what was synced."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler, so synced.c cannot be built")
+    library = tmp_path_factory.mktemp("synced") / "synced.so"
+    build = ("-O1", "-shared", "-fPIC", "-o", library, HERE / "synced.c", "-ldl")
+    subprocess.run([compiler, *build], check=True)
+    return library
+
+
+def run(synced: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run cases in a process of their own; return what is wrong after each, and the syncs."""
+    env = {**os.environ, "LD_PRELOAD": str(synced), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, HERE / "power_cuts.py"],
+        input=json.dumps(cases),
+        env={**env, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(cases)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize("numbers", [(1, 4), (3,)])
+def test_a_kill_between_any_two_steps_releases_nothing_twice_and_nothing_uncharged(
+    synced: Path, cut: bool, numbers: tuple[int, ...]
+) -> None:
+    cases = [
+        {"step": step, "number": number, "cut": cut, **SUM} for step in STEPS for number in numbers
+    ]
+    amiss = {
+        (case["step"], case["number"]): found["amiss"]
+        for case, found in zip(cases, run(synced, cases), strict=True)
+    }
+    assert {place: each for place, each in amiss.items() if each} == {}
+
+
+@pytest.mark.slow
+def test_without_a_sync_at_each_commit_a_power_cut_loses_releases(synced: Path) -> None:
+    """The control: the harness above finds what a weaker setting loses."""
+    case = {"step": "left", "number": 5, "cut": True, "synchronous": "NORMAL", **SUM}
+    (found,) = run(synced, [case])
+    assert any("left, but is not charged" in each for each in found["amiss"])
+    assert any(each.startswith("the mark has release") for each in found["amiss"])
+
+
+@pytest.mark.slow
+def test_a_round_costs_a_sync_a_phase_and_the_mark_two_more_where_something_is_released(
+    synced: Path,
+) -> None:
+    whole = {"step": "", "number": 0, "cut": False}
+    cases = [
+        {"channel": channel, "witness": witness, **whole}
+        for channel in ("named", "sum")
+        for witness in (False, True)
+    ]
+    found = run(synced, cases)
+    assert [each["amiss"] for each in found] == [[]] * 4
+    # The first round also notes what is drawn once.
+    assert [each["syncs"][-1] for each in found] == [3, 4, 8, 10]
