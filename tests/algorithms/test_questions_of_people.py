@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,18 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, stages_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import CLASS_COUNT_NOISE, TRAINED_ON
+from fedldp.core.randomness import Stream
+from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.protocol.server_loop import means_of
+from fedldp.protocol.wire import Report
 from fedldp.reporting import words
 from fedldp.reporting.scores import asked_figures
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
 from fedldp.training.exact_sums import NORM
+from fedldp.training.questions import ASKED
 
 PROBLEM = Problem((8,), 2, 1500, None, 5)
 ROOT = Path(__file__).parents[2]
@@ -351,3 +356,20 @@ def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
         assert (rounds, question.squared_norm) == (range(1, 2), squared)
         assert update.votes.squared_norm == squared
         assert largest_number(made) == math.isqrt(squared)
+
+
+@pytest.mark.parametrize(("times", "seen"), [(0.01, False), (1, True), (100, False)])
+def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
+    times: float, seen: bool
+) -> None:
+    """A sum of a hundred times as many people as stated wraps; its counts would be anything."""
+    made = config_of(ask=["shares"], rounds=1, epsilon=2.0, num_clients=1, channel="named")
+    algorithm = made.algorithm(replace(PROBLEM, num_examples=round(3_000 / times), num_clients=1))
+    server, release = algorithm.server(), algorithm.release(0)
+    counts = np.array([[2_500.0, 500.0]]) * ASKED
+    payload = release.mechanism.encode(counts[0], Stream(bytes(32), simulated=True))
+    report = Report(round=1, size=2, chunk=2, payload=payload)
+    state = server.initial(draws_of_seed(0)(0))
+    _, metrics = server.aggregate(state, [report], draws_of_seed(0)(1))
+    assert (PRIVATELY + "share of class 1" in metrics) == seen
+    assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics

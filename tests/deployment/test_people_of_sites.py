@@ -30,6 +30,7 @@ from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.source import check_kind_of_labels, open_source
 from fedldp.ledgers.budget import Budget
+from fedldp.protocol.server_loop import asked_of
 from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -304,6 +305,7 @@ def test_sites_answer_questions_like_the_simulation(
         for result in (served, simulated)
     )  # fmt: skip
     assert told == expected
+    assert asked_of(served.rounds) == asked_of(simulated.rounds) != {}
     assert told[-1][0] == env.config.rounds
     phases = range(1 if channel == "named" else 4)
     every = [(r, phase) for r in range(1, env.config.rounds + 1) for phase in phases]

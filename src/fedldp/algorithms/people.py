@@ -595,6 +595,8 @@ class MeanOfPeople:
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
                 counts, noise = mean[: question.cells] * unit, deviation * unit
+                if not self._is_plausible(counts, noise, len(question.tables)):
+                    noise = math.inf  # so that no figure is seen
                 if stage.kind == "ask":
                     return self._answered(counts, noise)
                 if stage.kind == "look":
@@ -609,6 +611,15 @@ class MeanOfPeople:
             counts = mean[first : first + votes.cells] * unit
             answers = self._voted(counts, deviation * unit)
         return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=answers)
+
+    def _is_plausible(self, counts: NDArray[np.float64], noise: float, tables: int) -> bool:
+        """Return whether about as many people answered as was stated.
+
+        If far more did, a sum does not fit its modulus, and every count is wrong.
+        """
+        slack = SEEN * noise * math.sqrt(counts.size)
+        stated = self.release.people * self.settings.sample_rate * tables
+        return bool(stated / 2 - slack <= counts.sum() <= 2 * stated + slack)
 
     @property
     def _shares(self) -> NDArray[np.float64]:

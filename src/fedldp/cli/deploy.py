@@ -639,6 +639,7 @@ def server(
     from rich.console import Console
 
     from fedldp.deployment.running import OverHttps, run_server
+    from fedldp.protocol.server_loop import asked_of
     from fedldp.reporting import text
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
@@ -651,8 +652,14 @@ def server(
         print_json(served.summary())
     else:
         stated = not json_log and one_place() and served.privacy == served.agreement.planned
-        summary = served.summary()
-        text.print_result(Console(), summary, "the server's test set", {}, None, stated=stated)
+        text.print_result(
+            Console(),
+            served.summary(),
+            "the server's test set",
+            asked_of(served.rounds),
+            None,
+            stated=stated,
+        )
 
 
 @deploy_app.command()

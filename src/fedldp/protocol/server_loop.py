@@ -365,6 +365,11 @@ def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
     return means_of([one.metrics for one in rounds])
 
 
+def asked_of(rounds: Sequence[Round]) -> dict[str, float]:
+    """Return the private figures of the last rounds that have them; see ``PRIVATELY``."""
+    return {k: v for k, v in mean_metrics(rounds).items() if k.startswith(PRIVATELY)}
+
+
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each metric over the rounds that have it; of private figures the last.
 
