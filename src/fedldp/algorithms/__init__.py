@@ -9,6 +9,7 @@ Parts, by slot
     ``solution``         local updates in closed form; training is in the room ``training``
     ``people``           gradients summed by person, with their calibration
     ``stages``           what else people are asked for in their first and last rounds
+    ``answers``          what noisy counts of people tell, each figure with an interval
     ``asking``           what people are asked without a training
     ``evaluation``       what people are asked about a finished model, and what it tells
     ``release``          a bound and a mechanism: what turns an update into a report
@@ -36,6 +37,7 @@ It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure
 """
 
 __all__ = [
+    "answers",
     "asking",
     "bounds",
     "budgets",
