@@ -22,6 +22,7 @@ from fedldp.reporting.words import explain
 
 EXPERIMENT = "fedldp"
 _LONGEST_PARAM = 500
+_LONGEST_TAG = 5000
 _AT_A_TIME = 100
 
 
@@ -126,8 +127,10 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
     for start in range(0, max(len(params), len(metrics)), _AT_A_TIME):
         part = slice(start, start + _AT_A_TIME)
         client.log_batch(made.run_id, metrics=metrics[part], params=params[part])
-    client.set_tag(made.run_id, "fedldp.privacy", explain(run.privacy)[:5000])
-    client.set_tag(made.run_id, "fedldp.warnings", _warnings(run)[:5000])
+    for name, text in (("privacy", explain(run.privacy)), ("warnings", _warnings(run))):
+        for start in range(0, len(text), _LONGEST_TAG):
+            more = f".{start // _LONGEST_TAG + 1}" if start else ""
+            client.set_tag(made.run_id, f"fedldp.{name}{more}", text[start : start + _LONGEST_TAG])
     client.set_terminated(made.run_id, "FINISHED")
 
 
