@@ -141,6 +141,17 @@ def test_a_measuring_vector_holds_the_mean_place_of_a_persons_labels(seed: int) 
     np.testing.assert_array_equal(column_sums(examples, 1), total)
 
 
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_a_label_beyond_the_range_counts_as_an_end_where_columns_are_measured(
+    labels: list[int],
+) -> None:
+    features = np.full((len(labels), 3), 0.3, np.float32)
+    found = column_sums(Examples(features, np.array(labels), np.zeros(len(labels), np.int64)), 1)
+    assert 0 <= found[0] <= BLOCK
+    assert sum(int(each) ** 2 for each in found) <= 3 * BLOCK**2
+
+
 # Without noise
 
 

@@ -70,7 +70,7 @@ def column_sums(examples: Examples, num_classes: int) -> Floats:
         return np.asarray(found.sum(axis=0), np.int64)
 
     if num_classes == 1:
-        shares = means(examples.labels[:, None], STEPS)
+        shares = means(examples.labels[:, None].clip(0, STEPS), STEPS)
     else:
         shares = summed_shares(examples.labels, people, num_classes, BLOCK)
     return cut(np.concatenate([shares, means(rows), means(np.square(rows) >> _BITS)]))
