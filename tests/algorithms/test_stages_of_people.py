@@ -471,6 +471,13 @@ def test_declared_shares_are_where_the_intercept_starts(more: dict[str, Any]) ->
     assert DECLARED_PUBLIC(of=("class_shares",)) in rests
 
 
+def test_a_typical_label_of_0_is_declared_like_any_other() -> None:
+    config = config_of("named", label_range=[-1.0, 1.0], label_typical=0.0)
+    problem = replace(PROBLEM, num_classes=1)
+    rests = [each for line in plan(config, problem).privacy.guarantees for each in line.assumptions]
+    assert DECLARED_PUBLIC(of=("label_range", "label_typical")) in rests
+
+
 def test_a_step_of_the_intercept_is_that_of_newton_for_two_classes() -> None:
     shares, gradient = np.array([0.9, 0.1]), np.zeros(8)
     gradient[[3, 7]] = -0.01, 0.01

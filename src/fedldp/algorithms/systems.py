@@ -110,7 +110,10 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
                 "spread_columns", "class_shares", "other_columns", "fold_columns",
                 "label_range", "label_typical")  # fmt: skip
-    public = tuple(name for name in declared if getattr(config, name, None))
+    # A number may be 0, which is declared like any other.
+    public = tuple(
+        name for name in declared if getattr(config, name, None) not in (None, {}, [], ())
+    )
     if public:
         found.append(Assumed(DECLARED_PUBLIC(of=public), "facts"))
     if config.class_weights is not None:
