@@ -202,6 +202,24 @@ def test_quartiles_are_those_of_numbers_without_noise() -> None:
         assert 0 < found[f"{name} of x"].half_width < 0.6
 
 
+def test_an_interval_of_a_median_holds_it_beside_many_edges_where_nobody_is() -> None:
+    """49 % are below 10 and all others above 90; noise at each of 80 edges could mislead."""
+    generator = np.random.default_rng(0)
+    edges = tuple(np.arange(100.0))
+    asked = Asked(Numbers(0, edges), (*map(str, range(101)), "x=missing"), edges)
+    held = []
+    for _ in range(400):
+        low = generator.random(1_500) < 0.49
+        numbers = np.where(low, generator.uniform(0, 10, 1_500), generator.uniform(90, 100, 1_500))
+        counts = np.bincount(np.searchsorted(edges, numbers, side="right"), minlength=102)
+        noisy = counts + generator.normal(0, 10, 102)
+        (found,) = (each for each in asked.answers(noisy, 10.0) if each.name == "median of x")
+        if found.value is not None:
+            held.append(abs(found.value - (90 + 10 * 0.01 / 0.51)) <= found.half_width)
+    assert len(held) > 300
+    assert np.mean(held) > 0.94
+
+
 def test_a_quartile_outside_the_edges_is_not_seen() -> None:
     asked = Asked(Numbers(0, (0.0, 1.0)), ("x below 0", "x 0 to 1", "x from 1 on", "x=missing"),
                   (0.0, 1.0))  # fmt: skip

@@ -210,19 +210,23 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
 def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list[Answer]:
     """Return quartiles of numbers; one whose interval does not end between the edges is not seen.
 
-    Between two edges, numbers are taken to be spread evenly.
+    Between two edges, numbers are taken to be spread evenly. An interval begins at the last edge
+    up to which all edges are below the quartile, and ends at the first from which on all are above.
+    So only the noise at the two edges beside the quartile can make it miss, however many edges
+    there are where nobody is.
     """
     below = [
         mean_of((np.arange(counts.size) <= at).astype(float), counts, noise)
         for at in range(edges.size)
     ]
-    share = np.maximum.accumulate([each for each, _ in below])
-    half = TWO_SIDED * np.array([deviation for _, deviation in below])
+    share, half = np.array(below).T * [[1], [TWO_SIDED]]
+    rising = np.maximum.accumulate(share) + 1e-12 * np.arange(share.size)
     found = []
     for name, level in _QUANTILES.items():
-        low, high = edges[share + half <= level], edges[share - half >= level]
+        low = edges[np.logical_and.accumulate(share + half <= level)]
+        high = edges[::-1][np.logical_and.accumulate(share[::-1] - half[::-1] >= level)]
         seen = is_seen(counts, noise) and low.size > 0 and high.size > 0
-        value = float(np.interp(level, share + 1e-12 * np.arange(share.size), edges))
-        reach = max(value - low[-1], high[0] - value) if seen else math.inf
+        value = float(np.interp(level, rising, edges))
+        reach = max(value - low[-1], high[-1] - value) if seen else math.inf
         found.append(Answer.of(f"{name} of {column}", value, reach / TWO_SIDED, seen=seen))
     return found
