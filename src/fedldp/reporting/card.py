@@ -254,7 +254,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "untrusted": _whole(config.get("untrusted_clients")),
         "simulated": SIMULATED in privacy.warnings,
         "steps": _named(config, "server_optimizer", "average"),
-        "declared": [name for name in _DECLARED if config.get(name)],
+        "declared": [name for name in _DECLARED if config.get(name) not in (None, {}, [])],
         "features": _named(config, "features"),
         "mechanisms": _named(config, "mechanism", "noise", "channel", "bound", "clip"),
         "bounds": _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person"),
