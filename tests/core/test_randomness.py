@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,30 @@ def test_a_generator_follows_its_stream() -> None:
     first, same, other = (simulated(client=c).generator().random(5) for c in (1, 1, 2))
     assert first.tolist() == same.tolist()
     assert first.tolist() != other.tolist()
+
+
+def test_draws_of_two_threads_follow_their_own_streams() -> None:
+    """As in an agent that answers two runs at once: torch has one generator for all threads."""
+    alone = {}
+    for place in range(2):
+        with torch_seeded(simulated(client=place)):
+            alone[place] = torch.cat([torch.rand(3), torch.rand(3)])
+    found: dict[int, torch.Tensor] = {}
+    inside = threading.Event()
+
+    def draw(place: int) -> None:
+        with torch_seeded(simulated(client=place)):
+            first = torch.rand(3)
+            if place == 0:
+                other.start()
+                inside.wait(0.2)  # which the other thread sets only if it can draw meanwhile
+            inside.set()
+            found[place] = torch.cat([first, torch.rand(3)])
+
+    other = threading.Thread(target=draw, args=(1,))
+    draw(0)
+    other.join()
+    assert all(torch.equal(found[place], alone[place]) for place in range(2))
 
 
 def test_torch_follows_the_stream_inside_and_not_outside() -> None:

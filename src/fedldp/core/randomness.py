@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -207,12 +208,21 @@ def numbered_generator(key: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[key, number]))
 
 
+_seeding = threading.RLock()
+
+
 @contextmanager
 def torch_seeded(stream: Stream) -> Iterator[None]:
     """Seed torch's global generator from ``stream`` within the block, and restore it afterwards.
 
-    A module's initialiser and its dropout draw only from the global generator.
+    A module's initialiser and its dropout draw only from the global generator. All threads share
+    it, so a block waits for those of other threads: what is drawn follows from the stream alone.
     """
+    with _seeding:
+        yield from _torch_seeded(stream)
+
+
+def _torch_seeded(stream: Stream) -> Iterator[None]:
     import torch
 
     if torch.cuda.is_available():
