@@ -70,6 +70,17 @@ def test_what_an_answer_keeps_is_there_exactly_if_it_is_charged(path: Path) -> N
     assert ledger.kept("run", 0, "for the run") == b"1"
 
 
+def test_nothing_is_released_within_a_block_that_only_reads(path: Path) -> None:
+    """Its charge would be rolled back, after the bytes had left."""
+    ledger = SqliteLedger(path, Budget("pure", 3.0))
+    with pytest.raises(LedgerUnusable, match="only reads"), ledger.database.reading():
+        release(ledger, "run", 1, ONE, fresh)
+    assert ledger.releases() == []
+    with ledger.database.writing(), ledger.database.reading():
+        release(ledger, "run", 1, ONE, fresh)
+    assert len(ledger.releases()) == 1
+
+
 def test_a_budget_spent_while_an_answer_is_made_drops_the_answer(path: Path) -> None:
     ledger = SqliteLedger(path, Budget("pure", 1.0))
 

@@ -170,7 +170,8 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection whose writes are committed together at the end.
 
-        Within such a block, the other blocks of the same thread belong to its transaction.
+        Within such a block, the other blocks of the same thread belong to its transaction. There is
+        no such block within one under ``reading``.
         """
         with self._transaction(_WRITES) as db:
             yield db
@@ -205,6 +206,8 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         if self._own.db is not None:
+            if begin == _WRITES and not self._own.writes:  # it would be rolled back at the end
+                raise self.damaged("something writes to it within a block that only reads")
             yield self._own.db
             return
         try:
