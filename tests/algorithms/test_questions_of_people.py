@@ -358,15 +358,23 @@ def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
         assert largest_number(made) == math.isqrt(squared)
 
 
-@pytest.mark.parametrize(("times", "seen"), [(0.01, False), (1, True), (100, False)])
+@pytest.mark.parametrize(
+    ("times", "sites", "seen"),
+    [(0.01, 1, False), (1, 1, True), (100, 1, False), (3, 1, False), (3, 3, True)],
+)
 def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
-    times: float, seen: bool
+    times: float, sites: int, seen: bool
 ) -> None:
     """A sum of a hundred times as many people as stated wraps; its counts would be anything."""
-    made = config_of(ask=["shares"], rounds=1, epsilon=2.0, num_clients=1, channel="named")
-    algorithm = made.algorithm(replace(PROBLEM, num_examples=round(3_000 / times), num_clients=1))
+    made = config_of(ask=["shares"], rounds=1, epsilon=2.0, num_clients=sites, channel="named")
+    stated = replace(PROBLEM, num_examples=round(3_000 / times), num_clients=sites)
+    if sites > 1:  # each person is at every site, and answers there
+        own = {"dataset": "x.csv", "client_column": "site", "person_column": "who"}
+        made = made.changed(**own, persons_at_sites=sites)
+        stated = replace(stated, people=stated.num_examples)
+    algorithm = made.algorithm(stated)
     server, release = algorithm.server(), algorithm.release(0)
-    counts = np.array([[2_500.0, 500.0]]) * ASKED
+    counts = np.rint(np.array([[2_500.0, 500.0]]) * ASKED / sites)
     payload = release.mechanism.encode(counts[0], Stream(bytes(32), simulated=True))
     report = Report(round=1, size=2, chunk=2, payload=payload)
     state = server.initial(draws_of_seed(0)(0))

@@ -615,11 +615,13 @@ class MeanOfPeople:
     def _is_plausible(self, counts: NDArray[np.float64], noise: float, tables: int) -> bool:
         """Return whether about as many people answered as was stated.
 
-        If far more did, a sum does not fit its modulus, and every count is wrong.
+        If far more did, a sum does not fit its modulus, and every count is wrong. A person at
+        several sites answers at each.
         """
         slack = SEEN * noise * math.sqrt(counts.size)
         stated = self.release.people * self.settings.sample_rate * tables
-        return bool(stated / 2 - slack <= counts.sum() <= 2 * stated + slack)
+        most = 2 * stated * self.settings.persons_at_sites
+        return bool(stated / 2 - slack <= counts.sum() <= most + slack)
 
     @property
     def _shares(self) -> NDArray[np.float64]:
