@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import tomllib
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
@@ -37,6 +39,7 @@ from fedldp.protocol.server_loop import means_of
 from fedldp.protocol.wire import Report
 from fedldp.reporting import words
 from fedldp.reporting.scores import asked_figures
+from fedldp.reporting.text import print_result
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
@@ -381,3 +384,15 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
     _, metrics = server.aggregate(state, [report], draws_of_seed(0)(1))
     assert (PRIVATELY + "share of class 1" in metrics) == seen
     assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics
+
+
+def test_what_is_printed_says_on_whom_a_figure_was_measured() -> None:
+    x, y = world(2_000)
+    made = config_of(evaluation_share=0.3, rounds=4, epsilon=20.0)
+    result = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y))
+    shown = Console(file=io.StringIO(), width=200)
+    print_result(shown, result.summary(), "the test set", result.metrics, None)
+    told = shown.file.getvalue()
+    assert "asked      AUC 0." in told
+    assert "These are measured on the people the model was trained on" in told
+    assert "means over rounds" not in told

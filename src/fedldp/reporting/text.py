@@ -191,6 +191,8 @@ def print_result(
         say(console, "metrics", f"means over rounds: {', '.join(own)}")
     for place, answer in enumerate(words.asked(metrics)):
         say(console, "" if place else "asked", answer)
+    for doubt in words.doubts_of_asked(summary["figures"]):
+        say(console, "", f"These are {doubt}.")
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
         # Say what the budget covers: a budget for one weight could be mistaken for the run's.

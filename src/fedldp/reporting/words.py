@@ -496,6 +496,12 @@ def asked(metrics: Mapping[str, float]) -> list[str]:
     return found
 
 
+def doubts_of_asked(figures: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what makes private figures doubtful, given a run's figures as JSON shows them."""
+    found = (each for of in figures if of["rows"] == "covered" for each in of["doubts"])
+    return list(dict.fromkeys(each["text"] for each in found))
+
+
 def baseline(figure: Figure) -> str:
     """Return what a score should be compared with, for a chart; empty if that is not known."""
     if figure.baseline is None:
