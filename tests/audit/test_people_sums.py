@@ -10,6 +10,7 @@ import pytest
 from planted import changed
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.people_sums import PlannedPeopleCheck
@@ -18,6 +19,7 @@ from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
+from fedldp.simulation.settings import from_mapping
 from fedldp.training import person_gradients, questions
 from fedldp.training.person_gradients import PersonGradients
 
@@ -201,3 +203,18 @@ def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
         monkeypatch.setattr(questions, planted_in, wrong[planted_in])
     (row,) = PlannedPeopleCheck(config, two_classes).rows(AuditKeys(0), 0.999, 40)
     assert row.verdict == ("ok" if planted_in is None else "bug"), row.attack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_questions_about_a_table_are_exact(channel: str) -> None:
+    columns = {"edges": {"age": [-1.0, 0.0, 1.0]}, "categories": {"sex": ["f", "m"]}}
+    config = from_mapping(
+        {"system": "person_dp_sgd", "dataset": "x.csv", "model": "linear", "learning_rate": 1.0,
+         "rounds": 1, "num_clients": 3, "epsilon": 1.0, "channel": channel, "person_column": "who",
+         "ask": ["shares", "age", "sex"], **columns}
+    )  # fmt: skip
+    names = ("age", "sex=f", "sex=m")
+    table = Problem((3,), 3, 900, num_clients=3, features=names, people=700)
+    (row,) = PlannedPeopleCheck(config, table).rows(AuditKeys(0), 0.999, 40)
+    assert row.verdict == "ok", row.attack
