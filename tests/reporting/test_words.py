@@ -175,7 +175,7 @@ NOT_OF_A_GUARANTEE = {
     # Part of the message of an exception.
     "algorithms/validation.py:describe", "cli/__init__.py:_remedy",
     "deployment/policy.py:_protects_people",
-    "experiments/comparing/running.py:_lacks", "experiments/proving.py:_what_it_has",
+    "experiments/comparing/running.py:lacks", "experiments/proving.py:_what_it_has",
     "protocol/server_loop.py:too_few", "deployment/sites.py:_too_few", "ledgers/budget.py:admit",
     "integrations/client.py:", "estimator.py:",
     # What a setting or a budget means, before anything is stated.

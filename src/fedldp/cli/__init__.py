@@ -2,8 +2,8 @@
 
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
-It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
-experiments, audit, deployment.
+It may use core, protocol, accounting, data, ledgers, mechanisms, models, algorithms, reporting,
+simulation, experiments, audit, deployment.
 """
 
 from __future__ import annotations
