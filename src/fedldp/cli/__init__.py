@@ -2,7 +2,7 @@
 
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
-It may use core, protocol, accounting, data, ledgers, mechanisms, models, algorithms, reporting,
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, algorithms, reporting,
 simulation, experiments, audit, deployment.
 """
 
