@@ -190,7 +190,9 @@ def test_numbers_from_a_table_to_predictions_a_page_and_a_card(
         assert "the model of run predicts numbers" in line
 
     assert fedldp_command("report", "run", "--out", "page.html").status == 0
-    assert f"R2 <b>{final['r2']:.4f}</b>" in Path("page.html").read_text()
+    page = Path("page.html").read_text()
+    assert f"R2 <b>{final['r2']:.4f}</b>" in page
+    assert "R2 and mean absolute error by round" in page
     assert fedldp_command("card", "run", "--out", "card", "--scores").status == 0
     card = Path("card/README.md").read_text()
     assert "tabular-regression" in card
@@ -198,6 +200,8 @@ def test_numbers_from_a_table_to_predictions_a_page_and_a_card(
     jsonschema.validate(json.loads(Path("card/privacy.json").read_text()), schema())
     text = fedldp_command(*given, "--out", "again").out
     assert f"{final['r2']:.4f}" in text
+    assert "│ 30    │ 2       │ 0." in text
+    assert [each["r2"] for each in summary["rounds"]][-1] == final["r2"]
 
 
 NUMBERS = """

@@ -150,6 +150,8 @@ _FIGURES = {
     "balanced_accuracy": ("balanced accuracy (%)", 100),
     "auc": ("area under the ROC curve", 1),
     "loss": ("loss (cross-entropy, nats)", 1),
+    "r2": ("R2", 1),
+    "mae": ("mean absolute error", 1),
 }
 """For each metric, the label of a chart's axis, and the factor that multiplies the values."""
 
@@ -170,7 +172,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
     found = [
         (
             f"run {i + 1}" + (" (noise-free twin)" if twins[i] else ""),
-            [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r[key] is not None],
+            [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r.get(key) is not None],
         )
         for i, run in enumerate(runs)
     ]

@@ -39,6 +39,8 @@ def page(runs: Sequence[FinishedRun]) -> str:
     drawn = charts.available()
     leads = any(run.is_imbalanced for run in runs)
     keys = (*(("auc", "balanced_accuracy") if leads else ()), "accuracy", "loss")
+    if all("r2" in run.summary["final"] for run in runs):
+        keys = ("r2", "mae")
     return render(
         "run.html",
         runs=[
@@ -127,11 +129,12 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
     """Return the first and the last value of every run, for readers who cannot see the chart."""
     parts = []
     for i, run in enumerate(runs):
-        values = [r[key] for r in run.summary["rounds"] if r[key] is not None]
+        values = [r[key] for r in run.summary["rounds"] if r.get(key) is not None]
         if values:
             first, last = (words.value_of(key, values[at]) for at in (0, -1))
             parts.append(f"run {i + 1}: from {first} to {last}")
-    name = "AUC" if key == "auc" else key.replace("_", " ")
+    names = {"auc": "AUC", "r2": "R2", "mae": "mean absolute error"}
+    name = names.get(key, key.replace("_", " "))
     return f"{name} by round; " + "; ".join(parts)
 
 

@@ -67,7 +67,7 @@ _Doubted = Annotated[dict[str, Any], _holding(Doubt.from_json)]
 
 
 class _Tested(_Document):
-    """The result of a test."""
+    """The result of a test; what is about numbers is left out for classes."""
 
     accuracy: Share | None
     loss: FiniteFloat | None
@@ -76,6 +76,9 @@ class _Tested(_Document):
     balanced_accuracy: Share | None
     brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None
     calibration_error: Share | None
+    r2: FiniteFloat | None = None
+    mae: FiniteFloat | None = None
+    calibration_gap: FiniteFloat | None = None
 
 
 class _Round(_Tested):
@@ -118,12 +121,7 @@ class _Measured(_Document):
 
 
 class _Final(_Tested):
-    """The result of the last test; what is about numbers is left out for classes."""
-
     most_frequent: Share | None
-    r2: FiniteFloat | None = None
-    mae: FiniteFloat | None = None
-    calibration_gap: FiniteFloat | None = None
 
 
 class _Summary(_Document):

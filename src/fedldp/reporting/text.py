@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape as escape_html
 from typing import Any, Self
 
@@ -147,15 +147,21 @@ def round_rows(
         rounds: what is recorded of each round.
         figures: whether to show AUC and balanced accuracy.
     """
-    first = ["AUC", "balanced accuracy"] if figures else []
-    heads = ["round", "clients", *first, "accuracy", "loss", "uplink bits per client", "seconds"]
-    return heads, [
+    shown: dict[str, tuple[str, Callable[[float | None], str]]] = {
+        "accuracy": ("accuracy", percent), "loss": ("loss", area)
+    }  # fmt: skip
+    if figures:
+        of_figures = {"auc": ("AUC", area), "balanced_accuracy": ("balanced accuracy", percent)}
+        shown = of_figures | shown
+    rounds = list(rounds)
+    if any("r2" in record for record in rounds):
+        shown = {"r2": ("R2", area), "mae": ("mean absolute error", area), "loss": ("loss", area)}
+    names = [head for head, _ in shown.values()]
+    return ["round", "clients", *names, "uplink bits per client", "seconds"], [
         [
             str(record["round"]),
             f"{record['clients']:,}",
-            *([area(record["auc"]), percent(record["balanced_accuracy"])] if figures else []),
-            percent(record["accuracy"]),
-            area(record["loss"]),
+            *(text(record.get(key)) for key, (_, text) in shown.items()),
             f"{record['uplink_bits_per_client']:,.0f}",
             f"{record['seconds']:.2f}",
         ]

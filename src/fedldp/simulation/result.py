@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from fedldp.core.kinds import MODEL_SO_FAR
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.protocol.server_loop import Round, mean_metrics
+from fedldp.protocol.server_loop import NUMBERS, Round, mean_metrics
 from fedldp.reporting import words
 from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
@@ -223,9 +223,11 @@ class Result:
         numbers = [record.round for record in self.rounds]
         figure.suptitle(self.title)
         first = "auc" if is_imbalanced(self.most_frequent) else "accuracy"
+        first = first if self.config.label_range is None else "r2"
         for axes, name in ((left, first), (right, "loss")):
-            axes.plot(numbers, [getattr(record, name) for record in self.rounds], marker=".")
-            name = "AUC" if name == "auc" else name
+            values = [record.get(name) for record in self.rounds_table()]
+            axes.plot(numbers, values, marker=".")
+            name = {"auc": "AUC", "r2": "R2"}.get(name, name)
             axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
@@ -256,7 +258,7 @@ class Result:
         return f"<fedldp.Result {self.title}: {tested} {after}{where}>"
 
     def _repr_html_(self) -> str:
-        table = html_table(*round_rows(map(asdict, self.rounds), figures=True))
+        table = html_table(*round_rows(self.rounds_table(), figures=True))
         doubts = "".join(
             f"<p><b>warning</b> {escape(text)}</p>" for text in map(words.line, self.doubts)
         )
@@ -272,7 +274,11 @@ def progress(config: RunConfig, rounds: Sequence[Round]) -> Note:
 
 
 def _table(rounds: Sequence[Round]) -> list[dict[str, Any]]:
-    return [{key: getattr(record, key) for key in COLUMNS} for record in rounds]
+    return [
+        {key: getattr(record, key) for key in COLUMNS}
+        | {name: record.metrics[name] for name in NUMBERS if name in record.metrics}
+        for record in rounds
+    ]
 
 
 def result_document(
