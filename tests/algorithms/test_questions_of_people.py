@@ -361,6 +361,33 @@ def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
         assert largest_number(made) == math.isqrt(squared)
 
 
+@pytest.mark.parametrize(("at_sites", "answered"), [(3, 3), (1, 1), (3, 2)])
+def test_intervals_hold_if_people_answer_at_several_sites_or_sites_do_not(
+    at_sites: int, answered: int
+) -> None:
+    """Of three sites; each person's label is the same wherever the person answers."""
+    own = {"dataset": "x.csv", "client_column": "site", "person_column": "who"}
+    settings = {"rounds": 1, "epsilon": 20.0, "num_clients": 3, "channel": "named", **own}
+    made = config_of(ask=["shares"], persons_at_sites=at_sites, **settings)
+    algorithm = made.algorithm(replace(PROBLEM, num_examples=3_000, num_clients=3, people=1_500))
+    server, mechanism = algorithm.server(), algorithm.release(0).mechanism
+    state, generator, held = server.initial(draws_of_seed(0)(0)), np.random.default_rng(0), []
+    people = 500 * at_sites  # at each site: all of them, or a third
+    for number in range(300):
+        ill = generator.binomial(people, 0.2, 3)
+        reports = []
+        for site in range(answered):
+            there = ill[0 if at_sites == 3 else site]
+            counts = np.rint(np.array([people - there, there]) * ASKED)
+            stream = Stream.simulation(seed=number, round=1, client=site, purpose="mechanism")
+            payload = mechanism.encode(counts, stream)
+            reports.append(Report(round=1, size=2, chunk=2, payload=payload))
+        _, metrics = server.aggregate(state, reports, draws_of_seed(number)(1))
+        share, half = (metrics[PRIVATELY + "share of class 1" + end] for end in ("", HALF_WIDTH))
+        held.append(abs(share - 0.2) <= half)
+    assert np.mean(held) > 0.92
+
+
 @pytest.mark.parametrize(
     ("times", "sites", "seen"),
     [(0.01, 1, False), (1, 1, True), (100, 1, False), (3, 1, False), (3, 3, True)],

@@ -585,7 +585,10 @@ class MeanOfPeople:
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate, and what people answered; see ``Estimate``."""
-        mean, deviation = self._noisy_mean(state, reports, draw)
+        mean, deviation, answered = self._noisy_mean(state, reports, draw)
+        # Intervals take a count's own variance to be at most the count, so nobody may count more
+        # than once: neither at several sites, nor for the people of clients that did not answer.
+        once = answered / self.settings.num_clients / self.settings.persons_at_sites
         stage = stage_at(stages_of(self.settings), state.round)
         if stage.kind == "measure":
             return self._measured(mean, deviation, state)
@@ -597,17 +600,18 @@ class MeanOfPeople:
                 counts, noise = mean[: question.cells] * unit, deviation * unit
                 if not self._is_plausible(counts, noise, len(question.tables)):
                     noise = math.inf  # so that no figure is seen
+                if stage.kind == "train":
+                    return self._counted(counts, noise, state)
+                counts, noise = counts * once, noise * once
                 if stage.kind == "ask":
                     return self._answered(counts, noise)
                 if stage.kind == "look":
                     return self._looked(counts, noise, state)
-                if stage.kind == "question":
-                    return self._evaluated(counts, noise, state)
-                return self._counted(counts, noise, state)
+                return self._evaluated(counts, noise, state)
         answers: Metrics = {}
         if self.settings.held_out_people:
             votes = votes_of(self.settings)
-            unit, first = self.settings.num_clients / votes.norm, state.weights.size
+            unit, first = self.settings.num_clients / votes.norm * once, state.weights.size
             counts = mean[first : first + votes.cells] * unit
             answers = self._voted(counts, deviation * unit)
         return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=answers)
@@ -679,8 +683,11 @@ class MeanOfPeople:
 
     def _noisy_mean(
         self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[NDArray[np.float64], float]:
-        """Return the mean of clients' sums in grid steps, and the deviation of its noise."""
+    ) -> tuple[NDArray[np.float64], float, int]:
+        """Return the mean of clients' sums in grid steps, its noise's deviation, and their number.
+
+        A trusted server divides by the agreed number, and keeps to itself how many answered.
+        """
         size = self.release.coordinates
         mechanism = self.release.at(state.round).mechanism
         assert isinstance(mechanism, IntegerGaussian | Integers)
@@ -690,11 +697,11 @@ class MeanOfPeople:
         mean = total.mean()
         if self.noise is None:
             of_sum = math.sqrt(total.clients * float(mechanism.variance(mean[:1])[0]))
-            return mean, of_sum / total.clients
+            return mean, of_sum / total.clients, total.clients
         noise, summed = self.noise(size, state.round), total.total()
         steps = noise.noisy(summed, stream_of_noise(summed, draw))
         deviation = math.sqrt(float(noise.variance(mean[:1])[0])) / self.clients
-        return steps.astype(np.float64) * (noise.step / self.clients), deviation
+        return steps.astype(np.float64) * (noise.step / self.clients), deviation, self.clients
 
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
