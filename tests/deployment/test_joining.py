@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import tomllib
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import document
+from environments import make_environment
 
 from fedldp.deployment import joining, words
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.certificates import check_host, fingerprints
-from fedldp.deployment.policy import read_policy
+from fedldp.deployment.policy import costs_of, read_policy
 from fedldp.deployment.running import OverHttps
+from fedldp.ledgers.budget import Budget
 
 RECIPE = """
 system = "person_dp_sgd"
@@ -473,3 +476,10 @@ def test_sites_may_choose_budgets_that_nobody_learns(deploy: Callable[..., Any])
         policy.check(found)
         costs.append(policy.costs(found)[1])
     assert 5 * costs[0] < costs[1]
+
+
+def test_a_first_join_counts_in_the_kind_that_later_studies_can_use_too(tmp_path: Path) -> None:
+    """A pure ledger would price Gaussian noise at infinity, and a ledger keeps its kind."""
+    agreement = make_environment(tmp_path, sites=2).agreement
+    assert costs_of(agreement, Budget("pure", math.inf))[1] < math.inf
+    assert joining._budget(agreement, 1e4) == {"budget": {"kind": "zcdp", "limit": 1e4}}

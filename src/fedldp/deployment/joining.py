@@ -603,7 +603,8 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
             "allow_in_clear by hand"
         )
     unit = part or "client"
-    for kind in get_args(BudgetKind):
+    # A ledger keeps its kind for ever, and only this one prices every study that has a price.
+    for kind in sorted(get_args(BudgetKind), key=lambda kind: kind != "zcdp"):
         count = Budget(kind, math.inf, unit)
         run = costs_of(expected, count)[1]
         if run < math.inf:
