@@ -53,7 +53,7 @@ class LedgerUnusable(PrivacyError):
 
 
 class LedgerLost(LedgerUnusable):
-    """The ledger, or the secret behind its draws, has disappeared: nobody knows what was spent."""
+    """The ledger has disappeared, and the secret with it: nobody knows what was spent."""
 
 
 class StoreUnusable(PrivacyError):

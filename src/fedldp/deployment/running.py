@@ -56,7 +56,7 @@ def run_site(
         json_log: whether the log has one JSON object per line.
 
     Raises:
-        EndedForGood: the ledger or the secret is gone; the operator must first charge what may have
+        EndedForGood: the ledger is gone; the operator must first charge what may have
             been released.
         FedldpError: the agent cannot start.
     """
