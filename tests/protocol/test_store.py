@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedldp.protocol.client_store import FolderStore
+from fedldp.core.errors import StoreUnusable
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.client_store import FolderStore, LedgerStore
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -255,3 +260,42 @@ def test_carried_values_never_replace_kept_ones(tmp_path: Path) -> None:
     here.add(there.files())
     assert kept(here) == 1
     assert files(here) == ["kept.safetensors"]
+
+
+# What a real client keeps, in its ledger's file
+
+
+def test_a_ledger_keeps_arrays_of_any_layout_once_for_each_run(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "site.db", Budget("pure", 1.0))
+    store, other = LedgerStore(ledger, "run"), LedgerStore(ledger, "../run")
+    strided = {"whole": WHOLE.T, "part": WHOLE[:, ::3], "number": np.array(7, np.int64)}
+    store.arrays("kept", lambda: strided)
+    again = LedgerStore(SqliteLedger(tmp_path / "site.db"), "run")
+    found = again.arrays("kept", never)
+    for name, value in strided.items():
+        assert found[name].dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value)
+    assert store.holds("kept")
+    assert not other.holds("kept")
+    other.arrays("kept", ones)
+    store.forget()
+    assert (store.known("kept"), other.holds("kept")) == (None, True)
+    store.arrays("of a round", ones, round=1)
+    assert store.known("of a round", 1) is not None
+    assert store.known("of a round") is None
+    store.arrays("of a round", twos, round=2)
+    assert store.known("of a round", 1) is None
+
+
+def test_what_a_ledger_cannot_keep_or_read_is_refused_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    store = LedgerStore(SqliteLedger(path, Budget("pure", 1.0)), "run")
+    store.arrays("kept", ones)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE kept SET content = x'00'")
+    with pytest.raises(StoreUnusable, match="run run: what the client keeps for it cannot be used"):
+        store.known("kept")
+    path.write_bytes(b"no database, for a hundred bytes and more" * 9)
+    for use in (lambda: store.holds("kept"), lambda: store.arrays("more", ones), store.forget):
+        with pytest.raises(StoreUnusable, match="this is not a ledger"):
+            use()
