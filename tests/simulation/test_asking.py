@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedldp
+from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import COUNT_NOISE
 from fedldp.data.examples import Examples
-from fedldp.simulation.asking import answers_of, config_to_ask
+from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.training.questions import Categories, Numbers, Question, Rows
@@ -98,6 +101,61 @@ def test_answers_hold_the_shares_of_all_people(tmp_path: Path, table: Path, chan
     assert half == pytest.approx(note.values["half_width"], rel=0.1)
 
 
+@pytest.mark.slow
+def test_answers_become_settings_with_their_price(tmp_path: Path, table: Path) -> None:
+    """They are printed as lines of TOML with which a run can be made."""
+    found = CliRunner().invoke(app, ["ask", str(written(tmp_path)), str(table)])
+    assert found.exit_code == 0, found.output
+    shown = found.output.split("may have these lines:\n")[1]
+    made = tomllib.loads(shown.split("price ")[0])
+    rows = read(table)
+    share = np.mean([row[5] == "1" for row in rows])
+    assert made["class_shares"] == pytest.approx([1 - share, share], abs=0.02)
+    ages = [float(row[0]) for row in rows if row[0]]
+    assert made["spread_columns"]["age"] == pytest.approx([60.0, np.std(ages)], abs=4.0)
+    assert made["categories"] == {"sex": ["f", "m", "other"]}
+    assert made["other_columns"] == {"sex": "other"}
+    (price,) = (line for line in shown.splitlines() if line.startswith("price "))
+    assert "epsilon 2 per person" in price
+    more = {
+        "system": "person_dp_sgd", "dataset": str(table), "rounds": 3, "learning_rate": 1.0,
+        "epsilon": 4.0, "clip": 0.44, "model": "linear", "features": "unit-norm", "num_clients": 3,
+        "channel": "sum", "client_column": "site", "person_column": "who",
+        "ignore_columns": ["crea"], "fill_columns": {"age": 60.0},
+    }  # fmt: skip
+    config = fedldp.simulation.settings.from_mapping({**more, **made})
+    plan(config, problem_of(config, None))
+
+
+def private(name: str, value: float | None, half: float = 0.01) -> dict[str, float]:
+    return as_metrics([Answer(name, value, half)])
+
+
+def test_an_answer_that_was_not_seen_becomes_no_setting(tmp_path: Path, table: Path) -> None:
+    config = config_to_ask(written(tmp_path), table, None, [])
+    seen = {
+        **private("share of class 0", 0.9), **private("share of class 1", 0.1),
+        **private("sex=f", 0.6), **private("sex=m", None), **private("sex=other", None),
+        **private("first quartile of age", 50.0), **private("median of age", 60.0),
+        **private("third quartile of age", 80.0),
+    }  # fmt: skip
+    assert lines_of(settings_from(config, seen)) == [
+        "class_shares = [0.9, 0.1]",
+        'categories.sex = ["f", "other"]',
+        'other_columns.sex = "other"',
+        "spread_columns.age = [60.0, 22.24]",
+    ]
+    hidden = {
+        **seen, **private("share of class 1", None), **private("median of age", None),
+        **private("sex=f", None),
+    }  # fmt: skip
+    for name in ("private share of class 1", "private median of age", "private sex=f"):
+        del hidden[name]
+    assert settings_from(config, hidden) == {}
+    without = config.changed(other_columns={})
+    assert settings_from(without, seen)["categories"] == {"sex": ["f", "m", "other"]}
+
+
 def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Path) -> None:
     found = CliRunner().invoke(app, ["ask", str(written(tmp_path)), str(table), "--account"])
     assert found.exit_code == 0, found.output
@@ -126,8 +184,6 @@ def test_a_given_model_is_evaluated_on_the_people_of_a_table(tmp_path: Path, tab
         "client_column": "site", "person_column": "who", "ignore_columns": ["sex"],
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]}, "fill_columns": {"age": 60.0},
     }  # fmt: skip
-    import fedldp
-
     run = fedldp.run(fedldp.simulation.settings.from_mapping(settings), out=tmp_path / "run")
     text = 'ask = ["evaluation"]\nnum_clients = 3\nchannel = "sum"\nepsilon = 4.0\n'
     path = written(tmp_path, text)
@@ -146,8 +202,6 @@ def test_a_given_model_is_evaluated_on_the_people_of_a_table(tmp_path: Path, tab
 @pytest.mark.parametrize("channel", ["named", "sum", "central"])
 def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channel: str) -> None:
     """Of columns as they are, while the model sees rows of norm 1 that were measured."""
-    import fedldp
-
     rows = read(table)
     settings = {
         "system": "person_dp_sgd", "dataset": str(table), "model": "linear", "rounds": 12,

@@ -59,7 +59,11 @@ ASK = (
 
 MOST_CELLS = 1 << 20
 
-_QUANTILES = {"first quartile": 0.25, "median": 0.5, "third quartile": 0.75}
+SHARE_OF_CLASS = "share of class "
+"""How the names of the answers to ``SHARES_OF_CLASSES`` begin."""
+
+QUANTILES = {"first quartile": 0.25, "median": 0.5, "third quartile": 0.75}
+"""What is told of numbers, besides their cells."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
     for name in dict.fromkeys(settings.ask):
         if name == SHARES_OF_CLASSES:
             classes = problem.num_classes
-            names = tuple(f"share of class {label}" for label in range(classes))
+            names = tuple(f"{SHARE_OF_CLASS}{label}" for label in range(classes))
             found.append(Asked(Labels(classes), names))
         elif name != EVALUATION:
             found.append(_column(name, settings, problem))
@@ -222,7 +226,7 @@ def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list
     share, half = np.array(below).T * [[1], [TWO_SIDED]]
     rising = np.maximum.accumulate(share) + 1e-12 * np.arange(share.size)
     found = []
-    for name, level in _QUANTILES.items():
+    for name, level in QUANTILES.items():
         low = edges[np.logical_and.accumulate(share + half <= level)]
         high = edges[::-1][np.logical_and.accumulate(share[::-1] - half[::-1] >= level)]
         seen = is_seen(counts, noise) and low.size > 0 and high.size > 0

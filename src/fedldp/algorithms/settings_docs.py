@@ -109,14 +109,14 @@ def value_text(value: Any) -> str:
     if value is None or value == {}:
         return "not set"
     if isinstance(value, Mapping):
-        inner = (f"{_key(key)} = {value_text(v)}" for key, v in value.items() if v is not None)
+        inner = (f"{key_text(key)} = {value_text(v)}" for key, v in value.items() if v is not None)
         return f"{{ {', '.join(inner)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
     return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
 
 
-def _key(name: str) -> str:
+def key_text(name: str) -> str:
     """Return a key in TOML, quoted if necessary."""
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 

@@ -37,7 +37,7 @@ def ask(
     from rich.console import Console
 
     from fedldp.reporting import text, words
-    from fedldp.simulation.asking import answers_of, config_to_ask
+    from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
     from fedldp.simulation.engine import simulate
     from fedldp.simulation.plan import plan, problem_of
 
@@ -47,9 +47,11 @@ def ask(
     if not account:
         result = simulate(config, data_dir=data_dir)
         metrics = result.metrics
+    settings = settings_from(config, metrics)
     if as_json:
         found: dict[str, Any] = {
             "answers": answers_of(metrics),
+            "settings": settings,
             "privacy": words.document(planned.privacy),
         }
         print_json(found)
@@ -57,4 +59,9 @@ def ask(
     console = Console()
     for place, answer in enumerate(words.asked(metrics)):
         text.say(console, "" if place else "asked", answer)
+    if settings:
+        text.say(console, "settings", "a file of settings may have these lines:")
+        console.print(*lines_of(settings), sep="\n", highlight=False, soft_wrap=True, markup=False)
+    price = config.epsilon_in_words(planned.privacy.guarantees)
+    text.say(console, "price", price or words.lead(config.model_dump(), planned.privacy))
     text.print_statement(console, planned.privacy)

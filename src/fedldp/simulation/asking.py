@@ -1,4 +1,4 @@
-"""What ``fedldp ask`` runs: a configuration that asks people, and its answers as a document."""
+"""What ``fedldp ask`` runs: a configuration that asks people; and what its answers are good for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.answers import TWO_SIDED
-from fedldp.algorithms.asking import rounds_to_ask
+from fedldp.algorithms.asking import QUANTILES, SHARE_OF_CLASS, SHARES_OF_CLASSES, rounds_to_ask
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings_docs import key_text, value_text
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.reporting.record import RunFolder
@@ -24,6 +25,9 @@ _OF_MODEL = (
 
 _UNUSED = {"system": "person_dp_sgd", "model": "linear", "learning_rate": 1.0}
 """What a file of questions may leave out, because nothing is trained."""
+
+_QUARTILES_APART = 1.349
+"""The distance between the quartiles of a normal distribution, in standard deviations."""
 
 
 def config_to_ask(
@@ -80,3 +84,57 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def settings_from(config: RunConfig, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Return the settings of later runs that follow from answers, by name.
+
+    These are ``class_shares``, if all shares were seen; ``spread_columns`` from the quartiles of
+    numbers: the median, and the spread of a normal distribution with such quartiles; and the
+    ``categories`` that were seen, with those that stand for others. Where no category stands for
+    others, all that were asked for are kept, because rows with others would be refused.
+
+    Args:
+        config: the run that asked.
+        metrics: its own metrics.
+    """
+    answers = answers_of(metrics)
+    told: dict[str, float] = {each["question"]: each["value"] for each in answers if each["seen"]}
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(getattr(config, "ask", ())):
+        quartiles = [f"{level} of {name}" for level in QUANTILES]
+        if name == SHARES_OF_CLASSES:
+            asked = (each["question"] for each in answers)
+            shares = [told.get(each, 0.0) for each in asked if each.startswith(SHARE_OF_CLASS)]
+            if shares and all(0 < share < 1 for share in shares):
+                found["class_shares"] = list(map(_short, shares))
+        elif declared := config.categories.get(name):
+            rest = config.other_columns.get(name)
+            seen = [each for each in declared if f"{name}={each}" in told]
+            kept = [each for each in declared if rest is None or each in (*seen, rest)]
+            if seen:
+                found.setdefault("categories", {})[name] = kept
+            if seen and rest is not None:
+                found.setdefault("other_columns", {})[name] = rest
+        elif told.keys() >= set(quartiles):
+            low, middle, high = (told[each] for each in quartiles)
+            if low < high:
+                spread = _short((high - low) / _QUARTILES_APART)
+                found.setdefault("spread_columns", {})[name] = [_short(middle), spread]
+    return found
+
+
+def lines_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as lines of TOML, which may stand anywhere before a file's first table."""
+    found = []
+    for setting, given in settings.items():
+        if isinstance(given, Mapping):
+            found += [f"{setting}.{key_text(n)} = {value_text(each)}" for n, each in given.items()]
+        else:
+            found.append(f"{setting} = {value_text(given)}")
+    return found
+
+
+def _short(value: float) -> float:
+    """Return a figure with 4 significant digits; its interval is wider than what is cut off."""
+    return float(f"{value:.4g}")
