@@ -23,7 +23,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.rule import PATHS, by_rule, difficulty, without_spread
 from fedldp.algorithms.settings import TargetUnit
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
@@ -259,7 +259,13 @@ class AdviceRequest:
         Raises:
             FedldpError: they cannot be loaded.
         """
-        config = self.config
+        try:
+            return self._loaded(self.config, data_dir)
+        except FedldpError:
+            self._loaded(self.as_declared, data_dir)  # refuses them by the settings that were given
+            raise
+
+    def _loaded(self, config: RunConfig, data_dir: Path | None) -> Dataset:
         return load_dataset(
             config.dataset, data_dir=data_dir, columns=config.columns, test_file=config.test_file
         )
