@@ -16,7 +16,7 @@ from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import COUNT_NOISE
+from fedldp.core.kinds import COUNT_NOISE, DECLARED_PUBLIC
 from fedldp.data.examples import Examples
 from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
 from fedldp.simulation.engine import simulate
@@ -172,6 +172,8 @@ def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Pat
         ]  # fmt: skip
         assert line.epsilon is not None
         assert 0.99 * epsilon < line.epsilon <= epsilon
+        (declared,) = DECLARED_PUBLIC.among(line.assumptions)
+        assert "edges" in declared.values["of"], "edges that follow private rows are a release"
     assert halves[0] > 3 * halves[1]
 
 

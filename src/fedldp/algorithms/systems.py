@@ -109,7 +109,7 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
                 "spread_columns", "class_shares", "other_columns", "fold_columns",
-                "label_range", "label_typical")  # fmt: skip
+                "label_range", "label_typical", "edges")  # fmt: skip
     # A number may be 0, which is declared like any other.
     public = tuple(
         name for name in declared if getattr(config, name, None) not in (None, {}, [], ())

@@ -51,7 +51,7 @@ VERSION = 2
 
 _DECLARED = ("scale_columns", "spread_columns", "centre_columns", "fill_columns", "categories",
              "other_columns", "fold_columns", "classes", "class_shares", "label_range",
-             "label_typical")  # fmt: skip
+             "label_typical", "edges")  # fmt: skip
 
 TO_FILL = "to be filled by whoever publishes"
 
