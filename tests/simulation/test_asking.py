@@ -16,7 +16,7 @@ from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import COUNT_NOISE, DECLARED_PUBLIC
+from fedldp.core.kinds import BEGINS_PUBLIC, COUNT_NOISE, DECLARED_PUBLIC, GIVEN_MODEL
 from fedldp.data.examples import Examples
 from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
 from fedldp.simulation.engine import simulate
@@ -175,6 +175,19 @@ def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Pat
         (declared,) = DECLARED_PUBLIC.among(line.assumptions)
         assert "edges" in declared.values["of"], "edges that follow private rows are a release"
     assert halves[0] > 3 * halves[1]
+
+
+def test_a_given_model_may_have_been_trained_on_the_people_who_are_asked(
+    tmp_path: Path, table: Path
+) -> None:
+    """As a run's model that its own people evaluate: it is not assumed to be public."""
+    text = 'ask = ["evaluation"]\nnum_clients = 3\nepsilon = 1.0\ninitial = "m.safetensors"\n'
+    changes = ['person_column="who"', 'client_column="site"', 'ignore_columns=["sex", "age"]']
+    config = config_to_ask(written(tmp_path, text), table, None, changes)
+    for line in plan(config, problem_of(config, None)).privacy.guarantees:
+        if line.kind == "proven":
+            assert GIVEN_MODEL(of="m.safetensors") in line.assumptions
+        assert not BEGINS_PUBLIC.among(line.assumptions)
 
 
 @pytest.mark.slow

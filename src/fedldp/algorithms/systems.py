@@ -25,6 +25,7 @@ from fedldp.core.kinds import (
     BEGINS_PUBLIC,
     DECLARED_PUBLIC,
     FROZEN_PUBLIC,
+    GIVEN_MODEL,
     KEEPS_NOTHING,
     MAPS_ALONE,
     NOT_COUNTED,
@@ -104,7 +105,9 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         if is_address(value := getattr(config, name)):
             found.append(Assumed(KEEPS_NOTHING(setting=name, of=value), "code"))
     if config.initial is not None:
-        found.append(Assumed(BEGINS_PUBLIC(of=config.initial), "file"))
+        # A model that is only evaluated may have been trained on the same people.
+        kind = GIVEN_MODEL if getattr(config, "ask", None) else BEGINS_PUBLIC
+        found.append(Assumed(kind(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
         found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
