@@ -224,7 +224,7 @@ def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channe
         "num_clients": 3, "channel": channel, "client_column": "site", "person_column": "who",
         "categories": {"sex": ["f", "m", "other", "none"]}, "other_columns": {"sex": "other"},
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]}, "fill_columns": {"age": 60.0},
-        "measure_share": 0.1, "evaluation_share": 0.3, "evaluation_by": ["sex"],
+        "measure_share": 0.1, "evaluation_share": 0.3, "by_columns": ["sex"],
     }  # fmt: skip
     data = fedldp.simulation.settings.from_mapping(settings)
     result = fedldp.run(data)
@@ -236,7 +236,7 @@ def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channe
         assert abs(answer["value"] - truth) <= 1.3 * half_of(answer)
     assert not answers["observed share of class 1, sex=none"]["seen"]
     with pytest.raises(ConfigError, match="'age' is no column of features with declared"):
-        fedldp.run(data.changed(evaluation_by=["age"]))
+        fedldp.run(data.changed(by_columns=["age"]))
 
 
 def rows_of(features: Any) -> Rows:
@@ -326,7 +326,7 @@ def test_several_tables_share_a_persons_norm() -> None:
         ("class_count_rounds=1", "class_count_rounds = 1"),
         ("scale_columns={age=[0,100]}", "leave the column out of scale_columns"),
         ("features=unit-norm", "set features = none"),
-        ('evaluation_by=["sex"]', "nothing is evaluated"),
+        ('by_columns=["sex"]', "nothing is evaluated"),
         ('ask=["crea"]', "no such column of features"),  # it is ignored
         (f"edges={{age={[*range(1 << 20)]}}}", "cells do not fit into a sum"),
     ],

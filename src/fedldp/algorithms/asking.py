@@ -41,7 +41,7 @@ ASK = (
         [],
     ),
     Offer(
-        "evaluation_by",
+        "by_columns",
         list[str],
         "columns of categories: an evaluation also tells the observed share of class 1 in each "
         "group; with m columns, the noise of an evaluation is larger by sqrt(m + 1)",
@@ -136,17 +136,17 @@ def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Categori
             sees.
     """
     found = []
-    for name in settings.evaluation_by:
+    for name in settings.by_columns:
         made = [f"{name}={text}" for text in settings.columns.categories.get(name, ())]
         features = problem.features or ()
         if not made or not set(made) <= set(features):
             raise ConfigError(
-                f"evaluation_by = {settings.evaluation_by}: {name!r} is no column of features with "
+                f"by_columns = {settings.by_columns}: {name!r} is no column of features with "
                 f"declared categories; give categories.{name} = [...], or leave it out"
             )
         if settings.features not in ("none", "unit-norm"):
             raise ConfigError(
-                f"evaluation_by = {settings.evaluation_by} and features = {settings.features}: "
+                f"by_columns = {settings.by_columns} and features = {settings.features}: "
                 "groups are read from a table's columns; set features = none or unit-norm"
             )
         found.append((made, Categories(tuple(map(features.index, made)))))

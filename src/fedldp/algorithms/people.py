@@ -221,9 +221,9 @@ class PersonSteps(Local):
         classes = algorithm.problem.num_classes
         if classes == 1:
             self._check_numbers()
-        if self.settings.evaluation_by and not rounds_of(self.settings, "look"):
+        if self.settings.by_columns and not rounds_of(self.settings, "look"):
             raise ConfigError(
-                f"evaluation_by = {self.settings.evaluation_by}: nothing is evaluated; set "
+                f"by_columns = {self.settings.by_columns}: nothing is evaluated; set "
                 "evaluation_share, or leave it out"
             )
         if rounds_of(self.settings, "look") and classes != 2:
@@ -664,7 +664,7 @@ class MeanOfPeople:
         share = look.mean_prediction().value or 0.5
         if SHARES in state.arrays or self.settings.class_shares is not None:
             share = float(state.arrays.get(SHARES, self._shares)[1])
-        tables = 1 + len(self.settings.evaluation_by)
+        tables = 1 + len(self.settings.by_columns)
         later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
         bands = bands_for(self.release.people, min(max(share, 0.001), 0.999), later)
         arrays = {_LOOK: look.counts, _LOOK_NOISE: np.array([noise])}
