@@ -43,6 +43,7 @@ from fedldp.reporting.text import print_result
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
+from fedldp.training.column_sums import BLOCK, SHIFT
 from fedldp.training.exact_sums import NORM
 from fedldp.training.questions import ASKED
 
@@ -359,6 +360,42 @@ def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
         assert (rounds, question.squared_norm) == (range(1, 2), squared)
         assert update.votes.squared_norm == squared
         assert largest_number(made) == math.isqrt(squared)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"class_count_rounds": 1, "rounds": 2},
+        {"measure_share": 0.5, "rounds": 2, "server_optimizer": "none"},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_shares_and_columns_are_those_of_people_who_answer_at_several_sites(
+    more: dict[str, Any],
+) -> None:
+    """All 1,500 are at each of three sites, where 20 % are of class 1, and all columns are 0.1."""
+    own = {"dataset": "x.csv", "client_column": "site", "person_column": "who"}
+    made = config_of(
+        epsilon=20.0, num_clients=3, channel="named", persons_at_sites=3, **own, **more
+    )
+    algorithm = made.algorithm(replace(PROBLEM, num_examples=3_000, num_clients=3, people=1_500))
+    server, release = algorithm.server(), algorithm.release(0)
+    sums = np.zeros(release.coordinates)
+    sums[:2] = np.array([1_200.0, 300.0]) * (BLOCK if "measure_share" in more else ASKED)
+    if "measure_share" in more:
+        sums[2:10] = 150.0 * BLOCK
+    mechanism, reports = release.at(1).mechanism, []
+    for site in range(3):
+        stream = Stream.simulation(seed=0, round=1, client=site, purpose="mechanism")
+        payload = mechanism.encode(sums, stream)
+        reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
+    state, metrics = server.aggregate(
+        server.initial(draws_of_seed(0)(0)), reports, draws_of_seed(0)(1)
+    )
+    half = metrics[PRIVATELY + "share of class 1" + HALF_WIDTH]
+    assert abs(metrics[PRIVATELY + "share of class 1"] - 0.2) < 2 * half < 0.02
+    if "measure_share" in more:
+        assert state.arrays[SHIFT] == pytest.approx(np.full(8, 0.1), abs=0.01)
 
 
 @pytest.mark.parametrize(("at_sites", "answered"), [(3, 3), (1, 1), (3, 2)])

@@ -627,6 +627,13 @@ class MeanOfPeople:
         most = 2 * stated * self.settings.persons_at_sites
         return bool(stated / 2 - slack <= counts.sum() <= most + slack)
 
+    def _times_answered(self, shares: NDArray[np.float64]) -> float:
+        """Return at how many sites a person answered on average, from noisy shares of all classes.
+
+        They add up to 1, or to more if people at several sites answered at each.
+        """
+        return float(shares.sum().clip(1, self.settings.persons_at_sites))
+
     @property
     def _shares(self) -> NDArray[np.float64]:
         """The declared class shares, or else equal ones, shape (classes,)."""
@@ -639,6 +646,7 @@ class MeanOfPeople:
         if state.round < self.settings.class_count_rounds:
             return Estimated(values=None, arrays=arrays)
         unit = 1 / (state.round * self.release.people * self.settings.sample_rate)
+        unit /= self._times_answered(summed * unit)
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self._shares)
         arrays[CLASS_WEIGHTS] = shares.min() / shares
@@ -708,6 +716,7 @@ class MeanOfPeople:
         unit = self.clients / (self.release.people * BLOCK)
         classes = self.release.problem.num_classes
         columns = state.weights.size // classes - 1
+        unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
         found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
         arrays, metrics = found.arrays(otherwise=self._shares), found.shares.metrics()
