@@ -869,6 +869,14 @@ class PerPersonRun(Calibration):
         settings = self.settings
         if len(stages_of(settings)) == 1 and not settings.ask:
             return
+        sites = settings.persons_at_sites
+        if settings.measure_share and settings.label_range is not None and sites > 1:
+            # No count tells how often people answered, by which to divide a mean label.
+            raise ConfigError(
+                f"measure_share = {settings.measure_share}, persons_at_sites = {sites} and "
+                "label_range: nothing tells at how many sites people answer, so a mean label "
+                "cannot be measured; set measure_share = 0"
+            )
         given = _first_set(settings, ("ask", *_OF_TRAINING, "evaluation_share"))
         for_training = bool(_first_set(settings, _OF_TRAINING))
         together = {
