@@ -71,6 +71,35 @@ def test_tables_with_the_same_columns_and_kinds_give_the_same_file(
         assert value == OPEN or set(value.values()) == {OPEN}
 
 
+@pytest.mark.parametrize(
+    ("label", "is_asked"),
+    [("days", True), ("few", True), (None, True), ("ill", False), ("again", False)],
+)
+def test_a_range_is_asked_for_labels_of_the_kind_numbers_whatever_their_values(
+    tmp_path: Path, label: str | None, is_asked: bool
+) -> None:
+    table = write(tmp_path / "t.csv", {
+        "where": ["N", "S", "N"], "days": ["1.5", "12", "40"], "few": ["0", "1", "0"],
+        "ill": ["yes", "no", "no"], "again": ["true", "false", "true"],
+    })  # fmt: skip
+    questions = tomllib.loads(draft(table, client="where", label=label).text)
+    found = {
+        name: questions[name] for name in ("label_range", "label_typical") if name in questions
+    }
+    assert found == (dict.fromkeys(("label_range", "label_typical"), OPEN) if is_asked else {})
+
+
+def test_answers_about_numbers_are_told_where_their_settings_are(tmp_path: Path) -> None:
+    days = [str(each) for each in range(40)]
+    write(tmp_path / "t.csv", {"where": ["N", "S"] * 20, "days": days, "sex": ["f", "m"] * 20})
+    place = tmp_path / "t.toml"
+    draft(tmp_path / "t.csv", place, client="where", label="days")
+    answer(place, person_column="", label_range="[0, 30]", label_typical="4")
+    answer(place, categories__sex='["f", "m"]')
+    with pytest.raises(FedldpError, match=r"label_range = \[0, 30\].*fedldp.FederatedRegressor"):
+        checked(place)
+
+
 def visits(path: Path, people: int = 300) -> Path:
     draw = random.Random(3)
     rows: list[list[Any]] = []

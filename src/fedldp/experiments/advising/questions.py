@@ -101,7 +101,8 @@ def draft(
         file: the file to write, which must not exist; None writes nothing.
         client: the column that names each row's client or site, if that is clear already.
         person: the column that names each row's person, if that is clear already.
-        label: the column that holds the classes, if that is clear already.
+        label: the column that holds the classes, or the numbers to predict, if that is clear
+            already.
 
     Raises:
         FedldpError: there is no such table or column, or ``file`` exists.
@@ -180,6 +181,9 @@ def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, st
         roles: the column of each role, or None.
     """
     taken = {name for name in roles.values() if name is not None}
+    label = roles["label_column"]
+    labels = columns.values() if label is None else [columns[label]]
+    asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if "numbers" in labels else {})
     unfit = [
         name
         for name, kind in columns.items()
@@ -190,13 +194,13 @@ def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, st
         tomli_w.dumps({"dataset": dataset}),
         *(_comment(text) + _line(name, roles[name] or OPEN) for name, text in ROLES.items()),
         _comment(_QUESTIONS["ignored"]) + tomli_w.dumps({"ignore_columns": unfit}),
-        *(_comment(text) + _line(name, OPEN) for name, text in _QUESTIONS["table"].items()),
+        *(_comment(text) + _line(name, OPEN) for name, text in asked.items()),
     ]
-    for setting, asked in _QUESTIONS["columns"].items():
-        kinds, left = asked["kinds"], {*taken, *unfit}
+    for setting, about in _QUESTIONS["columns"].items():
+        kinds, left = about["kinds"], {*taken, *unfit}
         lines = [_line(n, OPEN) for n, kind in columns.items() if kind in kinds and n not in left]
         if lines:
-            parts.append(_comment(asked["text"]) + f"[{setting}]\n{''.join(lines)}")
+            parts.append(_comment(about["text"]) + f"[{setting}]\n{''.join(lines)}")
     return "\n".join(parts)
 
 
